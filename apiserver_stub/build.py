@@ -226,7 +226,7 @@ def build(
     _measure_store(store, kinds, runtime.registry)
     health, progress = (
         Health(runtime.log("health")),
-        StartProgress(serving.livez_grace_period, lambda: store.storage.trouble, HOOKS),
+        StartProgress(serving.livez_grace_period, lambda: store.trouble, HOOKS),
     )
     progress.checks_in(health)
     server = Server(
@@ -265,7 +265,7 @@ def _measure_store(store: WatchCache, kinds: ResourceRegistry, registry: Registr
 
 def _health_of(store: WatchCache) -> Ask:
     async def ask() -> str:
-        return store.storage.trouble
+        return store.trouble
 
     return ask
 

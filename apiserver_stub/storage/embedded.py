@@ -10,6 +10,7 @@ from apiserver_stub.storage.expiry import Expiry, SteadyClock, TTLIndex, Written
 from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
+    Ended,
     Listing,
     Record,
     RevisionConflict,
@@ -68,7 +69,7 @@ class EmbeddedStorage:
         self._pipeline = Pipeline(self._admit, self._write, limits or GroupLimits())
         self._rows = RevisionIndex()
         self._revision = self._allotted = 1
-        self._watchers: dict[Deliver, None] = {}
+        self._watchers: dict[Deliver, Ended | None] = {}
         # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more.
         self._replayed: dict[int, Record] = {}
         self._garbage = GarbageCollection(backend, self._log)
@@ -116,6 +117,9 @@ class EmbeddedStorage:
             self._closed = True
             self._expiry.close()
             await self._pipeline.drain()
+            watchers, self._watchers = self._watchers, {}
+            for ended in filter(None, watchers.values()):
+                ended("the storage is closed")
             await self._garbage.close()
             await self.backend.close()
 
@@ -149,8 +153,8 @@ class EmbeddedStorage:
         """Make all writes or none, if the `compares` hold."""
         return self._pipeline.submit(writes, compares)
 
-    async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens."""
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens, until the storage is closed."""
         while after < self._revision:
             through = self._revision
             self._check_history(after)
@@ -162,8 +166,12 @@ class EmbeddedStorage:
             after = through
         self._replayed.clear()
         deliver((), after)
-        self._watchers[deliver] = None
-        return partial(self._watchers.pop, deliver, None)
+        self._watchers[deliver] = ended
+
+        def stop() -> None:
+            self._watchers.pop(deliver, None)
+
+        return stop
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
         """Remove what was superseded up to a revision from the log."""

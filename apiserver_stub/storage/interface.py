@@ -69,6 +69,10 @@ class Listing(NamedTuple):
 Deliver = Callable[[Sequence[Record], int], None]
 
 
+# Is told why nothing more will be: whoever wants to know watches again. It must not raise, nor wait.
+Ended = Callable[[str], None]
+
+
 class Storage(Protocol):
     """Rows of bytes by resource and key, which several servers may share.
 
@@ -120,9 +124,11 @@ class Storage(Protocol):
         writes could not be made, `Timeout` if nobody knows whether they were.
         """
 
-    async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens; none is left out and none comes twice. Returns
         once what was there is told, with a function that ends it. Raises `TooOld`.
+
+        If the storage cannot go on, it says so to `ended`, once, and tells nothing more.
         """
 
     def compact(self, revision: int) -> "asyncio.Future[None]":

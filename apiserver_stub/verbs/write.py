@@ -123,11 +123,10 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation)
 async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) -> _Draft:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
-        for namespace in namespace_row(request.namespace):
-            await scope.store.turn(*namespace)
+        await scope.store.turn(*namespace_row(request.namespace))
         return _Draft(mutation, None, scope.run_of(request.http), again=False)
     key = key_of(request.kind, request.namespace, request.name)
-    await scope.store.turn(request.kind.storage, key)
+    await scope.store.turn((request.kind.storage, key))
     row = scope.store.get(request.kind.storage, key)
     if row is not None:
         return _Draft(mutation, row, scope.run_of(request.http, b"" if mutation.read else row.data), again=True)
@@ -196,7 +195,7 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
     """
     kind, name = request.kind, _name(request, draft)
     key, above = key_of(kind, request.namespace, name), namespace_row(request.namespace) if draft.row is None else ()
-    await scope.store.turn(kind.storage, key, *above)
+    await scope.store.turn((kind.storage, key), *above)
     found = scope.store.get(kind.storage, key)
     if found is draft.row:
         return

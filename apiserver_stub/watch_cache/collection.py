@@ -1,13 +1,13 @@
 """The visible state of one resource in memory: its rows in order, and a bounded window of recent changes; pure."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from apiserver_stub.storage.interface import Record, TooNew, TooOld
+from apiserver_stub.storage.interface import Record, TooNew, TooOld, as_of
 from apiserver_stub.watch_cache.ordered import OrderedMap, View
-from apiserver_stub.watch_cache.row import Change, Row, row_of
+from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of, uid_of
 
 _PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page
 
@@ -32,11 +32,12 @@ class Window:
     the bytes of the objects held.
     """
 
-    __slots__ = ("_held", "_retention", "end", "first", "size", "trimmed")
+    __slots__ = ("_gap", "_held", "_retention", "end", "first", "size", "trimmed")
 
     def __init__(self, retention: Retention, trimmed: int = 0) -> None:
         self._retention = retention
         self._held: list[Change] = []
+        self._gap = (0, 0)  # revisions between which not everything is known
         self.size = 0
         self.first = self.end = 0
         self.trimmed = trimmed
@@ -67,13 +68,30 @@ class Window:
         del self._held[:count]
         self.size -= sum(len(change.row.data) for change in gone)
         self.first += count
-        self.trimmed = gone[-1].revision
+        self.trimmed = max(self.trimmed, gone[-1].revision)
         return gone
+
+    def skip(self, seen: int, revision: int) -> Sequence[Change]:
+        """Go on at `revision` with what happened behind `seen`, as far as it is known, in the changes that are appended
+        next: nobody can begin in between. Returns what is forgotten: the history before such a gap that is there.
+        """
+        gone = self.forget(self.position(self._gap[1]) - self.first) if self._gap[1] > self.trimmed else ()
+        self.trimmed = max(self.trimmed, self._gap[1])
+        self._gap = seen, revision
+        return gone
+
+    def restart(self, revision: int) -> None:
+        """Begin anew at `revision`: nobody can go on from before."""
+        self.end += 1  # a position of its own, so that who has seen everything is behind as well
+        self.first, self.trimmed, self.size = self.end, revision, 0
+        self._held.clear()
 
     def position(self, revision: int) -> int:
         """Return the position of the first change after `revision`; raises `TooOld` if some of those are gone."""
         if revision < self.trimmed:
             raise TooOld(revision, self.trimmed)
+        if self._gap[0] < revision < self._gap[1]:
+            raise TooOld(revision, self._gap[1])
         return self.first + bisect_right(self._held, revision, key=_revision)
 
     def since(self, position: int, limit: int | None = None) -> list[Change]:
@@ -131,6 +149,24 @@ class Snapshot:
         return self._rows.count(after, prefix)
 
 
+def _is_gone(row: Row, record: Record | None) -> bool:
+    """Return whether a record shows no later state of the same object."""
+    if record is None:
+        return True
+    return row.revision != record.revision and _uid(row) != uid_of(record.data)
+
+
+def _uid(row: Row) -> str:
+    return row.uid if isinstance(row, CorruptRow) else uid_of(row.data)
+
+
+def _last_of(row: Row, revision: int) -> Row:
+    """Return the state of a row that is gone as of a revision, as far as it is known."""
+    if isinstance(row, CorruptRow):
+        return CorruptRow(row.resource, row.key, revision, b"", decode_error=row.decode_error, uid=row.uid)
+    return Row(row.resource, row.key, revision, as_of(row.data, revision))
+
+
 class Collection:
     """Rows and history of one resource."""
 
@@ -158,6 +194,32 @@ class Collection:
             self._rows.put(record.key, row)
         self.history.append(change)
         return change
+
+    def replace(self, records: Mapping[str, Record], seen: int, revision: int, at: float) -> list[Change]:
+        """Become what a listing shows by key at `revision`, and return the changes since `seen`, which is all that is
+        known of what happened in between: first what is gone, or another object of the same name by now, as of the
+        revision behind `seen`; then the rows that are new, each at its own revision.
+
+        History goes on with them, and has a gap where they are. Where a row is older than `seen` although it was not
+        known, writes that were told have been lost: then history begins anew.
+        """
+        gone = [row for row in self._rows.items() if _is_gone(row, records.get(row.key))]
+        changes = [Change(_last_of(row, min(seen + 1, revision)), row, True, at) for row in gone]
+        for row in gone:
+            self._rows.remove(row.key)
+        for record in sorted(records.values()):
+            before = self._rows.get(record.key)
+            if before is None or before.revision != record.revision:
+                changes.append(Change(row_of(record), before, False, record.at))
+                self._rows.put(record.key, changes[-1].row)
+        if all(change.revision > seen for change in changes):
+            self._forgotten(self.history.skip(seen, revision))
+            for change in changes:
+                self.history.append(change)
+        else:
+            self._past.clear()
+            self.history.restart(revision)
+        return changes
 
     def trim(self, now: float) -> None:
         """Forget history beyond its bounds."""

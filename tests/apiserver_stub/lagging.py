@@ -1,18 +1,19 @@
-"""A storage that tells one of its users what happened when it is told to, as one behind a network does."""
+"""A storage that tells one of its users what happened when it is told to, or no more, as one behind a network does."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from apiserver_stub.storage.interface import Compare, Deliver, Listing, Record, Storage, Write
+from apiserver_stub.storage.interface import Compare, Deliver, Ended, Listing, Record, Storage, Write
 
 
 class LaggingStorage:
-    """Another user's view of a storage, whose watch is late while it is `held`."""
+    """Another user's view of a storage, whose watch is late while it is `held`, and can be `cut`."""
 
     def __init__(self, inner: Storage) -> None:
         self.inner = inner
         self.held = False
         self._late: list[Callable[[], None]] = []
+        self._cut: Callable[[str], None] = lambda _: None
 
     @property
     def trouble(self) -> str:
@@ -48,17 +49,30 @@ class LaggingStorage:
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
         return self.inner.txn(writes, compares)
 
-    async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
         def take(records: Sequence[Record], revision: int) -> None:
             if self.held:
                 self._late.append(lambda: deliver(records, revision))
             else:
                 deliver(records, revision)
 
-        return await self.inner.watch(after, take)
+        stop = await self.inner.watch(after, take, ended)
+
+        def cut(why: str) -> None:
+            stop()
+            if ended is not None:
+                ended(why)
+
+        self._cut = cut
+        return stop
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
         return self.inner.compact(revision)
+
+    def cut(self, why: str = "the connection is gone") -> None:
+        """End the watch; what is late is never told."""
+        self._late, self.held = [], False
+        self._cut(why)
 
     def release(self) -> None:
         """Tell everything that is late, and no more is."""

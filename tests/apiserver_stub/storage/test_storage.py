@@ -320,6 +320,20 @@ async def test_what_was_closed_says_that_it_is_not_opened_again(reopen: Reopen) 
     await again.close()
 
 
+async def test_a_watch_that_outlives_its_storage_is_told_so(reopen: Reopen) -> None:
+    storage = reopen()
+    await storage.open()
+    told: list[str] = []
+    await storage.watch(0, Follower(0), told.append)
+    stop = await storage.watch(0, Follower(0), told.append)
+    await storage.watch(0, Follower(0))
+    stop()
+    await storage.txn([put("a")])
+    assert told == []
+    await storage.close()
+    assert told == ["the storage is closed"]
+
+
 async def test_several_users_who_open_it_together_read_one_log(reopen: Reopen) -> None:
     first = reopen()
     await first.open()

@@ -13,8 +13,9 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, RevisionConflict, TooNew, TooOld, Write
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.storage.sqlite import SqliteBackend
-from apiserver_stub.watch_cache.cache import WatchCache, WriteLimits
+from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
+from apiserver_stub.watch_cache.commits import WriteLimits
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.testing import virtual

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.interface import Listing, RevisionConflict, TooOld, Write
+from apiserver_stub.storage.interface import Listing, RevisionConflict, TooNew, TooOld, Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import Change, Row
@@ -150,7 +150,7 @@ async def test_a_writer_reads_its_own_write(two: Two) -> None:
         await ready()
         assert two.one.get("pods", "a") is not None
         assert (writing.done(), two.other.is_pending("pods", "a")) == (False, True)
-        next_ = group.create_task(two.other.turn("pods", "a"))
+        next_ = group.create_task(two.other.turn(("pods", "a")))
         await ready()
         assert not next_.done()
         two.late.release()
@@ -184,6 +184,49 @@ async def test_the_row_of_a_write_is_answered_even_if_it_was_overtaken(two: Two)
     newest = two.other.get("pods", "a")
     assert newest is not None
     assert b"theirs" in newest.data
+
+
+async def test_a_writer_waits_for_a_late_cache_for_three_seconds_and_has_what_it_wrote_then(two: Two) -> None:
+    begun = asyncio.get_running_loop().time()
+    two.late.held = True
+    async with asyncio.TaskGroup() as group:
+        kept = group.create_task(two.other.commit(put("a", text="mine")))
+        await asyncio.sleep(2.9)
+        assert not kept.done()
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(3)
+    mine = two.one.get("pods", "a")
+    assert mine is not None
+    assert (kept.result().revision, kept.result().data) == (mine.revision, mine.data)
+    assert two.other.get("pods", "a") is None
+    assert not two.other.is_pending("pods", "a")
+    gone = await two.other.commit(delete("a", mine.revision))
+    assert (gone.revision, gone.field("metadata.resourceVersion")) == (mine.revision + 1, str(mine.revision + 1))
+    two.late.release()
+    assert [(revision, deleted) for revision, _, _, deleted in history(two.other)] == [(2, False), (3, True)]
+
+
+async def test_of_a_conflict_that_stays_invisible_nobody_is_told_to_try_again(two: Two) -> None:
+    created = await two.one.commit(put("a"))
+    two.late.held = True
+    changed = await two.one.commit(put("a", created.revision))
+    with pytest.raises(TooNew, match=f"{changed.revision}, current: {created.revision}"):
+        await two.other.commit(put("a", created.revision))
+    two.late.release()
+    await two.other.commit(put("a", changed.revision))
+
+
+async def test_a_late_cache_is_closed_all_the_same(two: Two) -> None:
+    late = LaggingStorage(two.one.storage)
+    third = WatchCache(late)
+    await third.start()
+    late.held = True
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(third.commit(put("a")))
+        await ready()
+        async with asyncio.timeout(4):
+            await third.close()
+    assert two.one.get("pods", "a") is not None
+    assert writing.result().key == "a"
 
 
 async def test_a_writer_that_goes_away_leaves_no_promise_behind(two: Two) -> None:

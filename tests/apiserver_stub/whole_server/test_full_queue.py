@@ -9,7 +9,7 @@ import pytest
 from apiserver_stub.storage.backend import Done, MemoryBackend
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.storage.pipeline import GroupLimits
-from apiserver_stub.watch_cache.cache import WriteLimits
+from apiserver_stub.watch_cache.commits import WriteLimits
 
 NAMESPACE = "/api/v1/namespaces/n"
 CONFIGS = f"{NAMESPACE}/configmaps"
@@ -46,7 +46,7 @@ async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(start
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
         api.server.store.storage._pipeline._limits = GroupLimits(records=1)
-        api.server.store._limits = WriteLimits(transactions=2)
+        api.server.store._commits.limits = WriteLimits(transactions=2)
         backend.seconds = 1.0
         async with asyncio.TaskGroup() as group:
             creates = [create(group, api, "early")]

@@ -206,6 +206,29 @@ async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
     assert (await two.other("GET", CONFIGS))[0] == 504
 
 
+async def test_a_write_is_answered_by_a_server_that_hears_nothing(two: Two) -> None:
+    version = (await two.one.config("old"))["metadata"]["resourceVersion"]
+    two.late.held = True
+    made = await two.other.config("a")
+    assert int(made["metadata"]["resourceVersion"]) == int(version) + 1
+    assert await two.one("GET", f"{CONFIGS}/a") == (200, made)
+    await two.one("PATCH", f"{CONFIGS}/old", {"data": {"k": "new"}}, **MERGE)
+    code, answer = await two.other("PATCH", f"{CONFIGS}/old", {"data": {"k": "newer"}}, **MERGE)
+    assert (code, answer["reason"], answer["details"]["retryAfterSeconds"]) == (504, "Timeout", 1)
+    two.late.release()
+    assert (await two.other("PATCH", f"{CONFIGS}/old", {"data": {"k": "newer"}}, **MERGE))[0] == 200
+
+
+async def test_health_tells_of_a_storage_that_cannot_be_followed(two: Two) -> None:
+    assert (await two.other.send("GET", "/readyz")).status == 200
+    two.late.cut("it was compacted")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [(await two.other.send("GET", path)).status for path in ("/readyz", "/livez")] == [500, 200]
+    await asyncio.sleep(1)
+    assert (await two.other.send("GET", "/readyz")).status == 200
+
+
 async def test_a_list_goes_on_at_another_server(two: Two) -> None:
     for name in "abc":
         await two.one.config(name)

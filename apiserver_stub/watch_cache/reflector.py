@@ -1,0 +1,185 @@
+"""Following a storage for a copy of it: list and watch, watch again what broke off, list again what is lost."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from apiserver_stub.storage.interface import Deliver, Listing, Record, Storage, TooOld
+from apiserver_stub.watch_cache.collection import Collection, Retention
+from apiserver_stub.watch_cache.ordered import OrderedMap
+from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import Tasks, keep_running
+
+_ATTEMPTS = 8  # to read a storage whose history others compact meanwhile
+_PAUSE = 0.1  # seconds until a watch that broke off is resumed; doubled with each failure, up to
+_LONGEST_PAUSE = 10.0
+
+
+class WatchEnded(Exception):
+    """The storage tells nothing more, for the reason given."""
+
+
+class Reflector:
+    """Has `load` take in a listing, then `deliver` what the storage's watch tells behind it.
+
+    A watch that breaks off goes on behind `revision()`, the last that was delivered. If the storage has no history from
+    there any more, another listing is loaded, of the present. Both are tried again and again, at growing intervals, and
+    `trouble` says so meanwhile. `load` may refuse a listing by raising an error.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        load: Callable[[Listing], None],
+        deliver: Deliver,
+        revision: Callable[[], int],
+        log: Logger,
+    ) -> None:
+        self._storage = storage
+        self._load = load
+        self._deliver = deliver
+        self._revision = revision
+        self._log = log
+        self._ended: asyncio.Future[None]  # of the watch that began last
+        self._stop: Callable[[], None] = lambda: None
+        self._tasks: Tasks | None = None
+        self.trouble = ""
+        """Why nothing is told at present; empty if all is well."""
+
+    async def start(self) -> None:
+        """Load the oldest state there is, and follow from there. Raises what the storage does, and `ServiceUnavailable`
+        where history is compacted faster than it can be read.
+        """
+        for _ in range(_ATTEMPTS):
+            with suppress(TooOld):  # another server has it compacted meanwhile
+                listing = await self._storage.list(at=await self._storage.oldest_revision())
+                self._load(listing)
+                await self._watch(listing.revision)
+                break
+        else:
+            raise ServiceUnavailable("the history of the store is too short to read it")
+        self._tasks = await Tasks().__aenter__()
+        following = keep_running(
+            self._follow,
+            self._log,
+            name="watch of the storage",
+            pause=_PAUSE,
+            longest_pause=_LONGEST_PAUSE,
+            on_failure=self._note,
+        )
+        self._tasks.start(following, name="watch of the storage")
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        if self._tasks is not None:
+            await self._tasks.__aexit__(None, None, None)
+        self._stop()
+
+    async def _follow(self) -> None:
+        """Watch until that ends; raises why."""
+        if self._ended.done():
+            try:
+                await self._watch(self._revision())
+            except TooOld:
+                listing = await self._storage.list()
+                self._load(listing)
+                await self._watch(listing.revision)
+            self._log.info("following the storage again", revision=self._revision())
+            self.trouble = ""
+        await self._ended
+
+    async def _watch(self, after: int) -> None:
+        self._stop()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end(why: str) -> None:
+            if not ended.done():
+                ended.set_exception(WatchEnded(why))
+
+        self._stop = await self._storage.watch(after, self._deliver, end)
+        self._ended = ended  # only now: a watch that did not begin leaves the one before ended
+
+    def _note(self, failure: BaseException) -> None:
+        self.trouble = f"what the storage holds cannot be followed: {failure}"
+
+
+class _Shelf:
+    """The rows and changes of one resource that are known so far."""
+
+    __slots__ = ("changes", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.changes: list[Change] = []
+
+
+class Replay:
+    """Takes a listing, then records in the order of their revisions; then gives the collections they amount to.
+
+    Of an object that cannot be read watchers can't be told: history begins behind it.
+    """
+
+    def __init__(self, listing: Listing, retention: Retention) -> None:
+        self._retention = retention
+        self._mark = listing.revision
+        self._corrupt: dict[tuple[str, str], None] = {}
+        self._shelves: dict[str, _Shelf] = {}
+        for record in listing.records:
+            self._shelf(record).rows[record.key] = self._row(record)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """The next records."""
+        for record in records:
+            shelf = self._shelf(record)
+            row, before = self._row(record), shelf.rows.get(record.key)
+            if record.deleted:
+                shelf.rows.pop(record.key, None)
+            else:
+                shelf.rows[record.key] = row
+            shelf.changes.append(Change(row, before, record.deleted, record.at))
+
+    def collections(self) -> dict[str, Collection]:
+        """Return the state after the last record, by resource."""
+        return {resource: self._collection(shelf) for resource, shelf in self._shelves.items()}
+
+    def changes(self) -> list[Change]:
+        """Return the changes of all resources in the order of their revisions."""
+        found = [change for shelf in self._shelves.values() for change in shelf.changes]
+        return sorted(found, key=lambda change: change.revision)
+
+    def corrupt(self) -> list[CorruptRow]:
+        """Return the rows that cannot be read."""
+        found = [self._shelves[resource].rows.get(key) for resource, key in self._corrupt]
+        return [row for row in found if isinstance(row, CorruptRow)]
+
+    def _shelf(self, record: Record) -> _Shelf:
+        found = self._shelves.get(record.resource)
+        if found is None:
+            found = self._shelves[record.resource] = _Shelf()
+        return found
+
+    def _row(self, record: Record) -> Row:
+        if record.decode_error:
+            self._corrupt[record.resource, record.key] = None
+        return row_of(record)
+
+    def _collection(self, shelf: _Shelf) -> Collection:
+        start = _behind_corruption(shelf.changes) if self._corrupt else 0
+        mark = shelf.changes[start - 1].revision if start else self._mark
+        made = Collection(self._retention, mark, OrderedMap(sorted(shelf.rows.items())))
+        for change in shelf.changes[start:]:
+            made.history.append(change)
+        return made
+
+
+def _behind_corruption(changes: list[Change]) -> int:
+    """Return how many changes there are up to the last that tells of a corrupt row; watchers can be told those behind
+    it.
+    """
+    start = 0
+    for at, change in enumerate(changes, 1):
+        if isinstance(change.row, CorruptRow) or isinstance(change.before, CorruptRow):
+            start = at
+    return start

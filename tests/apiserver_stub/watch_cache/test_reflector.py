@@ -1,0 +1,324 @@
+"""A cache whose watch of the storage breaks off goes on, and becomes what the storage is, whatever was lost."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Listing, Record, TooOld, Write
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.collection import Collection, Retention
+from apiserver_stub.watch_cache.hub import Hub
+from apiserver_stub.watch_cache.row import Change
+from apiserver_stub.watch_cache.watcher import WatchOptions
+from controller_manager.api.errors import ServiceUnavailable
+from tests.apiserver_stub.lagging import LaggingStorage
+
+pytestmark = pytest.mark.virtual
+
+
+def body(uid: str, text: str = "") -> bytes:
+    metadata = {"resourceVersion": "", "name": "a", "uid": uid}
+    return json.dumps({"metadata": metadata, "text": text}, separators=(",", ":")).encode()
+
+
+def put(key: str, expected: int = 0, text: str = "", resource: str = "pods", uid: str = "1") -> Write:
+    return Write(resource, key, expected, body(uid, text))
+
+
+def delete(key: str, expected: int, resource: str = "pods") -> Write:
+    return Write(resource, key, expected, body("1", "last"), deleted=True)
+
+
+def history(cache: WatchCache, resource: str = "pods") -> list[tuple[int, str, bool]]:
+    window = cache.history(resource)
+    return [(change.revision, change.row.key, change.deleted) for change in window.since(window.first)]
+
+
+def rows(cache: WatchCache, resource: str = "pods") -> dict[str, int]:
+    return {row.key: row.revision for row in cache.snapshot(resource).items()}
+
+
+class Broken(LaggingStorage):
+    """A view that can be out of reach, or show what was before; notes when it is asked for all rows, or a watch."""
+
+    reachable = True
+    shows: Callable[[Listing], Listing] = staticmethod(lambda listing: listing)
+
+    def __init__(self, inner: EmbeddedStorage) -> None:
+        super().__init__(inner)
+        self.asked: list[float] = []
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        return self.shows(await super().list(resource, at))
+
+    async def watch(self, *args: Any) -> Any:
+        self.asked.append(asyncio.get_running_loop().time())
+        if not self.reachable:
+            raise ServiceUnavailable("nobody answers")
+        return await super().watch(*args)
+
+
+class Two(NamedTuple):
+    """A cache, another whose watch breaks off, and what is between it and the storage."""
+
+    one: WatchCache
+    other: WatchCache
+    broken: Broken
+    hub: Hub
+
+    async def lose(self) -> None:
+        """Have the storage forget what the other has not heard of."""
+        await self.one.storage.compact(self.one.revision)
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Two]:
+    storage = EmbeddedStorage(MemoryBackend())
+    broken = Broken(storage)
+    other = WatchCache(broken)
+    made = Two(WatchCache(storage), other, broken, Hub(other, RepresentationCache(other)))
+    await made.one.start()
+    await other.start()
+    yield made
+    broken.reachable, broken.shows = True, lambda listing: listing
+    await made.one.close()
+    await other.close()
+
+
+class Watching:
+    """What a watch of the broken cache has told."""
+
+    def __init__(self, hub: Hub, start: int, resource: str = "pods") -> None:
+        self.stream = hub.open(resource, "v1", "Pod", WatchOptions(start=start))
+        self.task = asyncio.get_running_loop().create_task(self._read())
+        self.events: list[tuple[str, Any]] = []
+
+    async def _read(self) -> None:
+        async for chunk in self.stream:
+            for line in chunk.splitlines():
+                event = json.loads(line)
+                metadata = event["object"].get("metadata", {})
+                told = event["object"].get("code") or (metadata["uid"], int(metadata["resourceVersion"]))
+                self.events.append((event["type"], told))
+
+
+async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
+    seen = Watching(two.hub, 0)
+    await two.one.commit(put("a"))
+    two.broken.cut()
+    await two.one.commit(put("b"))
+    await two.one.commit(delete("b", 3))
+    await asyncio.sleep(0.05)
+    assert rows(two.other) == {"a": 2}
+    assert "the connection is gone" in two.other.trouble
+    await asyncio.sleep(1)
+    assert two.other.trouble == ""
+    assert history(two.other) == history(two.one) == [(2, "a", False), (3, "b", False), (4, "b", True)]
+    assert seen.events == [("ADDED", ("1", 2)), ("ADDED", ("1", 3)), ("DELETED", ("1", 4))]
+    await two.one.commit(put("c"))
+    assert two.other.get("pods", "c") is not None
+
+
+async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_difference(two: Two) -> None:
+    told: list[list[Change]] = []
+    for write in (put("kept"), put("changed"), put("gone"), put("again"), put("n", resource="nodes")):
+        await two.one.commit(write)
+    assert two.other.revision == 6
+    seen, nodes = Watching(two.hub, 6), Watching(two.hub, 6, "nodes")
+    two.other.subscribe(lambda changes: told.append(list(changes)))
+    two.broken.cut()
+    await two.one.commit(put("changed", 3, "x"))
+    await two.one.commit(put("changed", 7, "y"))
+    await two.one.commit(delete("gone", 4))
+    await two.one.commit(delete("again", 5))
+    await two.one.commit(put("again", uid="2"))
+    await two.one.commit(put("short"))
+    await two.one.commit(delete("short", 12))
+    await two.one.commit(put("new", resource="services"))
+    await two.lose()
+    await asyncio.sleep(1)
+    assert (two.other.revision, two.other.trouble) == (14, "")
+    assert rows(two.other) == rows(two.one) == {"again": 11, "changed": 8, "kept": 2}
+    assert rows(two.other, "services") == {"new": 14}
+    assert [[(change.row.key, change.revision) for change in group] for group in told] == [
+        [("again", 7), ("gone", 7), ("changed", 8), ("again", 11), ("new", 14)]
+    ]
+    assert seen.events == [
+        ("DELETED", ("1", 7)), ("DELETED", ("1", 7)), ("MODIFIED", ("1", 8)), ("ADDED", ("2", 11)),
+    ]  # fmt: skip
+    await two.one.commit(put("later"))
+    await two.one.commit(put("m", resource="nodes"))
+    await asyncio.sleep(0)
+    assert seen.events[-1] == ("ADDED", ("1", 15))
+    assert nodes.events == [("ADDED", ("1", 16))]
+
+
+async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
+    """Not every change is known there: who begins with one of those that are might miss another."""
+    for key in "abc":
+        await two.one.commit(put(key))
+    two.broken.cut()
+    await two.one.commit(put("a", 2))
+    await two.one.commit(delete("b", 3))
+    await two.one.commit(put("d"))
+    await two.lose()
+    await asyncio.sleep(1)
+    watches = {start: Watching(two.hub, start) for start in range(2, 8)}
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [watches[start].events for start in (5, 6)] == [[("ERROR", 410)]] * 2
+    difference = [("DELETED", ("1", 5)), ("MODIFIED", ("1", 5)), ("ADDED", ("1", 7))]
+    assert watches[4].events == difference
+    assert watches[3].events == [("ADDED", ("1", 4)), *difference]
+    assert watches[7].events == []
+    for revision in (5, 6):
+        with pytest.raises(TooOld):
+            two.other.snapshot_at("pods", revision)
+    assert {row.key for row in two.other.snapshot_at("pods", 3).items()} == {"a", "b"}
+    assert {row.key for row in two.other.snapshot_at("pods", 7).items()} == {"a", "c", "d"}
+
+
+async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: Two) -> None:
+    """As when a storage was restored from an earlier copy, and its revisions were raised."""
+    await two.one.commit(put("a"))
+    await two.one.commit(put("n", resource="nodes"))
+    await two.one.commit(put("a", 2, "lost"))
+    pods, nodes = Watching(two.hub, 4), Watching(two.hub, 4, "nodes")
+    two.broken.cut()
+    await two.one.commit(put("m", resource="nodes"))
+    await two.lose()
+
+    def earlier(listing: Listing) -> Listing:
+        old = Record(2, "pods", "a", body("1").replace(b'""', b'"2"', 1), False, 0.0)
+        return Listing([old if record.key == "a" else record for record in listing.records], listing.revision)
+
+    two.broken.shows = earlier
+    await asyncio.sleep(1)
+    assert rows(two.other) == {"a": 2}
+    assert pods.events == [("ERROR", 410)]
+    assert nodes.events == [("ADDED", ("1", 5))]
+    await two.one.commit(put("b"))
+    again = Watching(two.hub, 5)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert again.events == [("ADDED", ("1", 6))]
+
+
+async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_so(two: Two) -> None:
+    await two.one.commit(put("a"))
+    two.broken.reachable = False
+    two.broken.cut()
+    begun, two.broken.asked = asyncio.get_running_loop().time(), []
+    await asyncio.sleep(100)
+    pauses = [then - now for now, then in zip([begun, *two.broken.asked], two.broken.asked, strict=False)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 8])
+    assert two.other.trouble == "what the storage holds cannot be followed: nobody answers"
+    assert rows(two.other) == {"a": 2}
+    two.broken.reachable = True
+    await two.one.commit(put("b"))
+    await asyncio.sleep(11)
+    assert (rows(two.other), two.other.trouble) == ({"a": 2, "b": 3}, "")
+
+
+async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
+    await two.one.commit(put("a"))
+    await two.one.commit(put("b"))
+    two.broken.cut()
+    await two.one.commit(put("c"))
+    await two.lose()
+    two.broken.shows = lambda listing: Listing(listing.records[:1], 2)
+    await asyncio.sleep(30)
+    assert rows(two.other) == {"a": 2, "b": 3}
+    assert "the storage is at revision 2, behind 3" in two.other.trouble
+    two.broken.shows = lambda listing: listing
+    await asyncio.sleep(10)
+    assert (rows(two.other), two.other.trouble) == ({"a": 2, "b": 3, "c": 4}, "")
+
+
+async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two: Two) -> None:
+    await two.one.commit(put("a"))
+    two.broken.cut()
+    async with asyncio.TaskGroup() as group:
+        created = group.create_task(two.other.commit(put("b")))
+        deleted = group.create_task(two.other.commit(delete("a", 2)))
+        waiting = group.create_task(two.other.reached(4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await two.lose()
+        assert not any(task.done() for task in (created, deleted, waiting))
+        await asyncio.sleep(0.2)
+        assert all(task.done() for task in (created, deleted, waiting))
+    assert created.result() is two.other.get("pods", "b")
+    assert json.loads(deleted.result().data)["text"] == "last"
+
+
+async def test_a_second_loss_forgets_what_was_before_the_first(two: Two) -> None:
+    await two.one.commit(put("a"))
+    for key in "bc":
+        two.broken.cut()
+        await two.one.commit(put(key))
+        await two.one.commit(put(key, two.one.revision))
+        await two.lose()
+        await asyncio.sleep(15)
+    assert history(two.other) == [(6, "c", False)]
+    for revision in (2, 3, 5):
+        with pytest.raises(TooOld):
+            two.other.snapshot_at("pods", revision)
+    assert len(two.other.snapshot_at("pods", 4)) == 2
+
+
+Step = tuple[str, bool]
+
+
+@given(
+    before=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=8),
+    between=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=8),
+    behind=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=4),
+)
+def test_whatever_is_lost_the_past_is_either_told_as_it_was_or_not_at_all(
+    before: list[Step], between: list[Step], behind: list[Step]
+) -> None:
+    states: list[dict[str, Record]] = [{}, {}]
+    collection = Collection(Retention())
+
+    def take(steps: list[Step], apply: bool) -> None:
+        for key, gone in steps:
+            revision, state = len(states), dict(states[-1])
+            old = state.pop(key, None)
+            uid = json.loads(old.data)["metadata"]["uid"] if old else str(revision)
+            record = Record(revision, "pods", key, body(uid), gone and old is not None, 0.0)
+            if not record.deleted:
+                state[key] = record
+            states.append(state)
+            if apply:
+                collection.apply(record)
+
+    take(before, apply=True)
+    seen = len(states) - 1
+    take(between, apply=False)
+    collection.replace(states[-1], seen, len(states) - 1, 0.0)
+    take(behind, apply=True)
+    newest = len(states) - 1
+    for revision in range(newest + 1):
+        wanted = {key: record.revision for key, record in states[revision].items()}
+        try:
+            found = collection.snapshot_at(revision, newest)
+        except TooOld:
+            assert seen < revision < seen + len(between)
+            continue
+        assert {row.key: row.revision for row in found.items()} == wanted
+        for change in collection.history.since(collection.history.position(revision)):
+            assert change.revision > revision
+            assert (wanted.get(change.row.key) is None) == (change.before is None)
+            wanted[change.row.key] = change.revision
+            if change.deleted:
+                del wanted[change.row.key]
+        assert wanted == {key: record.revision for key, record in states[-1].items()}
