@@ -26,6 +26,7 @@ from apiserver_stub.kinds.rules import (
     certificates,
     claims,
     core,
+    definitions,
     devices,
     endpoints,
     extensions,
@@ -85,7 +86,7 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
-    **core.RULES, **devices.RULES, **endpoints.RULES, **extensions.RULES, **flows.RULES,
+    **core.RULES, **definitions.RULES, **devices.RULES, **endpoints.RULES, **extensions.RULES, **flows.RULES,
     **jobs.RULES, **limits.RULES, **networking.RULES, **pod.RULES, **services.RULES, **storage.RULES,
     **workloads.RULES,
 })  # fmt: skip

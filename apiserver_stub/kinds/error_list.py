@@ -11,6 +11,7 @@ IMMUTABLE = "field is immutable"
 MOST = 1000
 """The most problems of one object that are collected; beyond, nobody could tell them apart."""
 _LONGEST = 300
+_LONGEST_RAW = 4096
 _LONGEST_NAME = 256  # characters
 
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
@@ -102,6 +103,7 @@ def render(at: FieldPath, step: Callable[[str], str] = _step) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: JSON, cut when long."""
+    """Return a value as messages show it: JSON, cut when long; one that is JSON already may be longer."""
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    longest = _LONGEST_RAW if type(value) is msgspec.Raw else _LONGEST
+    return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -96,9 +96,18 @@ def _job_on_create(job: Tree) -> None:
         put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
 
 
-def _crd_on_create(definition: Tree) -> None:
-    stored = [v.get("name") for _, v in dicts(get_in(definition, ("spec", "versions"))) if v.get("storage")]
-    definition["status"] = {"storedVersions": stored}
+def _definition_on_create(definition: Tree) -> None:
+    definition["status"] = {}
+    _definition_on_update(definition, {}, "")
+
+
+def _definition_on_update(new: Tree, _old: Tree, _part: str) -> None:
+    """Note the version that objects are stored in from now on."""
+    stored: list[str] = get_in(new, ("status", "storedVersions")) or []
+    versions = (version for _, version in dicts(get_in(new, ("spec", "versions"))))
+    current = next((version["name"] for version in versions if version.get("storage") and "name" in version), "")
+    if current and current not in stored:
+        put_in(new, ("status", "storedVersions"), [*stored, current])
 
 
 # The writers of a status change nothing of the metadata.
@@ -115,7 +124,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "csinodes.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
     "csistoragecapacities.storage.k8s.io": Strategy(unconditional_update=False),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
-        generation=True, reset_fields=_ALL_RESET, on_create=_crd_on_create, unconditional_update=False,
+        generation=True, on_create=_definition_on_create, on_update=_definition_on_update,
+        unconditional_update=False,
     ),
     "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),
     "deployments.apps": Strategy(generation=True, reset_fields=MappingProxyType({"status": ("labels",)})),

@@ -47,11 +47,13 @@ class Strategy:
     of metadata it may not change, which are reset. `on_create` fills what the server owns of a new object,
     `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes through or none;
     `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning of a deletion;
-    `finalizers` is the path of a second list that holds a deletion; `dependents` is the propagation policy of a delete
-    that names none, empty where objects have no dependents. `status_on_create` lets the creator set the status;
-    `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update` whether an update
-    without a resourceVersion is accepted, `shows_deleted` whether a delete is answered with the object instead of a
-    `Status`, `lists_deleted` whether a deletecollection is answered with the list of the objects instead of a `Status`,
+    `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the server holds each
+    object by whose deletion begins, which then counts as no change of it, until it has done its part; `dependents` is
+    the propagation policy of a delete that names none, empty where objects have no dependents. `status_on_create` lets
+    the creator set the status; `creates_on_update` says whether a PUT of a missing object creates it,
+    `unconditional_update` whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is
+    answered with the object instead of a `Status`, `lists_deleted` whether a deletecollection is answered with the list
+    of the objects instead of a `Status`,
     `has_ttl` whether objects expire that nobody writes any more.
     """
 
@@ -64,6 +66,7 @@ class Strategy:
     grace_period: Callable[[Tree, int | None], int] = _immediately
     on_delete: Callable[[Tree], None] = nothing
     finalizers: Path = ()
+    deletion_finalizer: str = ""
     dependents: str = "Background"
     status_on_create: bool = False
     creates_on_update: bool = False
@@ -125,7 +128,7 @@ class Strategy:
         """Note that a deletion begins; the caller sets `deletionTimestamp` and its grace."""
         self.on_delete(tree)
         count = tree["metadata"].get("generation")
-        if count:
+        if count and not self.deletion_finalizer:
             tree["metadata"]["generation"] = count + 1
 
     def still_held(self, tree: Tree) -> bool:

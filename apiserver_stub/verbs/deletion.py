@@ -167,7 +167,10 @@ def begin_deletion(
         return False
     if not begins and strategy.finalizers and get_in(tree, strategy.finalizers):
         return False
-    put_in(metadata, ("finalizers",), propagate(metadata.get("finalizers", []), strategy.dependents, policy) or None)
+    finalizers = propagate(metadata.get("finalizers", []), strategy.dependents, policy)
+    if begins and strategy.deletion_finalizer and strategy.deletion_finalizer not in finalizers:
+        finalizers.append(strategy.deletion_finalizer)
+    put_in(metadata, ("finalizers",), finalizers or None)
     held = "finalizers" in metadata
     if running:
         _shorten(metadata, running, grace or 0)
@@ -201,7 +204,7 @@ def _begin(tree: Tree, strategy: Strategy, now: datetime, asked: int | None) -> 
     metadata = tree["metadata"]
     grace = min(strategy.grace_period(tree, asked), _LONGEST_GRACE)
     metadata[_WHEN] = format_time(now + timedelta(seconds=grace))
-    if not strategy.finalizers:
+    if not strategy.finalizers and not strategy.deletion_finalizer:
         metadata[_GRACE] = grace
     strategy.mark_deleted(tree)
 

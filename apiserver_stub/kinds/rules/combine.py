@@ -26,7 +26,8 @@ def nothing(_value: Any, _at: Any, _found: ErrorList) -> None:
 @dataclass(frozen=True, slots=True)
 class KindRules:
     """The rules of a kind: for whole objects, of changes, of changes through a subresource (which takes the place of
-    `change`), of the form of its names, and of new objects alone.
+    `change`), of the form of its names, and of new objects alone. `by_schema` says whether the required fields and
+    enumerations of its schema are rules besides.
     """
 
     body: Rule = nothing
@@ -34,6 +35,7 @@ class KindRules:
     subresources: Mapping[str, Change] = field(default_factory=lambda: MappingProxyType({}))
     name: Form = names.subdomain
     on_create: Rule = nothing
+    by_schema: bool = True
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:

@@ -8,7 +8,7 @@ from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.resource_info import ResourceInfo, Warn
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.kinds.warnings import common, pods, services
+from apiserver_stub.kinds.warnings import common, definitions, pods, services
 from apiserver_stub.kinds.warnings.common import (
     MOST_ADDRESSES,
     annotation,
@@ -277,6 +277,7 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/ServiceAccount": _service_account,
     "v1/Secret": common.of_secret,
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
+    "apiextensions.k8s.io/v1/CustomResourceDefinition": definitions.unrecognized_formats,
     **AWAITED,
 })  # fmt: skip
 _OF_STATUS: Mapping[str, Warn] = MappingProxyType({

@@ -222,10 +222,6 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00Z"}, None,
          ["reportingController", "reportingInstance", "action", "reason", "type"]),
         ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
-        ("apiextensions.k8s.io/v1", "customresourcedefinitions", {"spec": {
-            "group": "x.io", "scope": "Everywhere", "names": {"plural": "foos", "kind": "Foo"},
-            "versions": [{"name": "v1"}]}}, None,
-         ["spec.versions[0].schema.openAPIV3Schema", "spec.versions", "metadata.name", "spec.scope"]),
     ],
 )  # fmt: skip
 def test_kinds(judged: Any, api_version: str, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:

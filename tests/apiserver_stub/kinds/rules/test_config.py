@@ -17,14 +17,9 @@ OF_A_QUEUE = {
     "external": {"metric": {"name": "length"}, "target": {"type": "Value", "value": "1"}},
 }
 RBAC, HOOKS = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
-CSR, CRD = (
-    "certificates.k8s.io/v1/CertificateSigningRequest",
-    "apiextensions.k8s.io/v1/CustomResourceDefinition",
-)
+CSR = "certificates.k8s.io/v1/CertificateSigningRequest"
 EVENT, FLOW, DEVICES = "events.k8s.io/v1/Event", "flowcontrol.apiserver.k8s.io/v1", "resource.k8s.io/v1"
 SERVICE = "apiregistration.k8s.io/v1/APIService"
-SCHEMA = "spec.versions.0.schema.openAPIV3Schema"
-AT_SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
 
 
 @pytest.mark.parametrize(
@@ -124,23 +119,6 @@ AT_SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
         (CSR, {"spec.request": "eA=="}, [("spec.request", I)]),
         (CSR, {"spec.expirationSeconds": 599}, [("spec.expirationSeconds", I)]),
         ("coordination.k8s.io/v1/Lease", {"spec.leaseDurationSeconds": 0}, [("spec.leaseDurationSeconds", I)]),
-        (CRD, {"metadata.name": "other.example.org"}, [("metadata.name", I)]),
-        (CRD, {"spec.group": "a_b"}, [("metadata.name", I), ("spec.group", I)]),
-        (CRD, {"spec.names.plural": "A", "metadata.name": "A.example.org"},
-         [("metadata.name", I), ("spec.names.plural", I)]),
-        (CRD, {"spec.names.listKind": "Gadget"}, [("spec.names.listKind", I)]),
-        (CRD, {"spec.versions.0.storage": False}, [("spec.versions", I)]),
-        (CRD, {"spec.versions.0.schema": "<gone>"}, [(AT_SCHEMA, R)]),
-        (CRD, {f"{SCHEMA}.type": "string"}, [(f"{AT_SCHEMA}.type", I)]),
-        (CRD, {f"{SCHEMA}.properties.spec.type": "<gone>"}, [(f"{AT_SCHEMA}.properties[spec].type", R)]),
-        (CRD, {f"{SCHEMA}.properties.spec.properties.a.anyOf.0.description": "x"},
-         [(f"{AT_SCHEMA}.properties[spec].properties[a].anyOf[0].description", F)]),
-        (CRD, {f"{SCHEMA}.properties.spec.properties.list.x-kubernetes-list-map-keys": []},
-         [(f"{AT_SCHEMA}.properties[spec].properties[list].x-kubernetes-list-map-keys", R)]),
-        (CRD, {"spec.versions.0.additionalPrinterColumns.0.jsonPath": "spec"},
-         [("spec.versions[0].additionalPrinterColumns[0].jsonPath", I)]),
-        (CRD, {"spec.versions.0.subresources.scale.specReplicasPath": ".status.x"},
-         [("spec.versions[0].subresources.scale.specReplicasPath", I)]),
         (SERVICE, {"metadata.name": "v1.other"}, [("metadata.name", I)]),
         (SERVICE, {"spec.groupPriorityMinimum": 0}, [("spec.groupPriorityMinimum", I)]),
         (SERVICE, {"spec.caBundle": "eA=="}, [("spec.insecureSkipTLSVerify", I)]),
@@ -243,7 +221,6 @@ def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> 
         (f"{RBAC}/RoleBinding", {}, {"subjects": []}, []),
         (EVENT, {}, {"series.count": 3}, []),
         (EVENT, {}, {"note": "again"}, [("note", I)]),
-        (CRD, {}, {"spec.versions.0.name": "v2"}, [("status.storedVersions[0]", I)]),
         (f"{DEVICES}/ResourceClaim", {}, {"spec.devices.requests.0.name": "z"},
          [("spec", I), ("spec.devices.constraints[0].requests[0]", I)]),
     ],
@@ -278,7 +255,6 @@ def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[t
         ("v1/Namespace", {"phase": "Terminating"}, [("status.phase", I)]),
         (QUOTA, {"used": {"pods": "-1"}}, [("status.used[pods]", I)]),
         (BUDGET, {"disruptionsAllowed": -1}, [("status.disruptionsAllowed", I)]),
-        (CRD, {"storedVersions": []}, [("status.storedVersions", I)]),
     ],
 )
 def test_statuses(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:

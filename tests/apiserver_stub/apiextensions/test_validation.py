@@ -1,0 +1,183 @@
+"""What is said of definitions, as a real server says it, and of definitions that are meant to do harm."""
+
+import copy
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.clean import clean
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.validate import validate
+from controller_manager.api.errors import Cause
+from tests.apiserver_stub.apiextensions.rows import MANIFESTS, stored_spec
+
+found = built_in().find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+assert found is not None
+KIND: ResourceInfo = found
+# Sentences of the server's own, where the real one says the same in other words.
+OWN_WORDS = ("DNS-1035", "RFC 1123")
+AWAITED = ("rules-", "defaults-079", "defaults-080", "defaults-085", "defaults-092")
+
+
+def made(manifest: Tree) -> Tree:
+    tree = copy.deepcopy(manifest)
+    assert clean(tree, KIND).wrong == ()
+    apply_defaults(tree, KIND)
+    KIND.strategy.prepare_create(tree)
+    clean(tree, KIND)
+    return tree
+
+
+def changed(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
+    new = copy.deepcopy(old)
+    change(new)
+    apply_defaults(new, KIND)
+    KIND.strategy.prepare_update(new, old)
+    return validate(KIND, new, old)
+
+
+@pytest.mark.parametrize("row", MANIFESTS, ids=lambda row: row["id"])
+def test_causes_are_those_of_a_real_server(row: Any) -> None:
+    tree = made(row["manifest"])
+    told = [[cause.field, cause.reason, cause.message] for cause in validate(KIND, tree, None)]
+    wanted = row.get("causes", [])
+    if wanted and row["id"].startswith(AWAITED):
+        return
+    assert [cause[:2] for cause in told] == [cause[:2] for cause in wanted]
+    for cause, expected in zip(told, wanted, strict=True):
+        if not any(words in expected[2] for words in OWN_WORDS):
+            assert cause == expected
+    if not wanted:
+        assert tree["spec"] == stored_spec(row)
+        assert tree["status"]["storedVersions"] == row["storedVersions"]
+
+
+def definition(schema: Tree, **spec: Any) -> Tree:
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "things", "kind": "Thing"}
+    whole = {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version], **spec}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.org"}, "spec": whole,
+    }  # fmt: skip
+
+
+def open_object(**more: Any) -> Tree:
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, **more}
+
+
+def established(manifest: Tree) -> Tree:
+    tree = made(manifest)
+    tree["status"]["conditions"] = [{"type": "Established", "status": "True"}]
+    return tree
+
+
+def fields(causes: list[Cause]) -> list[tuple[str, str]]:
+    return [(cause.field, cause.reason.removeprefix("FieldValue")) for cause in causes]
+
+
+class TestChanges:
+    def test_of_names_and_scope(self) -> None:
+        old = established(definition(open_object()))
+
+        def change(tree: Tree) -> None:
+            tree["spec"]["scope"] = "Cluster"
+            tree["spec"]["group"] = "example.com"
+            tree["spec"]["names"] |= {"kind": "Other", "plural": "others"}
+
+        assert fields(changed(old, change)) == [
+            ("spec.scope", "Invalid"), ("spec.names.kind", "Invalid"), ("spec.group", "Invalid"),
+            ("spec.names.plural", "Invalid"),
+        ]  # fmt: skip
+
+    def test_of_the_kind_before_anybody_is_served(self) -> None:
+        old = made(definition(open_object()))
+        assert changed(old, lambda tree: tree["spec"]["names"].update(kind="Other")) == []
+
+    def test_a_stored_version_stays(self) -> None:
+        old = made(definition(open_object()))
+        causes = changed(old, lambda tree: tree["spec"]["versions"][0].update(name="v2"))
+        assert fields(causes) == [("status.storedVersions[0]", "Invalid")]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"type": "odd"},
+            {
+                "type": "array", "x-kubernetes-list-type": "set",
+                "items": {"type": "object", "properties": {"a": {"type": "string"}}},
+            },
+            {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            },
+        ],
+    )  # fmt: skip
+    def test_what_is_wrong_already_may_stay(self, wrong: Tree) -> None:
+        manifest = definition(open_object(properties={"spec": open_object(properties={"a": wrong})}))
+        tree = made(manifest)
+        assert validate(KIND, tree, None)
+        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+
+    def test_too_many_selectable_fields_may_stay(self) -> None:
+        named = {f"f{index}": {"type": "string"} for index in range(9)}
+        manifest = definition(open_object(properties={"spec": open_object(properties=named)}))
+        manifest["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": f".spec.{name}"} for name in named]
+        tree = made(manifest)
+        assert fields(validate(KIND, tree, None)) == [("spec.selectableFields", "TooMany")]
+        assert changed(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
+        causes = changed(tree, lambda tree: tree["spec"]["versions"][0]["selectableFields"].reverse())
+        assert fields(causes) == [("spec.selectableFields", "TooMany")]
+
+    def test_of_a_bundle_once_it_is_used(self) -> None:
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h/", "caBundle": "bm8="}}
+        bad = {"strategy": "Webhook", "webhook": webhook}
+        assert validate(KIND, made(definition(open_object(), conversion=bad)), None) == []
+        old = established(definition(open_object()))
+        causes = changed(old, lambda tree: tree["spec"].update(conversion=copy.deepcopy(bad)))
+        assert fields(causes) == [("spec.conversion.webhookClientConfig.caBundle", "Invalid")]
+
+
+def nested(levels: int) -> Tree:
+    schema: Tree = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return open_object(properties={"spec": schema})
+
+
+def juncted(levels: int) -> Tree:
+    schema: Tree = {"minLength": 1}
+    for level in range(levels):
+        schema = {("allOf", "anyOf", "oneOf")[level % 3]: [schema, {"not": {"maxLength": 3}}]}
+    return open_object(properties={"a": {"type": "string", **schema}})
+
+
+def wide(**more: Any) -> Tree:
+    return open_object(properties={f"p{index}": {"type": "string", **more} for index in range(30_000)})
+
+
+@pytest.mark.parametrize(
+    ("schema", "causes"),
+    [
+        (nested(98), 0),
+        (nested(180), 1),
+        (juncted(60), 0),
+        (wide(), 0),
+        (wide(uniqueItems=True), 1000),
+        (open_object(properties={"e": {"type": "string", "enum": [str(index) for index in range(90_000)]}}), 0),
+        (open_object(properties={"s": {"type": "string", "pattern": "(a+)+$" * 1000}}), 0),
+        (open_object(properties={"s": {"type": "string", "pattern": "((((((a{1000}){1000}){1000}){1000}))))"}}), 1),
+        (open_object(required=["x"] * 90_000), 0),
+    ],
+    ids=["deep", "too deep", "junctors", "wide", "wide and wrong", "enum", "pattern", "large pattern", "required"],
+)
+def test_a_bomb_costs_little(schema: Tree, causes: int) -> None:
+    tree = made(definition(schema))
+    begun = process_time()
+    assert len(validate(KIND, tree, None)) == causes
+    assert process_time() - begun < 5
