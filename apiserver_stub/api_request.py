@@ -15,6 +15,8 @@ from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User
 
 Tree = dict[str, Any]
+AGGREGATOR = "aggregator"
+"""The part of the server that answers by asking another server."""
 
 
 class RequestContext(Struct):
@@ -23,7 +25,7 @@ class RequestContext(Struct):
     `started` is loop time; `received` is wall seconds, where somebody audits. `user` is who authenticated, and
     `impersonated` in whose name it asks. `resolved` says that `info` names a resource that is served here, and
     `long_running` that the answer is a stream without an end of its own; `failed` says that there was no answer but
-    that of a failure inside the server.
+    that of a failure inside the server. `component` is who answers.
     """
 
     http: Request
@@ -37,6 +39,7 @@ class RequestContext(Struct):
     long_running: bool = False
     failed: bool = False
     received: float = 0.0
+    component: str = "apiserver"
 
 
 class APIRequest(Struct, frozen=True):

@@ -12,6 +12,7 @@ from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
+from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, authentication_reviews, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
@@ -30,6 +31,7 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AccessOptions,
+    AggregationOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -45,6 +47,7 @@ from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
+from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Storage
@@ -70,6 +73,7 @@ from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
+    Authenticator,
     BearerTokenAuthenticator,
     RequestAuthenticator,
     User,
@@ -102,6 +106,8 @@ class ApiServer:
         options: Parsed,
         offload: Offload,
         allocations: Allocations,
+        aggregation: Aggregation,
+        objects: Objects,
     ) -> None:
         self.server = server
         self.store = store
@@ -112,7 +118,8 @@ class ApiServer:
         self._options = options
         self._offload = offload
         self._allocations = allocations
-        self._objects = Objects(self.handle)
+        self._aggregation = aggregation
+        self._objects = objects
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
@@ -127,6 +134,7 @@ class ApiServer:
         """Read the store; requests are answered from here on. Raises `Unusable`."""
         await self.store.start()
         await self._allocations.repair(self._remove_address)
+        self._aggregation.read()
         self._progress.stored = True
 
     async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -136,9 +144,14 @@ class ApiServer:
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        versions = frozenset((group.name, version) for group in self.kinds.groups() for version in group.versions)
-        await bootstrap(self.handle, ClusterInfo(address, versions, authentication), self._progress.finish)
+        await bootstrap(self._objects, ClusterInfo(address, authentication), self._progress.finish)
+        await self._aggregation.settle()
+        self._progress.finish(REGISTRATION)
         await self._allocations.repair(self._remove_address)
+
+    async def run(self) -> None:
+        """Do what this server does besides answering, until cancelled."""
+        await self._aggregation.run()
 
     async def _remove_address(self, name: str) -> None:
         with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
@@ -163,6 +176,7 @@ class ApiServer:
         self.unready()
         self.end_streams()
         self._progress.stored = False
+        await self._aggregation.close()
         await self.store.close()
         self._offload.close()
 
@@ -174,10 +188,11 @@ def build(
     components: Mapping[str, Ask] = _ALONE,
     certificates: ClientCertificates | None = None,
     profiling: Profiling | None = None,
+    proxy_pair: ProxyPair = no_pair,
 ) -> ApiServer:
     """Return the server those options describe, on another `storage` if one is given, which several servers may share;
     `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
-    bring, `profiling` is what the watchdog of the process tells of.
+    bring, `profiling` is what the watchdog of the process tells of, `proxy_pair` is shown to servers of others.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -226,11 +241,17 @@ def build(
     _measure_store(store, kinds, runtime.registry)
     health, progress = (
         Health(runtime.log("health")),
-        StartProgress(serving.livez_grace_period, lambda: store.trouble, HOOKS),
+        StartProgress(serving.livez_grace_period, lambda: store.trouble, (*HOOKS, REGISTRATION)),
     )
     progress.checks_in(health)
+    objects = Objects(lambda request: server.handle(request))
+    resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
+    aggregation = Aggregation(
+        store, kinds, objects, ExtensionServers(resolver, proxy_pair), options[AggregationOptions], runtime,
+        serving.request_timeout,
+    )  # fmt: skip
     server = Server(
-        Filters(_authenticator(certificates, tokens), authorizer),
+        Filters(_authenticator(certificates, tokens, options[AggregationOptions]), authorizer),
         kinds,
         Handlers(
             health.answer,
@@ -243,12 +264,13 @@ def build(
             ).answer,
             verbs.answer,
             serving.request_timeout,
+            aggregated=aggregation.proxy,
         ),
         _negotiator(features, representations, offload),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses.allocations)
+    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects)
 
 
 def _end_watches(hub: Hub, change: ResourceChange) -> None:
@@ -296,10 +318,17 @@ def _tokens(file: str, accounts: ServiceAccounts, store: WatchCache) -> TokenAut
     return TokenAuthenticatorChain([given.find, accounts.tokens(store.get).find], accounts.audiences)
 
 
-def _authenticator(certificates: ClientCertificates, tokens: TokenAuthenticatorChain) -> RequestAuthenticator:
-    return RequestAuthenticator(
-        [X509Authenticator(certificates.believes), BearerTokenAuthenticator(tokens), AnonymousAuthenticator(PUBLIC)]
-    )
+def _authenticator(
+    certificates: ClientCertificates, tokens: TokenAuthenticatorChain, aggregation: AggregationOptions
+) -> RequestAuthenticator:
+    known: list[Authenticator] = [
+        X509Authenticator(certificates.believes),
+        BearerTokenAuthenticator(tokens),
+        AnonymousAuthenticator(PUBLIC),
+    ]
+    if not aggregation.requestheader_client_ca_file:
+        return RequestAuthenticator(known)
+    return RequestAuthenticator([certificates.proxies(aggregation.request_headers()), *known])
 
 
 def _key_folder(options: Parsed) -> Path | None:

@@ -47,11 +47,18 @@ async def serve(options: Parsed, runtime: Runtime) -> int:
     profiling = Profiling(options[ProfilingOptions], runtime.name)
     with _explained():
         close_folders(options)
-        api = build(options, runtime, components=_COMPONENTS, certificates=clients, profiling=profiling)
+        certificates = ServerCertificates(options, trust, runtime.log("certificates"))
+        api = build(
+            options,
+            runtime,
+            components=_COMPONENTS,
+            certificates=clients,
+            profiling=profiling,
+            proxy_pair=certificates.proxy_pair,
+        )
         await api.open()
     try:
         with _explained():
-            certificates = ServerCertificates(options, trust, runtime.log("certificates"))
             limits, handle = Limits(body=serving.max_request_bytes), clients.following(api.handle)
             server = secure_server(handle, serving, trust, certificates.own_pair, limits)
             await server.start()
@@ -81,6 +88,7 @@ async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, ru
     log.info("ready", url=url, kubeconfig=str(certificates.kubeconfig_file))
     upkeep = partial(api.keep_settled, port, certificates.published)
     tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+    tasks.start(keep_running(api.run, log, name="aggregation"), name="aggregation")
     tasks.start(keep_running(partial(certificates.keep, port), log, name="certificates"), name="certificates")
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
-from apiserver_stub.api_request import APIRequest, Handler, RequestContext
+from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext
 from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import ResourceRegistry
@@ -55,7 +55,10 @@ class AggregatedAPIs(Protocol):
     def serves(self, info: RequestInfo) -> bool:
         """Tell whether a request is for one of them."""
 
-    async def answer(self, request: Request, info: RequestInfo, user: User) -> Response:
+    def is_long_running(self, info: RequestInfo) -> bool:
+        """Tell whether the answer to one of them has no end of its own."""
+
+    async def answer(self, context: RequestContext, user: User) -> Response:
         """Return the answer of the other server; the body of the request may be unread yet."""
 
 
@@ -171,7 +174,9 @@ class Server:
         """Hand the request to who answers it."""
         request, info, handlers = context.http, context.info, self._handlers
         if handlers.aggregated is not None and handlers.aggregated.serves(info):
-            return _checked(request, await handlers.aggregated.answer(request, info, user))
+            context.component = AGGREGATOR
+            context.long_running = handlers.aggregated.is_long_running(info)
+            return _checked(request, await handlers.aggregated.answer(context, user))
         asked = 0.0 if info.verb == "watch" else request_timeout(context.query)
         if not info.resource:
             check_path(info.path)
@@ -212,7 +217,7 @@ class Server:
     def _finished(self, context: RequestContext, response: Response) -> Response:
         """Count the answer and give it what all answers have; one that is a stream is followed to its end."""
         request, status = context.http, response.status
-        if request.method == "GET" and not context.long_running:
+        if request.method == "GET" and not (context.long_running or context.component == AGGREGATOR):
             response = self._negotiator.pack(request, response)
         seconds = monotonic() - context.started
         self._telemetry.count(context, status, seconds)

@@ -168,7 +168,7 @@ def _labels(context: RequestContext) -> Labels:
         shown = "CONNECT"
     dry = "All" if verb not in ("get", "list", "watch") and ("dryRun", "All") in request.query else ""
     scope = "resource" if info.name or verb == "create" else "namespace" if info.namespace else "cluster"
-    return (shown, dry, info.group, info.version, info.resource, info.subresource, scope, "apiserver")
+    return (shown, dry, info.group, info.version, info.resource, info.subresource, scope, context.component)
 
 
 def _of_page(request: Request) -> Labels:

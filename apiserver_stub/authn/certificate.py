@@ -10,6 +10,7 @@ from apiserver_stub.streams import EndingStream, EndingUpgrade
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Certificate, Request, Response, Upgrade
 from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.authentication import Authenticator, RequestHeaderAuthenticator, RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, Trust
 
 _LONGEST = 60.0  # seconds between two looks at open answers
@@ -36,6 +37,10 @@ class ClientCertificates:
     def believes(self, certificate: Certificate) -> bool:
         """Tell whether a certificate is believed now."""
         return self._trust is None or certificate is SELF or self._trust.believes(CLIENTS, certificate)
+
+    def proxies(self, config: RequestHeaderConfig) -> Authenticator:
+        """Return who recognizes users whom a proxy names, on connections with a certificate of a trusted one."""
+        return RequestHeaderAuthenticator(self._trust or Trust(), config)
 
     def following(self, handle: Handle) -> Handle:
         """Return `handle`, whose watches and other long answers last no longer than the certificate is believed that

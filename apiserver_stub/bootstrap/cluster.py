@@ -18,10 +18,9 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The facts of a cluster that others need: where its API server is, the (group, version) pairs that has, and how it
-    knows its clients, by the keys of the ConfigMap this is published in.
+    """The facts of a cluster that others need: where its API server is, and how that knows its clients, by the keys of
+    the ConfigMap this is published in.
     """
 
     address: ServerAddress
-    versions: frozenset[tuple[str, str]] = frozenset()
     authentication: Mapping[str, str] = field(default_factory=dict)

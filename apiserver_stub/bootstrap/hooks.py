@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 
 from apiserver_stub.bootstrap.access import ensure_authorities, ensure_reader_role, ensure_token_tracking
-from apiserver_stub.bootstrap.api_services import ensure_api_services
 from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.flow_control import ensure_flow_control
 from apiserver_stub.bootstrap.network import ensure_namespaces, ensure_service, ensure_service_ranges
@@ -46,17 +45,15 @@ _STEPS: dict[str, Callable[[Objects, ClusterInfo], Awaitable[None]]] = {
     "poststarthook/rbac/bootstrap-roles": ensure_reader_role,
     "poststarthook/scheduling/bootstrap-system-priority-classes": ensure_priority_classes,
     "poststarthook/priority-and-fairness-config-producer": ensure_flow_control,
-    "poststarthook/kube-apiserver-autoregistration": ensure_api_services,
 }
 HOOKS = tuple(_STEPS)
 
 
-async def bootstrap(handle: Handle, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
+async def bootstrap(objects: Objects, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
     """Create what every cluster has; called again, correct what has changed, and write nothing else.
 
     `done` is told the name of each step that is taken. Raises the refusal of a request.
     """
-    objects = Objects(handle)
 
     async def take(name: str) -> None:
         await _STEPS[name](objects, cluster)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.authn.certificate import SELF
-from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
+from controller_manager.api.errors import AlreadyExists, Conflict, InternalError, NotFound, from_response
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
@@ -62,10 +62,20 @@ class Objects:
         with suppress(AlreadyExists):
             await self._send("POST", collection, wanted, _MANAGER)
 
-    async def remove(self, path: str) -> None:
-        """Delete an object that may be there."""
-        with suppress(NotFound):
-            await self._send("DELETE", path)
+    async def revise(self, path: str, uid: str, revise: Revise, *, subresource: str = "") -> None:
+        """Write what `revise` makes of the object `uid`, as a whole or through a subresource. Nothing is written of one
+        that is gone, and nothing that others have changed meanwhile: who follows it comes again.
+        """
+        with suppress(NotFound, Conflict):
+            found = await self._send("GET", path)
+            if found["metadata"]["uid"] == uid and (revised := revise(found)) is not None:
+                await self._send("PUT", path + (subresource and f"/{subresource}"), revised, _MANAGER)
+
+    async def remove(self, path: str, uid: str = "") -> None:
+        """Delete an object that may be there; one of another `uid` stays, if that is given."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None
+        with suppress(NotFound, Conflict):
+            await self._send("DELETE", path, options)
 
     async def _create(self, collection: str, wanted: Tree, manager: str) -> Tree:
         try:

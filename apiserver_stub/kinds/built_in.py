@@ -22,6 +22,7 @@ from apiserver_stub.kinds.resource_info import (
 from apiserver_stub.kinds.rules import (
     access,
     admissionregistration,
+    api_services,
     autoscaling,
     certificates,
     claims,
@@ -29,7 +30,6 @@ from apiserver_stub.kinds.rules import (
     definitions,
     devices,
     endpoints,
-    extensions,
     flows,
     jobs,
     limits,
@@ -85,8 +85,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
-    **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
-    **core.RULES, **definitions.RULES, **devices.RULES, **endpoints.RULES, **extensions.RULES, **flows.RULES,
+    **access.RULES, **admissionregistration.RULES, **api_services.RULES, **autoscaling.RULES, **certificates.RULES,
+    **claims.RULES, **core.RULES, **definitions.RULES, **devices.RULES, **endpoints.RULES, **flows.RULES,
     **jobs.RULES, **limits.RULES, **networking.RULES, **pod.RULES, **services.RULES, **storage.RULES,
     **workloads.RULES,
 })  # fmt: skip

@@ -2,20 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 from apiserver_stub.kinds import built_in as built_in_kinds
+from apiserver_stub.kinds.api_service import priority_of, version_rank
 from apiserver_stub.kinds.resource_info import ResourceInfo
-
-# The order in which clients see, and so prefer, the groups; others follow by name.
-_ORDER = (
-    "", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-    "autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
-    "storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
-    "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io", "resource.k8s.io",
-)  # fmt: skip
-_RANK = MappingProxyType({group: rank for rank, group in enumerate(_ORDER)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +82,8 @@ class ResourceRegistry:
         versions: dict[str, dict[str, None]] = {}
         for group, version, _ in self._resources:
             versions.setdefault(group, {})[version] = None
-        names = sorted(versions, key=lambda name: (_RANK.get(name, len(_RANK)), name))
-        return tuple(Group(name, tuple(sorted(versions[name], key=_preference))) for name in names)
+        names = sorted(versions, key=lambda name: (bool(name), -priority_of(name, "").group, name))
+        return tuple(Group(name, tuple(sorted(versions[name], key=version_rank))) for name in names)
 
     def _tell(self, change: ResourceChange) -> None:
         self.generation += 1
@@ -103,12 +94,3 @@ class ResourceRegistry:
 def built_in() -> ResourceRegistry:
     """Return a registry of every built-in resource."""
     return ResourceRegistry(built_in_kinds.resources())
-
-
-def _preference(version: str) -> tuple[int, int, int, str]:
-    """Rank a version as clients expect it: stable before beta before alpha, then the higher number."""
-    number, _, rest = version.removeprefix("v").partition("beta" if "beta" in version else "alpha")
-    if not version.startswith("v") or not number.isdigit() or not (rest.isdigit() or rest == ""):
-        return (3, 0, 0, version)
-    stage = 0 if version[1:].isdigit() else 1 if "beta" in version else 2
-    return (stage, -int(number), -int(rest or 0), version)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from apiserver_stub.kinds.api_service import RESOURCE, api_service_on_create
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
 from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
@@ -115,7 +116,9 @@ _ALL_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA
 
 # By `plural.group`; a kind without a row has the plain strategy. Where a kind has a status, only it may write that.
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
-    "apiservices.apiregistration.k8s.io": Strategy(reset_fields=_ALL_RESET, unconditional_update=False),
+    RESOURCE: Strategy(
+        reset_fields=_ALL_RESET, on_create=api_service_on_create, unconditional_update=False,
+    ),
     REQUESTS: Strategy(_APPROVAL, on_create=request_on_create, on_update=request_on_update),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "clusterroles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),

@@ -29,6 +29,8 @@ class Identity:
     groups: tuple[str, ...] = ()
 
 
+PROXY = Identity("front-proxy-client")
+"""This server as a proxy, to servers of others."""
 ADMIN = Identity("kubernetes-admin", (ADMIN_GROUP,))
 
 
@@ -103,6 +105,14 @@ class Authorities:
             pair = issue(self.serving.pair, "apiserver", hosts=hosts, days=self._days)
             pair.write(cert_file, key_file)
         return cert_file, key_file
+
+    def proxy_pair(self, held: KeyPair | None = None) -> KeyPair:
+        """Return the certificate this server shows as a proxy: `held` while that is good for long, else a new one."""
+        if held is not None:
+            certificate = x509.load_pem_x509_certificate(held.certificate)
+            if self.front_proxy.issued(certificate) and self._lasts(certificate):
+                return held
+        return issue(self.front_proxy.pair, PROXY.user, client=True, days=self._days)
 
     def kubeconfig(self, file: Path, server: str, identity: Identity, *, trust: bytes = b"") -> None:
         """Have `file` connect `identity` to the URL `server`; it is left alone while it does, and does for long.

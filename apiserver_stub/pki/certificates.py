@@ -1,22 +1,26 @@
 """The certificates of a running server: issued and renewed in time, and read again when somebody replaces them."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.flags import AccessOptions, AggregationOptions, NetworkOptions, ServingOptions, StorageOptions
 from apiserver_stub.pki.addresses import reachable_address, server_hosts, server_url
-from apiserver_stub.pki.authorities import ADMIN, YEAR, Authorities
+from apiserver_stub.pki.authorities import ADMIN, PROXY, YEAR, Authorities
 from controller_manager.base.clock import monotonic
 from controller_manager.base.files import private_folder
 from controller_manager.base.log import Logger
+from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.options import Parsed
 from controller_manager.serving.certificates import FilePair
-from controller_manager.serving.trust import CLIENTS, Trust, read_authorities
+from controller_manager.serving.tls import KeyPair, context_of
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, read_authorities
 
 _LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed
 _RENEW_EVERY = 60.0  # seconds between two looks at what was issued
+_ALLOWED = REQUEST_HEADER_NAMES["allowed_names"]
 MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
 """Files by which a folder is known to be a server's own."""
 
@@ -36,7 +40,8 @@ class ServerCertificates:
     """The certificate a server shows, the authorities it believes, and the kubeconfig of its administrator.
 
     `trust` is told whose client certificates are believed: those of the own authority for clients, and those of
-    --client-ca-file. `lifetime` is that of what is issued. Raises OSError or ValueError for files of no use.
+    --client-ca-file; of proxies those of --requestheader-client-ca-file. `lifetime` is that of what is issued. Raises
+    OSError or ValueError for files of no use.
     """
 
     def __init__(self, options: Parsed, trust: Trust, log: Logger, lifetime: timedelta = YEAR) -> None:
@@ -46,6 +51,7 @@ class ServerCertificates:
         self._problem = ""
         self.kubeconfig_file = cert_folder(options) / "admin.kubeconfig"
         self._authorities = Authorities(cert_folder(options), lifetime)
+        self._proxy_pair: KeyPair | None = None
         self._believe()
 
     def own_pair(self) -> FilePair:
@@ -64,15 +70,25 @@ class ServerCertificates:
         """Return what servers that leave it to this one who their callers are need to know, as one ConfigMap tells
         them.
         """
+        published = {"client-ca-file": self._trust.bundle(CLIENTS).decode()}
+        if given := self._trust.bundle(PROXIES):
+            config = self._options[AggregationOptions].request_headers()
+            stated = {name: getattr(config, field) for field, name in REQUEST_HEADER_NAMES.items()}
+            lists = {name: json.dumps(values) for name, values in stated.items() if values or name == _ALLOWED}
+            return {**published, "requestheader-client-ca-file": given.decode(), **lists}
         proxies = self._authorities.front_proxy.pair.certificate
         return {
-            "client-ca-file": self._trust.authorities.decode(),
+            **published,
             "requestheader-client-ca-file": proxies.decode("utf-8", "replace"),
-            "requestheader-allowed-names": '["front-proxy-client"]',
+            _ALLOWED: json.dumps([PROXY.user]),
             "requestheader-username-headers": '["X-Remote-User"]',
             "requestheader-group-headers": '["X-Remote-Group"]',
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
         }
+
+    def proxy_pair(self) -> KeyPair | None:
+        """Return the certificate this server shows to servers of others, and its key."""
+        return self._proxy_pair
 
     async def keep(self, port: int) -> None:
         """Take over what others have replaced, and renew what ends before long, until cancelled. What is of no use
@@ -104,6 +120,19 @@ class ServerCertificates:
         if given := self._options[AccessOptions].client_ca_file:
             bundle += b"\n" + read_authorities(Path(given), "--client-ca-file")
         self._trust.set(CLIENTS, bundle)
+        aggregation = self._options[AggregationOptions]
+        if given := aggregation.requestheader_client_ca_file:
+            self._trust.set(PROXIES, read_authorities(Path(given), "--requestheader-client-ca-file"))
+        if given := aggregation.proxy_client_cert_file:
+            self._show_as_proxy(FilePair(Path(given), Path(aggregation.proxy_client_key_file)).read())
+        else:
+            self._proxy_pair = self._authorities.proxy_pair(self._proxy_pair)
+
+    def _show_as_proxy(self, pair: KeyPair) -> None:
+        """Take over a pair that others have made. Raises OSError or ValueError for one that is none."""
+        if pair != self._proxy_pair:
+            context_of(pair)
+            self._proxy_pair = pair
 
     def _server_files(self) -> tuple[Path, Path]:
         serving, network = self._options[ServingOptions], self._options[NetworkOptions]

@@ -32,6 +32,12 @@ class Unread(Protocol):
         no room.
         """
 
+    def stream(self) -> AsyncIterator[bytes]:
+        """Return it as it comes, whatever its size, for who passes it on; to be read once, in place of `read`.
+
+        Raises an ApiError if it does not arrive.
+        """
+
 
 class Request(Struct, frozen=True):
     """An HTTP request: `path` is percent-decoded, `query` in order of appearance, header names in lower case.

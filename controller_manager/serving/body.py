@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from aiohttp import HttpVersion11, web
@@ -122,12 +123,27 @@ class Body:
         size = limit if declared is None else declared
         await self._budget.take(caller, size)
         self._held = (caller, size)
-        if _waits_for_leave(incoming) and incoming.transport is not None:
-            incoming.transport.write(http.CONTINUE)
+        self._give_leave()
         body = await self._arrival()
         self._budget.release(caller, size - len(body))
         self._held = (caller, len(body))
         return body
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield it as it comes, in pieces that nobody has to hold. Raises BadRequest."""
+        content = self._incoming.content
+        if not content.is_eof():
+            self._give_leave()
+            content.set_read_chunk_size(_PIECE)
+        try:
+            while part := await content.readany():
+                yield part
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise errors.BadRequest(f"the body cannot be read: {error}") from None
+
+    def _give_leave(self) -> None:
+        if _waits_for_leave(self._incoming) and self._incoming.transport is not None:
+            self._incoming.transport.write(http.CONTINUE)
 
     def release(self) -> None:
         """Count it no more: its request has been answered."""

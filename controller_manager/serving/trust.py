@@ -76,6 +76,10 @@ class Trust:
         """All authorities, PEM; empty if no client certificate is believed."""
         return b"\n".join(bundle for bundle in self._bundles.values() if bundle)
 
+    def bundle(self, purpose: str) -> bytes:
+        """Return the authorities for `purpose`, PEM; empty if there are none."""
+        return self._bundles.get(purpose, b"")
+
     def believes(self, purpose: str, certificate: Certificate) -> bool:
         """Return whether a certificate that TLS has verified is good for `purpose` now."""
         return certificate.root in self._roots.get(purpose, ()) and wall_seconds() < certificate.expires

@@ -69,13 +69,13 @@ class Connections:
         if self._requests is None:
             limits = self.limits
             timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.read_timeout)
-            self._requests = _session(limits.connections, timeout)
+            self._requests = session(limits.connections, timeout)
         return self._requests
 
     def for_watches(self) -> aiohttp.ClientSession:
         """The session for what goes on."""
         if self._watches is None:
-            self._watches = _session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
+            self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches
 
     def context(self, pair: CertificateAndKey) -> ssl.SSLContext:
@@ -93,14 +93,15 @@ class Connections:
         return found
 
 
-def _session(connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+def session(connections: int, timeout: aiohttp.ClientTimeout, read_buffer: int = _READ_BUFFER) -> aiohttp.ClientSession:
+    """Return a session that adds nothing to what it carries; of each answer it holds about twice `read_buffer`."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+        skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
         auto_decompress=False,  # nothing compressed is asked for: a few bytes must not become a gigabyte
-        read_bufsize=_READ_BUFFER,
+        read_bufsize=read_buffer,
         trust_env=False,
     )
 

@@ -4,6 +4,7 @@ watches, and whatever a proxy carries, through aiohttp.
 
 import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -26,7 +27,7 @@ from controller_manager.transport.transport import (
 )
 
 _MOST_WORDS = 500  # characters of a reason
-_FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
+FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 _PORTS = {"https": 443, "http": 80}
 _PLAIN = re.compile(r"[A-Za-z0-9_.~/:-]*")  # what is not escaped in a path
 _IDEMPOTENT = ("GET", "PUT", "DELETE")
@@ -66,7 +67,7 @@ class EndpointTransport:
             written = self._written(request, credential)
             idempotent = request.method in _IDEMPOTENT
             return await self._connections.pool.send(self._origin(credential), written, idempotent=idempotent)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._failure(request, error) from error
 
     async def upgrade(
@@ -82,7 +83,7 @@ class EndpointTransport:
             if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(offer):
                 stream.abort()
                 raise UnaskedUpgrade
-        except _FAILURES as error:
+        except FAILURES as error:
             raise self._failure(request, error) from error
         return response, stream
 
@@ -100,7 +101,7 @@ class EndpointTransport:
         async with asyncio.timeout(self._connections.limits.read_timeout):
             answer = await self._connections.for_watches().request(**self._arguments(request, credential))
             if answer.status == 200:
-                return Response(200, _lower(answer), _Chunks(answer, self._named(request)))
+                return Response(200, _lower(answer), Chunks(answer, self._named(request)))
             async with answer:
                 return Response(answer.status, _lower(answer), await _body(answer))
 
@@ -108,7 +109,7 @@ class EndpointTransport:
         return f"{request.method} {self._root}{request.path}"
 
     def _failure(self, request: Request, error: BaseException) -> TransportError:
-        return TransportError(f"{self._named(request)}: {_reason(error)}")
+        return TransportError(f"{self._named(request)}: {reason(error)}")
 
     def _origin(self, credential: Credential) -> Origin:
         if self._last is None or self._last[0] is not credential:
@@ -121,17 +122,12 @@ class EndpointTransport:
         headers = {"host": self.host, **credential.headers(request)}
         if request.body or request.method in ("POST", "PUT", "PATCH"):
             headers["content-length"] = str(len(request.body))
-        lines = [f"{request.method} {self._path}{_target(request)} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        head = "\r\n".join(lines)
-        if head.count("\r") != len(headers) or head.count("\n") != len(headers):
-            raise TransportError("a header can't have several lines")
-        return f"{head}\r\n\r\n".encode() + request.body
+        return head(request, self._path, headers.items()) + request.body
 
     def _arguments(self, request: Request, credential: Credential) -> dict[str, Any]:
         return {
             "method": request.method,
-            "url": URL(self._root + _target(request), encoded=True),
+            "url": URL(self._root + target(request), encoded=True),
             "headers": credential.headers(request),
             "data": request.body or None,
             "ssl": self._connections.context((credential.certificate, credential.key)),
@@ -141,29 +137,40 @@ class EndpointTransport:
         }
 
 
-def _target(request: Request) -> str:
+def head(request: Request, root: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """The request line and the headers (RFC 9112), for a path below `root`. Raises `TransportError` for a header that
+    is none.
+    """
+    lines = [f"{request.method} {root}{target(request)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    text = "\r\n".join(lines)
+    if text.count("\r") != len(lines) - 1 or text.count("\n") != len(lines) - 1:
+        raise TransportError("a header can't have several lines")
+    return f"{text}\r\n\r\n".encode()
+
+
+def target(request: Request) -> str:
     """Path and query, escaped."""
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
     path = request.path if _PLAIN.fullmatch(request.path) else quote(request.path, safe="/:")
     return path + query
 
 
-class _Chunks:
-    """The body of a watch as it comes in; `aclose()` drops the connection at once. `named` is its request."""
+class Chunks:
+    """The body of an answer as it comes in; `aclose()` drops the connection at once. `named` is its request."""
 
     def __init__(self, answer: aiohttp.ClientResponse, named: str) -> None:
         self._answer = answer
         self._named = named
 
-    def __aiter__(self) -> "_Chunks":
+    def __aiter__(self) -> "Chunks":
         return self
 
     async def __anext__(self) -> bytes:
         try:
             chunk = await self._answer.content.readany()
-        except _FAILURES as error:
+        except FAILURES as error:
             self._answer.close()
-            raise TransportError(f"{self._named}: {_reason(error)}") from error
+            raise TransportError(f"{self._named}: {reason(error)}") from error
         if not chunk:
             raise StopAsyncIteration
         return chunk
@@ -188,7 +195,7 @@ def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.headers.items()}
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """In words; aiohttp's own would name the host once more, and the object that secures the connection."""
     if isinstance(error, TimeoutError):
         return "timed out"

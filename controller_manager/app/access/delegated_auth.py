@@ -19,6 +19,7 @@ from controller_manager.app.network import Network
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client, ClientMetrics, Transport
+from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.options import Parsed
 from controller_manager.serving.access import Access
 from controller_manager.serving.authentication import (

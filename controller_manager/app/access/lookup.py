@@ -9,11 +9,11 @@ from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
-from controller_manager.app.access.options import REQUEST_HEADER_NAMES
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.cache import Informer, Selection
 from controller_manager.client import Client, ConfigError, TransportError
+from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.serving.authentication import RequestHeaderAuthenticator, RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 

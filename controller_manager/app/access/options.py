@@ -1,33 +1,24 @@
 """Flags of the authentication and authorization of callers."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
 from controller_manager.app.features import REMOTE_UID, FeatureOptions
 from controller_manager.base.log import Logger
+from controller_manager.component.request_headers import RequestHeaderOptions
 from controller_manager.options import Duration, Options, Parsed, StringList, flag
-from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
 
 # Flags of the authentication of callers: by client certificates, proxies and tokens.
 
 _LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
 
-REQUEST_HEADER_NAMES: Mapping[str, str] = {
-    "allowed_names": "requestheader-allowed-names",
-    "username_headers": "requestheader-username-headers",
-    "uid_headers": "requestheader-uid-headers",
-    "group_headers": "requestheader-group-headers",
-    "extra_prefixes": "requestheader-extra-headers-prefix",
-}
-"""The name of each field of `RequestHeaderConfig`: as a flag, and where it is published."""
 
-
-class AuthenticationOptions(Options):
+class AuthenticationOptions(RequestHeaderOptions):
     """Flags of authentication."""
 
     title: ClassVar[str] = "Authentication"
@@ -63,38 +54,6 @@ class AuthenticationOptions(Options):
         "following flags is not given is looked up",
         metavar="file",
     )
-    requestheader_allowed_names: StringList = flag(
-        (), "common names of the proxies that may speak for others; if empty, all with a certificate may"
-    )
-    requestheader_username_headers: StringList = flag(
-        ("x-remote-user",), "headers in which a proxy names the user; the first that is there counts"
-    )
-    requestheader_uid_headers: StringList = flag(
-        (),
-        "headers in which a proxy says the user's uid, X-Remote-Uid among them; needs the feature gate "
-        "RemoteRequestHeaderUID",
-    )
-    requestheader_group_headers: StringList = flag(
-        ("x-remote-group",), "headers in which a proxy names the user's groups, each in a header of its own"
-    )
-    requestheader_extra_headers_prefix: StringList = flag(
-        ("x-remote-extra-",), "beginnings of the headers in which a proxy says more about the user"
-    )
-
-    @model_validator(mode="after")
-    def _name_something(self) -> Self:
-        for name, values in self._lists().items():
-            if not all(value.strip() for value in values):
-                raise ValueError(f"--{name}: a name in the list is empty")
-        return self
-
-    def request_headers(self) -> RequestHeaderConfig:
-        """Return the rules for proxies that the flags state."""
-        lists = self._lists()
-        return RequestHeaderConfig(**{field: _stripped(lists[name]) for field, name in REQUEST_HEADER_NAMES.items()})
-
-    def _lists(self) -> dict[str, tuple[str, ...]]:
-        return {name: getattr(self, name.replace("-", "_")) for name in REQUEST_HEADER_NAMES.values()}
 
 
 def check_uid_headers(parsed: Parsed) -> Iterator[str]:
@@ -135,9 +94,6 @@ def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
     if options.requestheader_client_ca_file:
         yield "requestheader-client-ca-file", PROXIES, options.requestheader_client_ca_file
 
-
-def _stripped(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(value.strip() for value in values)
 
 
 # Flags of the authorization of callers.

@@ -1,0 +1,108 @@
+"""The servers of others behind API services: where they are, how they are verified, and short questions to them."""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from dataclasses import dataclass
+
+from apiserver_stub.aggregation.api_services import APIService
+from apiserver_stub.aggregation.front_proxy import ProxyPair, identity
+from apiserver_stub.service_resolver import ServiceResolver
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.api.wire import Request, Upgrade
+from controller_manager.serving.authentication import User
+from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.connections import client_context
+from controller_manager.transport.streaming import StreamingTransport
+from controller_manager.transport.transport import Endpoint, TransportError, close_body
+
+AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
+"""Who asks whether a server is there, and what it serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The whole answer to a short question."""
+
+    status: int
+    media_type: str
+    etag: str
+    body: bytes
+
+
+class ExtensionServers:
+    """Resolves API services to origins; one certificate authority or certificate changed is another origin."""
+
+    def __init__(self, resolver: ServiceResolver, pair: ProxyPair) -> None:
+        self.transport = StreamingTransport()
+        """The connections to all of them."""
+        self._resolver = resolver
+        self._pair = pair
+        self._contexts: dict[str, tuple[object, ssl.SSLContext]] = {}
+
+    def origin(self, service: APIService) -> Origin:
+        """Return where the server of an API service is reached now.
+
+        Raises `NotFound` and `ServiceUnavailable` where its service leads nowhere, `ConfigError` for authorities that
+        are none.
+        """
+        reference = service.spec.service
+        if reference is None:
+            raise ServiceUnavailable(f"{service.name} has no service")
+        host, port, name = self._resolver.resolve(reference.namespace, reference.name, reference.port)
+        return Origin(host, port, self._context(service), name)
+
+    def forget(self, name: str) -> None:
+        """An API service is gone."""
+        self._contexts.pop(name, None)
+
+    async def ask(
+        self, service: APIService, path: str, *, seconds: float, largest: int, user: User = AGGREGATOR,
+        accept: str = "", etag: str = "",
+    ) -> Answer:  # fmt: skip
+        """Return the answer to a GET that takes at most so many seconds and bytes.
+
+        Raises `TransportError`, and as `origin` does.
+        """
+        told = {"accept": accept, "if-none-match": etag}
+        headers = {name: value for name, value in told.items() if value}
+        repeated: dict[str, tuple[str, ...]] = {}
+        for name, value in identity(user):
+            repeated[name] = (*repeated.get(name, ()), value)
+            headers[name] = value
+        request = Request("GET", path, (), headers, repeated=repeated)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._whole(self.origin(service), request, largest)
+        except TimeoutError:
+            raise TransportError(f"no answer within {seconds:.0f} seconds") from None
+
+    async def _whole(self, origin: Origin, request: Request, largest: int) -> Answer:
+        response = await self.transport.send(origin, request)
+        assert not isinstance(response.body, Upgrade)
+        parts, size = [], 0
+        try:
+            if isinstance(response.body, bytes):
+                parts.append(response.body)
+            else:
+                async for part in response.body:
+                    parts.append(part)
+                    size += len(part)
+                    if size > largest:
+                        raise TransportError(f"the answer is larger than {largest} bytes")
+        finally:
+            await close_body(response)
+        media, etag = (response.headers.get(name, "") for name in ("content-type", "etag"))
+        return Answer(response.status, media, etag, b"".join(parts))
+
+    def _context(self, service: APIService) -> ssl.SSLContext:
+        spec, pair = service.spec, self._pair()
+        proved = (spec.ca_bundle, spec.insecure_skip_tls_verify, pair)
+        kept = self._contexts.get(service.name)
+        if kept is not None and kept[0] == proved:
+            return kept[1]
+        endpoint = Endpoint(service.name, b64decode(spec.ca_bundle or ""), spec.insecure_skip_tls_verify)
+        context = client_context(endpoint, *((pair.certificate, pair.key) if pair else (b"", b"")))
+        self._contexts[service.name] = proved, context
+        return context

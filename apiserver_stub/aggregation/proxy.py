@@ -1,0 +1,178 @@
+"""Passes requests for versions of groups that servers of others have on to these, and their answers back."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Self
+
+from apiserver_stub.aggregation.api_services import APIService, APIServices
+from apiserver_stub.aggregation.extension_servers import ExtensionServers
+from apiserver_stub.aggregation.front_proxy import forwarded, returned
+from apiserver_stub.api_request import RequestContext
+from apiserver_stub.request_info import RequestInfo, check_path
+from controller_manager.api.errors import ApiError, Timeout
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
+from controller_manager.base.clock import monotonic
+from controller_manager.base.tasks import first_of
+from controller_manager.serving.authentication import User
+from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.duplex import SocketStream
+from controller_manager.transport.streaming import authority
+from controller_manager.transport.transport import ConfigError, TransportError, close_body
+
+_DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
+_SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
+_PIECE = 64 * 1024  # bytes that are taken from a stream at a time
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+_OFTEN_LONG = frozenset({"attach", "exec", "proxy", "log", "portforward"})
+
+
+class ExtensionProxy:
+    """Answers requests by asking the servers behind API services.
+
+    An answer takes `patience` seconds at most unless it has no end of its own; `redirects` are handed on or refused.
+    """
+
+    def __init__(
+        self, services: APIServices, servers: ExtensionServers, patience: float, *, redirects: bool = False
+    ) -> None:
+        self._services = services
+        self._redirects = redirects
+        self._servers = servers
+        self._patience = patience
+
+    def serves(self, info: RequestInfo) -> bool:
+        """Tell whether a request is for a version of a group that a server of others has."""
+        return bool(self._services.remote) and self._service(info) is not None
+
+    def is_long_running(self, info: RequestInfo) -> bool:
+        """Tell whether the answer to a request has no end of its own."""
+        return info.verb == "watch" or info.subresource in _OFTEN_LONG
+
+    async def answer(self, context: RequestContext, user: User) -> Response:
+        """Return the answer of that server; a body passes through as it comes.
+
+        Raises `Timeout`, and `BadRequest` or `NotFound` for a path that no API has.
+        """
+        request, info = context.http, context.info
+        check_path(info.path)
+        service = self._service(info)
+        if service is None or not service.is_available:
+            return _refused(503, "service unavailable")
+        try:
+            origin = self._servers.origin(service)
+        except ApiError:
+            return _refused(503, "service unavailable")
+        except ConfigError as error:
+            return _refused(500, str(error))
+        passed = forwarded(request, user, context.audit_id, authority(origin))
+        ends_at = self._end_of(info)
+        try:
+            async with asyncio.timeout_at(None if ends_at == math.inf else ends_at):
+                if offered_protocols(request):
+                    return await self._upgrade(origin, request, passed)
+                return await self._send(origin, request, passed, ends_at)
+        except TransportError as error:
+            return _refused(503, f"error trying to reach service: {error}")
+        except TimeoutError:
+            if _is_discovery(info):
+                return _refused(503, "error trying to reach service: timed out")
+            raise Timeout("request did not complete within the allotted timeout") from None
+
+    def _service(self, info: RequestInfo) -> APIService | None:
+        if info.resource:
+            return self._services.remote.get((info.group, info.version))
+        match info.path.split("/", 4):
+            case ["", "apis", group, version, *_]:
+                return self._services.remote.get((group, version))
+            case ["", "api", version, *_]:
+                return self._services.remote.get(("", version))
+        return None
+
+    def _end_of(self, info: RequestInfo) -> float:
+        """Return the loop time until which the answer must have come."""
+        if self.is_long_running(info):
+            return math.inf
+        return monotonic() + (_DISCOVERY if _is_discovery(info) else self._patience)
+
+    async def _send(self, origin: Origin, request: Request, passed: Request, ends_at: float) -> Response:
+        body = None if request.unread is None else request.unread.stream()
+        response = await self._servers.transport.send(origin, passed, body)
+        if not self._redirects and 300 <= response.status < 400 and response.headers.get("location"):
+            await close_body(response)
+            why = "the backend attempted to redirect this request, which is not permitted"
+            return Response(502, {"content-type": _TEXT["content-type"]}, why.encode())
+        headers = returned(dict(response.headers))
+        apart = {name: values for name, values in response.repeated.items() if name in headers}
+        body_of = response.body
+        assert not isinstance(body_of, Upgrade)
+        if not isinstance(body_of, bytes):
+            length = response.headers.get("content-length", "")
+            if length.isascii() and length.isdigit() and int(length[:9]) <= _SMALL and len(length) < 9:
+                return Response(response.status, headers, b"".join([part async for part in body_of]), apart)
+            body_of = PassingBody(body_of, ends_at)
+        return Response(response.status, headers, body_of, apart)
+
+    async def _upgrade(self, origin: Origin, request: Request, passed: Request) -> Response:
+        offer = {**passed.headers, "upgrade": request.headers["upgrade"]}
+        body = b"" if request.unread is None else await request.unread.read("")
+        response, stream = await self._servers.transport.upgrade(
+            origin, Request(passed.method, passed.path, passed.query, offer, passed.body or body, None, passed.repeated)
+        )
+        headers = returned(dict(response.headers))
+        if stream is None:
+            return Response(response.status, headers, response.body, response.repeated)
+        return Response(101, headers, Upgrade(response.headers["upgrade"], _Relay(stream).serve))
+
+
+class PassingBody(AsyncIterator[bytes]):
+    """The body of an answer as it comes, until `ends_at` (loop time); whoever reads it later than that is cut off."""
+
+    def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
+        self._body = body
+        self._ends_at = ends_at
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._ends_at == math.inf:
+            return await anext(self._body)
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                return await anext(self._body)
+        except TimeoutError:
+            raise TransportError("the answer did not end in time") from None
+
+    async def aclose(self) -> None:
+        """Ask for nothing more of it."""
+        if aclose := getattr(self._body, "aclose", None):
+            await aclose()
+
+
+class _Relay:
+    """Carries bytes between a caller and the stream of a server, both ways, until one of them ends it."""
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+
+    async def serve(self, caller: DuplexStream) -> None:
+        try:
+            await first_of(_carry(caller, self._stream), _carry(self._stream, caller))
+        except BaseException:
+            self._stream.abort()
+            raise
+        await self._stream.aclose()
+
+
+async def _carry(source: DuplexStream, target: DuplexStream) -> None:
+    while piece := await source.read(_PIECE):
+        await target.write(piece)
+
+
+def _is_discovery(info: RequestInfo) -> bool:
+    return not info.resource and info.path.strip("/").count("/") == 2
+
+
+def _refused(status: int, why: str) -> Response:
+    return Response(status, _TEXT, f"{why}\n".encode())

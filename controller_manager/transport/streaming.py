@@ -1,0 +1,115 @@
+"""Requests that are passed on: bodies and answers of any size go through as they come, a few at a time in memory."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from controller_manager.api.wire import Request, Response, offered_protocols
+from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.connections import session
+from controller_manager.transport.duplex import SocketStream
+from controller_manager.transport.http import FAILURES, Chunks, head, reason, target
+from controller_manager.transport.transport import TransportError, UnaskedUpgrade, with_offer
+
+_BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
+_CONNECT = 10.0  # seconds
+_HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
+_NO_BODY = (204, 304)
+
+
+class StreamingTransport:
+    """Sends requests to any origin that shows the certificate it should; connections are used again.
+
+    The headers of a request are sent as they are, but for `host`. Nothing bounds the time of an answer that has begun
+    but whoever reads it.
+    """
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE)
+
+    async def send(self, origin: Origin, request: Request, body: AsyncIterator[bytes] | None = None) -> Response:
+        """Return the answer, whose body is a stream; `body` is that of the request where it is not in memory.
+
+        Raises `TransportError`.
+        """
+        if self._session is None:
+            self._session = session(0, aiohttp.ClientTimeout(sock_connect=_CONNECT), _BUFFER)
+        url = url_of(origin, request)
+        try:
+            answer = await self._session.request(
+                request.method,
+                URL(url, encoded=True),
+                headers=CIMultiDict(_headers(request)),
+                data=_Once(body) if body is not None else request.body or None,
+                ssl=origin.tls or False,
+                server_hostname=origin.name,
+                allow_redirects=False,
+            )
+        except (*FAILURES, ValueError) as error:
+            raise TransportError(reason(error)) from error
+        folded, repeated = _folded(answer.headers)
+        if answer.status in _NO_BODY:
+            answer.release()
+            return Response(answer.status, folded, b"", repeated)
+        return Response(answer.status, folded, Chunks(answer, f"{request.method} {url}"), repeated)
+
+    async def upgrade(self, origin: Origin, request: Request) -> tuple[Response, SocketStream | None]:
+        """Return the answer to a request that offers another protocol, and the stream in it if that is 101, on a
+        connection of its own. Raises `TransportError`.
+        """
+        offer = with_offer(request)
+        try:
+            written = head(offer, "", [("host", authority(origin)), *_headers(offer)]) + offer.body
+            response, stream = await self._pool.upgrade(origin, written)
+            if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(offer):
+                stream.abort()
+                raise UnaskedUpgrade
+        except (*FAILURES, ValueError) as error:
+            raise TransportError(reason(error)) from error
+        return response, stream
+
+    async def close(self) -> None:
+        """Close every connection; what goes on over one breaks."""
+        self._pool.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class _Once:
+    """A body that can be sent once: a connection that breaks under it does not have the rest of it sent again."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body: AsyncIterator[bytes] | None = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        body, self._body = self._body, None
+        if body is None:
+            raise TransportError("the server hung up")
+        return body.__aiter__()
+
+
+def authority(origin: Origin) -> str:
+    """Return host and port as a URL has them."""
+    return f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+
+
+def url_of(origin: Origin, request: Request) -> str:
+    """Return what a request is sent to."""
+    return f"{'https' if origin.tls else 'http'}://{authority(origin)}{target(request)}"
+
+
+def _headers(request: Request) -> list[tuple[str, str]]:
+    return [(name, value) for name in request.headers if name != "host" for value in request.values(name)]
+
+
+def _folded(headers: CIMultiDictProxy[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return headers by their names in lower case, joined, and those that came several times apart."""
+    apart: dict[str, tuple[str, ...]] = {}
+    for name, value in headers.items():
+        apart[name.lower()] = (*apart.get(name.lower(), ()), value)
+    repeated = {name: values for name, values in apart.items() if len(values) > 1}
+    return {name: ", ".join(values) for name, values in apart.items()}, repeated
