@@ -144,7 +144,7 @@ class ApiServer:
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        await bootstrap(self._objects, ClusterInfo(address, authentication), self._progress.finish)
+        await bootstrap(self.handle, ClusterInfo(address, authentication), self._progress.finish)
         await self._aggregation.settle()
         self._progress.finish(REGISTRATION)
         await self._allocations.repair(self._remove_address)

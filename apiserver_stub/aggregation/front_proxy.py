@@ -86,4 +86,4 @@ def _is_kept_back(name: str) -> bool:
 
 def _escaped(key: str) -> str:
     """Return the key of an extra as the name of a header has it (RFC 9110, section 5.6.2; RFC 3986, section 2.1)."""
-    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), key)
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02x}" for byte in found[0].encode()), key).lower()

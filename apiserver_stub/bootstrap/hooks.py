@@ -49,11 +49,12 @@ _STEPS: dict[str, Callable[[Objects, ClusterInfo], Awaitable[None]]] = {
 HOOKS = tuple(_STEPS)
 
 
-async def bootstrap(objects: Objects, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
+async def bootstrap(handle: Handle, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
     """Create what every cluster has; called again, correct what has changed, and write nothing else.
 
     `done` is told the name of each step that is taken. Raises the refusal of a request.
     """
+    objects = Objects(handle)
 
     async def take(name: str) -> None:
         await _STEPS[name](objects, cluster)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.api_request import APIRequest, Item, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Item, Reply, RequestContext, Stream
 from apiserver_stub.audit import AuditEvent, Auditor, Stage
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
@@ -127,8 +127,11 @@ class Stages:
     def serves(self, info: RequestInfo) -> bool:
         return info.group == self.aggregates or info.path.startswith(f"/apis/{self.aggregates}")
 
-    async def answer(self, request: Request, info: RequestInfo, user: User) -> Response:
-        await self.stage("aggregated API", f"{info.path} for {user.name}")
+    def is_long_running(self, info: RequestInfo) -> bool:
+        return info.verb == "watch"
+
+    async def answer(self, context: RequestContext, user: User) -> Response:
+        await self.stage("aggregated API", f"{context.info.path} for {user.name}")
         return Response(200, {}, b"from elsewhere")
 
     def record(self, event: AuditEvent) -> None:

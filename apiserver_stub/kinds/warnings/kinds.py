@@ -38,7 +38,6 @@ _POLICIES = _without_effect("no policy is applied")
 
 AWAITED: Mapping[str, Warn] = MappingProxyType({
     "apiextensions.k8s.io/v1/CustomResourceDefinition": _without_effect("the kind it defines is not served"),
-    "apiregistration.k8s.io/v1/APIService": _without_effect("no request is passed on to another server"),
     "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,

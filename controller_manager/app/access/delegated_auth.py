@@ -9,7 +9,6 @@ from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAu
 from controller_manager.app.access.lookup import Lookup, Wanted
 from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.app.access.options import (
-    REQUEST_HEADER_NAMES,
     AuthenticationOptions,
     AuthorizationOptions,
     believe_files,

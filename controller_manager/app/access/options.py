@@ -95,7 +95,6 @@ def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
         yield "requestheader-client-ca-file", PROXIES, options.requestheader_client_ca_file
 
 
-
 # Flags of the authorization of callers.
 
 

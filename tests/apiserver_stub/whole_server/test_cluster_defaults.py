@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.bootstrap.api_services import api_service
+from apiserver_stub.kinds.api_service import priority_of
 
 FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -144,7 +144,7 @@ async def test_an_api_service_for_each_group_version(started: Any) -> None:
     ],
 )
 def test_the_priority_of_a_version(group: str, version: str, priority: int) -> None:
-    assert api_service(group, version)["spec"]["versionPriority"] == priority
+    assert priority_of(group, version).version == priority
 
 
 async def test_since_when_the_use_of_tokens_is_noted(started: Any) -> None:

@@ -1,0 +1,124 @@
+"""The condition of API services: by the objects in front of their servers, and by what these answer; the reasons and
+messages are those that a real API server of 1.36 gave.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec, ServiceReference
+from apiserver_stub.aggregation.availability import judge
+from controller_manager.api.core import Service, ServicePort, ServiceSpec
+from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
+from controller_manager.api.wire import Request, Response
+
+REMOTE = APIService(spec=APIServiceSpec(service=ServiceReference(namespace="default", name="ext")))
+HTTPS = Service(spec=ServiceSpec(ports=(ServicePort(port=443, name="https"),)))
+NAMED = 'service/ext in "default"'
+
+
+def endpoints(ready: bool | None, name: str = "https", port: int | None = 8443) -> EndpointSlice:
+    endpoint = Endpoint(addresses=("192.0.2.9",), conditions=EndpointConditions(ready=ready))
+    return EndpointSlice(endpoints=(endpoint,), ports=(SlicePort(name=name, port=port),))
+
+
+@pytest.mark.parametrize(
+    ("service", "slices", "reason", "message"),
+    [
+        (None, (), "ServiceNotFound", f"{NAMED} is not present"),
+        (Service(spec=ServiceSpec(ports=(ServicePort(port=444),))), (), "ServicePortError",
+         f"{NAMED} is not listening on port 443"),
+        (HTTPS, (), "EndpointsNotFound", f"cannot find endpointslices for {NAMED}"),
+        (HTTPS, (endpoints(False),), "MissingEndpoints",
+         f'endpointslices for {NAMED} have no addresses with port name "https"'),
+        (HTTPS, (endpoints(True, "other"), endpoints(True, port=None)), "MissingEndpoints",
+         f'endpointslices for {NAMED} have no addresses with port name "https"'),
+    ],
+)  # fmt: skip
+def test_what_the_objects_show(service: Service | None, slices: Any, reason: str, message: str) -> None:
+    found = judge(REMOTE, service, slices)
+    assert found is not None
+    assert (found.status, found.reason, found.message) == ("False", reason, message)
+
+
+@pytest.mark.parametrize("ready", [True, None])
+def test_only_the_server_can_tell_the_rest(ready: bool | None) -> None:
+    assert judge(REMOTE, HTTPS, (endpoints(False), endpoints(ready))) is None
+    assert judge(REMOTE, Service(spec=ServiceSpec(type="ExternalName")), ()) is None
+
+
+def test_what_this_server_has_is_available() -> None:
+    found = judge(APIService(), None, ())
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Local")
+
+
+async def test_a_server_that_comes_and_goes(front: Any, reply: Any, resources: Any) -> None:
+    answers = {"status": 200}
+    asked: list[Request] = []
+
+    async def handle(request: Request) -> Response:
+        asked.append(request)
+        return reply(answers["status"], resources)
+
+    assert await front.condition("v1.apps") == ("True", "Local", "Local APIServices are always available")
+    await front.register(1)
+    message = await front.until("FailedDiscoveryCheck")
+    assert message.startswith("failing or missing response from https://localhost:1/apis/x.example.com/v1: ")
+    port = await front.serve(handle)
+    found = (await front("GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com"))[1]
+    found["spec"]["service"]["port"] = port
+    await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
+    assert await front.until("Passed") == "all checks passed"
+    seen = asked[0]
+    assert (seen.path, seen.headers["x-remote-user"]) == ("/apis/x.example.com/v1", "system:kube-aggregator")
+    assert (seen.headers["x-remote-group"], seen.certificate.common_name) == ("system:masters", "front-proxy-client")
+    answers["status"] = 403
+    found = (await front("GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com"))[1]
+    found["spec"]["versionPriority"] = 11
+    await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
+    url = f"https://localhost:{port}/apis/x.example.com/v1"
+    message = await front.until("FailedDiscoveryCheck")
+    assert message == f"failing or missing response from {url}: bad status from {url}: 403"
+    told = (await front("GET", "/metrics"))[1]
+    assert 'aggregator_unavailable_apiservice{name="v1.x.example.com"} 1' in told
+    assert 'aggregator_unavailable_apiservice{name="v1.apps"} 0' in told
+    reason = 'name="v1.x.example.com",reason="FailedDiscoveryCheck"'
+    assert f"aggregator_unavailable_apiservice_total{{{reason}}} 1" in told
+
+
+async def test_who_shows_another_certificate_is_not_believed(front: Any, reply: Any, resources: Any) -> None:
+    async def handle(_: Request) -> Response:
+        return reply(200, resources)
+
+    await front.register(await front.serve(handle, name="other.default.svc"))
+    assert "ext.default.svc" in await front.until("FailedDiscoveryCheck")
+    unverified = {"caBundle": None, "insecureSkipTLSVerify": True}
+    await front.register(await front.serve(handle, name="other.default.svc"), group="y.example.com", **unverified)
+    await front.until("Passed", "v1.y.example.com")
+
+
+async def test_servers_that_hang_delay_no_other(front: Any, reply: Any, resources: Any) -> None:
+    async def hang(_: Request) -> Response:
+        await asyncio.sleep(60)
+        return reply(200, {})
+
+    async def handle(_: Request) -> Response:
+        return reply(200, resources)
+
+    stuck = await front.serve(hang)
+    for number in range(10):
+        await front.register(stuck, group=f"h{number}.example.com")
+    await asyncio.sleep(0.2)
+    begun = time.monotonic()
+    await front.aggregate(handle)
+    assert time.monotonic() - begun < 2
+    assert await front.condition("v1.h0.example.com") == ("", "", "")
+    assert "no answer within 5 seconds" in await front.until("FailedDiscoveryCheck", "v1.h9.example.com")
+
+
+async def test_authorities_that_are_none(front: Any) -> None:
+    await front.register(1, caBundle="eA==")
+    assert "holds no usable PEM certificate" in await front.until("FailedDiscoveryCheck")

@@ -1,0 +1,41 @@
+"""The headers of requests that are passed on: whose they are, and what of the caller's own goes along."""
+
+from apiserver_stub.aggregation.front_proxy import forwarded, returned
+from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import RequestHeaderConfig, User
+
+ANN = User("ann", "42", ("dev", "ops"), {"example.com/Tea Time%": ("a, b", "c")})
+READ = RequestHeaderConfig((), ("X-Remote-User",), ("X-Remote-Uid",), ("X-Remote-Group",), ("X-Remote-Extra-",))
+
+
+def test_the_server_behind_reads_the_same_user() -> None:
+    passed = forwarded(Request("GET", "/apis/x/v1"), ANN, "1", "ext:443")
+    found = READ.user_of(passed)
+    assert found is not None
+    assert (found.name, found.uid, found.groups) == ("ann", "42", ("dev", "ops"))
+    assert found.extra == {"example.com/tea time%": ("a, b", "c")}
+    assert passed.values("x-remote-extra-example.com%2ftea%20time%25") == ("a, b", "c")
+
+
+def test_what_a_caller_says_of_itself_does_not_get_through() -> None:
+    own = {
+        "authorization": "Bearer secret", "x-remote-user": "root", "x-remote-uid": "0", "x-remote-group": "masters",
+        "x-remote-extra-scope": "all", "impersonate-user": "root", "impersonate-extra-a": "b", "audit-id": "2",
+        "host": "front", "connection": "keep-alive, X-Hop", "x-hop": "1", "transfer-encoding": "chunked",
+        "te": "trailers", "upgrade": "h2c", "expect": "100-continue", "accept": "a/b", "cookie": "c=d",
+    }  # fmt: skip
+    request = Request(
+        "GET", "/apis/x/v1", (("a", "b"),), own, repeated={"x-remote-group": ("a", "b"), "accept": ("a",)}
+    )
+    passed = forwarded(request, User("joe"), "1", "ext:443")
+    assert passed.headers == {
+        "accept": "a/b", "cookie": "c=d", "audit-id": "1", "x-forwarded-host": "ext:443", "x-forwarded-proto": "https",
+        "x-forwarded-uri": "/apis/x/v1", "x-remote-user": "joe",
+    }  # fmt: skip
+    assert passed.repeated == {"accept": ("a",)}
+    assert (passed.method, passed.path, passed.query) == ("GET", "/apis/x/v1", (("a", "b"),))
+
+
+def test_an_answer_loses_what_is_of_its_connection() -> None:
+    own = {"connection": "close, x-hop", "x-hop": "1", "transfer-encoding": "chunked", "content-length": "9"}
+    assert returned({**own, "content-type": "a/b", "etag": "c"}) == {"content-type": "a/b", "etag": "c"}

@@ -1,0 +1,92 @@
+"""API services of what the server has itself: written, put right, and gone with the definitions of custom resources."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec
+from apiserver_stub.aggregation.local import LABEL, Action, decide, local_api_service
+from controller_manager.api.model import ObjectMeta
+
+SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WANTED = local_api_service("toys.example.com", "v1", "true")
+SAME = APIServiceSpec(group="toys.example.com", version="v1", group_priority_minimum=1000, version_priority=100)
+OTHER = APIServiceSpec(group="toys.example.com", version="v1", group_priority_minimum=5, version_priority=5)
+
+
+@pytest.mark.parametrize(
+    ("label", "spec", "wanted", "known", "action"),
+    [
+        (None, None, None, True, Action.NOTHING),
+        (None, None, WANTED, False, Action.CREATE),
+        ("", OTHER, WANTED, True, Action.NOTHING),
+        ("", OTHER, None, True, Action.NOTHING),
+        ("onstart", OTHER, WANTED, False, Action.NOTHING),
+        ("onstart", OTHER, None, False, Action.NOTHING),
+        ("onstart", OTHER, WANTED, True, Action.CORRECT),
+        ("onstart", OTHER, None, True, Action.DELETE),
+        ("true", SAME, WANTED, False, Action.NOTHING),
+        ("true", OTHER, WANTED, False, Action.CORRECT),
+        ("true", SAME, None, False, Action.DELETE),
+    ],
+)
+def test_the_table(label: str | None, spec: Any, wanted: Any, known: bool, action: Action) -> None:
+    found = None if label is None else APIService(metadata=ObjectMeta(labels={LABEL: label}), spec=spec)
+    assert decide(found, wanted, known=known) is action
+
+
+def definition(*versions: str) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    served = [{"name": each, "served": True, "storage": not i, "schema": schema} for i, each in enumerate(versions)]
+    names = {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"}
+    spec = {"group": "toys.example.com", "scope": "Namespaced", "names": names, "versions": served}
+    return {"metadata": {"name": "toys.toys.example.com"}, "spec": spec}
+
+
+async def appears(front: Any, name: str, *, there: bool = True) -> dict[str, Any]:
+    path = f"{SERVICES}/{name}"
+    return (await front.eventually(lambda: front("GET", path), lambda found: (found[0] == 200) is there))[1]
+
+
+async def test_versions_of_custom_resources_come_and_go(front: Any) -> None:
+    assert (await front("POST", DEFINITIONS, definition("v1", "v1beta1")))[0] == 201
+    found = await appears(front, "v1beta1.toys.example.com")
+    assert found["metadata"]["labels"] == {LABEL: "true"}
+    assert found["spec"] == {
+        "group": "toys.example.com", "version": "v1beta1", "groupPriorityMinimum": 1000, "versionPriority": 100,
+    }  # fmt: skip
+    assert found["status"]["conditions"][0]["reason"] == "Local"
+    made = (await front("GET", f"{DEFINITIONS}/toys.toys.example.com"))[1]
+    made["spec"]["versions"][1]["served"] = False
+    assert (await front("PUT", f"{DEFINITIONS}/toys.toys.example.com", made))[0] == 200
+    await appears(front, "v1beta1.toys.example.com", there=False)
+    await appears(front, "v1.toys.example.com")
+    assert (await front("DELETE", f"{DEFINITIONS}/toys.toys.example.com"))[0] == 200
+    await appears(front, "v1.toys.example.com", there=False)
+
+
+async def test_what_others_edit_or_delete_is_put_right(front: Any) -> None:
+    found = await appears(front, "v1.apps")
+    spec = dict(found["spec"])
+    found["spec"]["groupPriorityMinimum"] = 1
+    assert (await front("PUT", f"{SERVICES}/v1.apps", found))[0] == 200
+    path = f"{SERVICES}/v1.apps"
+    await front.eventually(lambda: front("GET", path), lambda found: found[1]["spec"] == spec)
+    assert (await front("DELETE", f"{SERVICES}/v1.apps"))[0] == 200
+    assert (await appears(front, "v1.apps"))["metadata"]["uid"] != found["metadata"]["uid"]
+
+
+async def test_what_is_not_marked_as_ours_is_left_alone(front: Any) -> None:
+    found = await appears(front, "v1.batch")
+    del found["metadata"]["labels"]
+    found["spec"]["versionPriority"] = 7
+    assert (await front("PUT", f"{SERVICES}/v1.batch", found))[0] == 200
+    await front.api.settle(6443)
+    assert (await appears(front, "v1.batch"))["spec"]["versionPriority"] == 7
+
+
+async def test_a_stray_one_that_is_marked_as_ours_goes(front: Any) -> None:
+    stray = local_api_service("stray.example.com", "v1", "true")
+    assert (await front("POST", SERVICES, stray))[0] == 201
+    await appears(front, "v1.stray.example.com", there=False)

@@ -1,0 +1,188 @@
+"""Requests for what servers of others have: passed on over TLS, answered as they answer, bounded in time and memory."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.transport.in_process import HandlerTransport
+from controller_manager.transport.transport import TransportError
+
+ROOT = "/apis/x.example.com/v1"
+ADMIN_GROUPS = ("system:masters", "system:authenticated")
+PLAIN = "text/plain; charset=utf-8"
+
+
+class Extension:
+    """A server of others that notes what it is asked, and does what the path says."""
+
+    def __init__(self, reply: Any, resources: Any) -> None:
+        self._reply = reply
+        self._resources = resources
+        self.asked: list[Request] = []
+        self.sent = 0
+        self.read = 0
+        self.closed = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        if request.path == ROOT and request.method == "GET":
+            return self._reply(200, self._resources)
+        name = request.path.rpartition("/")[2]
+        if name == "count" and request.unread is not None:
+            async for chunk in request.unread.stream():
+                self.read += len(chunk)
+            return self._reply(200, {"read": self.read})
+        request = await request.received("x")
+        self.asked.append(request)
+        match name:
+            case "hang":
+                await asyncio.sleep(60)
+            case "away":
+                return self._reply(302, {}, location="https://example.com/")
+            case "flood":
+                return Response(200, {"content-type": "application/json"}, self._flood())
+            case "drop":
+                return Response(200, {}, self._drop())
+            case "talk" if "upgrade" in request.headers:
+                return Response(101, {"sec-websocket-protocol": "echo"}, Upgrade("websocket", _echo))
+        answered = {"method": request.method, "query": request.query, "body": request.body.decode()}
+        warnings = {"warning": ('299 - "a"', '299 - "b"')}
+        body = json.dumps(answered).encode()
+        headers = {"content-type": "application/json", "x-own": "1", "warning": '299 - "a", 299 - "b"'}
+        return Response(418 if name == "teapot" else 200, headers, body, warnings)
+
+    async def _flood(self) -> AsyncIterator[bytes]:
+        try:
+            for _ in range(10_000):
+                self.sent += 1
+                yield b"x" * 65536
+        finally:
+            self.closed.set()
+
+    async def _drop(self) -> AsyncIterator[bytes]:
+        yield b"x" * 100_000
+        raise ConnectionError
+
+
+async def _echo(stream: DuplexStream) -> None:
+    while piece := await stream.read(1 << 16):
+        await stream.write(piece.upper())
+
+
+@pytest.fixture
+async def extension(front: Any, reply: Any, resources: Any) -> Extension:
+    found = Extension(reply, resources)
+    await front.aggregate(found)
+    return found
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_every_verb_is_passed_on(front: Any, extension: Extension, method: str) -> None:
+    body = None if method == "GET" else {"a": "b"}
+    response = await front.send(method, f"{ROOT}/foos?a=b&a=c", body, authorization="Bearer secret", accept="a/b")
+    told = json.loads(response.body)
+    sent = "" if body is None else '{"a": "b"}'
+    assert told == {"method": method, "query": [["a", "b"], ["a", "c"]], "body": sent}
+    (seen,) = extension.asked
+    assert (seen.headers["x-remote-user"], seen.values("x-remote-group")) == ("admin", ADMIN_GROUPS)
+    assert seen.headers["audit-id"] == response.headers["audit-id"]
+    assert (seen.headers["accept"], "authorization" in seen.headers) == ("a/b", False)
+    assert seen.certificate is not None
+    assert seen.certificate.common_name == "front-proxy-client"
+    assert (response.status, response.headers["x-own"]) == (200, "1")
+    assert response.repeated["warning"] == ('299 - "a"', '299 - "b"')
+
+
+async def test_refusals_are_the_servers_own(front: Any, extension: Extension) -> None:
+    assert (await front("GET", f"{ROOT}/teapot"))[0] == 418
+    assert await front("GET", f"{ROOT}") == (200, extension._resources)
+    assert (await front("GET", f"{ROOT}/../v2"))[0] == 400
+    assert (await front("GET", "/apis/x.example.com/v2/foos"))[0] == 404
+
+
+async def test_a_redirect_is_refused_unless_allowed(
+    front: Any, extension: Extension, make_front: Any, reply: Any, resources: Any
+) -> None:
+    refused = await front.send("GET", f"{ROOT}/away")
+    assert (refused.status, refused.headers["content-type"]) == (502, PLAIN)
+    async with make_front("--aggregator-reject-forwarding-redirect=false") as other:
+        await other.aggregate(Extension(reply, resources))
+        response = await other.send("GET", f"{ROOT}/away")
+        assert (response.status, response.headers["location"]) == (302, "https://example.com/")
+
+
+async def test_while_it_is_unavailable_nothing_is_passed_on(front: Any) -> None:
+    await front.register(1)
+    for path in (ROOT, f"{ROOT}/foos"):
+        response = await front.send("GET", path)
+        assert (response.status, response.body) == (503, b"service unavailable\n")
+        assert response.headers["content-type"] == PLAIN
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_server_that_hangs_is_given_up(make_front: Any, reply: Any, resources: Any) -> None:
+    async with make_front("--request-timeout=300ms") as front:
+        await front.aggregate(Extension(reply, resources))
+        code, told = await front("GET", f"{ROOT}/hang")
+        assert (code, told["reason"]) == (504, "Timeout")
+
+
+async def test_an_answer_that_breaks_off_is_no_whole_answer(front: Any, extension: Extension) -> None:
+    response = await front.send("GET", f"{ROOT}/drop")
+    with pytest.raises(TransportError):
+        async for _ in response.body:
+            pass
+
+
+async def test_megabytes_wait_for_who_reads_them(front: Any, extension: Extension) -> None:
+    response = await front.send("GET", f"{ROOT}/flood")
+    async for chunk in response.body:
+        assert len(chunk) <= 1 << 18
+        break
+    await asyncio.sleep(0.3)
+    assert extension.sent < 200  # of ten thousand; what the kernel holds of it is beyond us
+    await response.body.aclose()
+    async with asyncio.timeout(5):
+        await extension.closed.wait()
+
+
+async def test_a_body_passes_through_as_it_comes(front: Any, extension: Extension) -> None:
+    """It is ten times as large as any that this server would read."""
+
+    async def as_admin(request: Request) -> Response:
+        return await front.api.handle(replace(request, certificate=front.admin))
+
+    server = HTTPServer(as_admin, "127.0.0.1", 0, None, limits=Limits(body=1 << 20))
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = f"POST {ROOT}/count HTTP/1.1\r\nhost: x\r\ncontent-length: {10 << 20}\r\nexpect: 100-continue\r\n\r\n"
+        writer.write(head.encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        for _ in range(160):
+            writer.write(b"x" * 65536)
+            await writer.drain()
+        assert b" 200 " in await reader.readline()
+        assert (extension.read, server.held) == (10 << 20, 0)
+        writer.close()
+    finally:
+        await server.stop(0.1)
+
+
+async def test_a_change_of_the_protocol_is_passed_on(front: Any, extension: Extension) -> None:
+    transport = HandlerTransport(front.api.handle, front.admin)
+    offer = Request("GET", f"{ROOT}/foos/a/talk", (), {"upgrade": "websocket", "sec-websocket-key": "k"})
+    response, stream = await transport.upgrade(offer)
+    assert response.headers["sec-websocket-protocol"] == "echo"
+    assert stream is not None
+    await stream.write(b"hello")
+    assert await stream.read(100) == b"HELLO"
+    await stream.aclose()
+    response, stream = await transport.upgrade(Request("GET", f"{ROOT}/teapot", (), {"upgrade": "websocket"}))
+    assert (response.status, stream) == (418, None)
+    await transport.close()
