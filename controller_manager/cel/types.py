@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Kind(Enum):
@@ -34,18 +35,25 @@ class Type:
     """A type with its parameters; two types are equal if kind, name and parameters are.
 
     `max_elements` bounds characters, bytes, items or entries of values, for estimates only; None is unbounded.
+    `reader` makes values of the type out of what stands for them in JSON; None where that is the value itself.
     A type is also the value of `type(x)`, and prints as the name it has at run time.
     """
 
-    __slots__ = ("_hash", "kind", "max_elements", "name", "parameters")
+    __slots__ = ("_hash", "kind", "max_elements", "name", "parameters", "reader")
 
     def __init__(
-        self, kind: Kind, name: str, parameters: tuple[Type, ...] = (), max_elements: int | None = None
+        self,
+        kind: Kind,
+        name: str,
+        parameters: tuple[Type, ...] = (),
+        max_elements: int | None = None,
+        reader: Callable[[Any], Any] | None = None,
     ) -> None:
         self.kind = kind
         self.name = name
         self.parameters = parameters
         self.max_elements = max_elements
+        self.reader = reader
         self._hash = hash((kind, name, parameters))
 
     def __eq__(self, other: object) -> bool:
@@ -71,9 +79,9 @@ class Type:
 
     __repr__ = __str__
 
-    def bounded(self, max_elements: int) -> Type:
-        """Return the type of values that have at most `max_elements` elements."""
-        return Type(self.kind, self.name, self.parameters, max_elements)
+    def bounded(self, max_elements: int, reader: Callable[[Any], Any] | None = None) -> Type:
+        """Return the type of values that have at most `max_elements` elements, and are read from JSON so."""
+        return Type(self.kind, self.name, self.parameters, max_elements, reader)
 
 
 _SHOWN_AS_KIND = frozenset({Kind.ANY, Kind.DURATION, Kind.ERROR, Kind.NULL, Kind.TIMESTAMP})
@@ -84,8 +92,10 @@ class ListType(Type):
 
     __slots__ = ()
 
-    def __init__(self, element: Type, max_elements: int | None = None) -> None:
-        super().__init__(Kind.LIST, "list", (element,), max_elements)
+    def __init__(
+        self, element: Type, max_elements: int | None = None, reader: Callable[[Any], Any] | None = None
+    ) -> None:
+        super().__init__(Kind.LIST, "list", (element,), max_elements, reader)
 
 
 class MapType(Type):
@@ -93,8 +103,14 @@ class MapType(Type):
 
     __slots__ = ()
 
-    def __init__(self, key: Type, value: Type, max_elements: int | None = None) -> None:
-        super().__init__(Kind.MAP, "map", (key, value), max_elements)
+    def __init__(
+        self,
+        key: Type,
+        value: Type,
+        max_elements: int | None = None,
+        reader: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(Kind.MAP, "map", (key, value), max_elements, reader)
 
 
 @dataclass(frozen=True, slots=True)

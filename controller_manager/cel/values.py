@@ -138,6 +138,18 @@ class SetList(list[Any]):
     __slots__ = ()
 
 
+class GrowingList(list[Any]):
+    """The list that a comprehension makes, to which is added in place; nobody else holds it."""
+
+    __slots__ = ()
+
+
+class GrowingMap(dict[Any, Any]):
+    """The map that a comprehension makes, into which is inserted in place; nobody else holds it."""
+
+    __slots__ = ()
+
+
 _TYPES: dict[type, Type] = {
     bool: BOOL,
     int: INT,
@@ -150,6 +162,8 @@ _TYPES: dict[type, Type] = {
     SetList: LIST,
     KeyedList: LIST,
     dict: MAP,
+    GrowingList: LIST,
+    GrowingMap: MAP,
     Timestamp: TIMESTAMP,
     Duration: DURATION,
     Optional: OPTIONAL,
@@ -205,7 +219,7 @@ def equal(left: Any, right: Any) -> bool:
             return len(left) == len(right) and set(left) == set(right)
         if kind is KeyedList:
             return _equal_by_key(left, right)
-        return bool(left == right)
+        return bool(left.name == right.name if isinstance(left, Type) else left == right)
     if isinstance(left, Type):
         return isinstance(right, Type) and left.name == right.name
     if kind in _NUMBERS and other in _NUMBERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from controller_manager.cel.types import Type
 
@@ -43,7 +43,8 @@ def _scaled(value: int, factor: float) -> int:
     return min(math.ceil(product), UNBOUNDED) if product < 2.0**64 else UNBOUNDED
 
 
-SizeEstimate = CostEstimate = Estimate
+SizeEstimate: TypeAlias = Estimate
+CostEstimate: TypeAlias = Estimate
 UNKNOWN_SIZE = Estimate(0, UNBOUNDED)
 
 
@@ -113,12 +114,15 @@ class Function:
     """A function by its name, which may have dots in it, and its overloads in the order they are tried.
 
     `cost` is that of calls of any overload, also where only the values tell which one it is; the `cost` of the
-    overload, where that is known, goes first.
+    overload, where that is known, goes first. With an `implementation`, it stands for those of all overloads, and
+    judges its arguments itself, as those of a function that is not `guarded` do.
     """
 
     name: str
     overloads: tuple[Overload, ...]
     cost: RuntimeCost | None = None
+    implementation: Callable[..., Any] | None = None
+    guarded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,203 @@
+"""Calls of functions as closures: which implementation, what it costs, and what errors of operands do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from controller_manager.cel.frame import Evaluate, Frame, charge, failed
+from controller_manager.cel.library import Function, Overload, RuntimeCost
+from controller_manager.cel.syntax import Call
+from controller_manager.cel.types import Kind, Type, is_dyn
+from controller_manager.cel.values import EvaluationError, type_of
+
+
+class Chosen(NamedTuple):
+    """What a call does: `ordered` ends at the first operand that fails; others look at all of their operands."""
+
+    implementation: Callable[..., Any]
+    cost: RuntimeCost | None
+    ordered: bool
+
+
+def choose(call: Call, function: Function) -> Chosen:
+    """Return what a checked call does, decided now as far as types tell."""
+    if len(call.overloads) != 1:
+        if function.implementation is not None:
+            return Chosen(function.implementation, function.cost, ordered=False)
+        return Chosen(_dispatcher(function), function.cost, ordered=len(function.overloads) > 1)
+    overload = call.overloads[0]
+    cost = overload.cost or function.cost
+    if function.implementation is not None:
+        return Chosen(function.implementation, cost, ordered=False)
+    if not function.guarded or all(map(_certain, overload.arguments, (one.type for one in call.operands))):
+        return Chosen(overload.implementation, cost, ordered=False)
+    return Chosen(_guard(function, overload), cost, ordered=False)
+
+
+def _certain(declared: Type, checked: Type) -> bool:
+    """Return whether values of a checked type need no look before they are passed on."""
+    if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
+        return True
+    return checked.kind is declared.kind and checked.name == declared.name
+
+
+def _fits(declared: Type, value: Any) -> bool:
+    if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
+        return True
+    actual = type_of(value)
+    return actual.kind is declared.kind and actual.name == declared.name
+
+
+def _no_overload(function: Function, arguments: tuple[Any, ...]) -> EvaluationError:
+    names = ", ".join(type_of(argument).name for argument in arguments)
+    return EvaluationError(f"no such overload: {function.name}({names})")
+
+
+def _guard(function: Function, overload: Overload) -> Callable[..., Any]:
+    def guarded(*arguments: Any) -> Any:
+        if not all(map(_fits, overload.arguments, arguments)):
+            raise _no_overload(function, arguments)
+        return overload.implementation(*arguments)
+
+    return guarded
+
+
+def _dispatcher(function: Function) -> Callable[..., Any]:
+    def dispatch(*arguments: Any) -> Any:
+        for overload in function.overloads:
+            if len(overload.arguments) == len(arguments) and all(map(_fits, overload.arguments, arguments)):
+                return overload.implementation(*arguments)
+        raise _no_overload(function, arguments)
+
+    return dispatch
+
+
+def call_closure(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
+    """Return the closure of a call of strict operands."""
+    if len(operands) == 1:
+        return _unary(chosen, operands[0])
+    if len(operands) == 2 and not chosen.ordered:
+        return _binary(chosen, *operands)
+    return _ordered(chosen, operands)
+
+
+def _settle(frame: Frame, chosen: Chosen, arguments: tuple[Any, ...]) -> Any:
+    """Apply a function to operands that have values, and add what that costs."""
+    if chosen.cost is None:
+        frame[0] += 1
+        return chosen.implementation(*arguments)
+    try:
+        result = chosen.implementation(*arguments)
+    except EvaluationError as error:
+        charge(frame, chosen.cost(arguments, error))
+        raise
+    charge(frame, chosen.cost(arguments, result))
+    return result
+
+
+def _fail(frame: Frame, chosen: Chosen, arguments: tuple[Any, ...], error: EvaluationError) -> EvaluationError:
+    """Add what a call costs whose operands were looked at, but not all have values; return the first error."""
+    charge(frame, 1 if chosen.cost is None else chosen.cost(arguments, error))
+    return error
+
+
+def _unary(chosen: Chosen, operand: Evaluate) -> Evaluate:
+    def call(frame: Frame) -> Any:
+        try:
+            argument = operand(frame)
+        except EvaluationError as error:
+            raise _fail(frame, chosen, (error,), error) from None
+        return _settle(frame, chosen, (argument,))
+
+    return call
+
+
+def _binary(chosen: Chosen, left: Evaluate, right: Evaluate) -> Evaluate:
+    implementation, cost = chosen.implementation, chosen.cost
+
+    def call(frame: Frame) -> Any:
+        try:
+            one = left(frame)
+        except EvaluationError as error:
+            raise _fail(frame, chosen, (error, failed(right, frame)), error) from None
+        try:
+            other = right(frame)
+        except EvaluationError as error:
+            raise _fail(frame, chosen, (one, error), error) from None
+        if cost is None:
+            frame[0] += 1
+            return implementation(one, other)
+        return _settle(frame, chosen, (one, other))
+
+    return call
+
+
+def _ordered(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
+    last = len(operands) - 1
+
+    def call(frame: Frame) -> Any:
+        arguments: list[Any] = []
+        for index, operand in enumerate(operands):
+            try:
+                arguments.append(operand(frame))
+            except EvaluationError as error:
+                if index == last:
+                    raise _fail(frame, chosen, (*arguments, error), error) from None
+                raise
+        return _settle(frame, chosen, tuple(arguments))
+
+    return call
+
+
+def not_strictly_false(operand: Evaluate) -> Evaluate:
+    """Return the closure of whether a value is anything but false, be it an error."""
+
+    def call(frame: Frame) -> Any:
+        value = failed(operand, frame)
+        frame[0] += 1
+        return value is not False
+
+    return call
+
+
+def logical(terms: list[Evaluate], stop: bool) -> Evaluate:
+    """Return the closure of `&&` (which stops at false) or `||` (at true) of all terms: errors count if none stops."""
+    if len(terms) == 2:
+        return _logical_pair(terms[0], terms[1], stop)
+
+    def decide(frame: Frame) -> Any:
+        error: EvaluationError | None = None
+        for term in terms:
+            value = failed(term, frame)
+            if value is stop:
+                return stop
+            if type(value) is not bool and error is None:
+                error = value if isinstance(value, EvaluationError) else EvaluationError("no such overload")
+        if error is not None:
+            raise error
+        return not stop
+
+    return decide
+
+
+def _logical_pair(left: Evaluate, right: Evaluate, stop: bool) -> Evaluate:
+    go_on = not stop
+
+    def decide(frame: Frame) -> Any:
+        try:
+            value = left(frame)
+        except EvaluationError as error:
+            if failed(right, frame) is stop:
+                return stop
+            raise error from None
+        if value is stop:
+            return stop
+        other = right(frame) if value is go_on else failed(right, frame)
+        if other is stop:
+            return stop
+        if value is go_on and other is go_on:
+            return go_on
+        raise EvaluationError("no such overload")
+
+    return decide

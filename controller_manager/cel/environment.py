@@ -1,0 +1,124 @@
+"""What expressions are compiled against: variables, types and functions; and the programs that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from controller_manager.cel.checker import check
+from controller_manager.cel.cost import Sizes, estimate
+from controller_manager.cel.library import CostEstimate, Function, Library
+from controller_manager.cel.library.standard import STANDARD
+from controller_manager.cel.parser import parse
+from controller_manager.cel.planner import plan
+from controller_manager.cel.syntax import CompileError, Issue, Node, in_order
+from controller_manager.cel.types import ObjectType, Type
+from controller_manager.cel.validators import validate
+from controller_manager.cel.values import CostBudget, EvaluationError
+
+
+class ProgramError(CompileError):
+    """A constant part of an expression has no value."""
+
+    def __init__(self, message: str, expression: str) -> None:
+        super().__init__((Issue(-1, 0, message),), expression)
+
+
+class Program:
+    """A compiled expression; it keeps nothing between evaluations."""
+
+    __slots__ = ("_plan", "_tree", "expression", "type")
+
+    def __init__(self, expression: str, tree: Node, environment: Environment) -> None:
+        self.expression = expression
+        self.type = tree.type
+        self._tree = tree
+        try:
+            self._plan = plan(tree, environment.functions, environment.variables)
+        except EvaluationError as error:
+            raise ProgramError(error.message, expression) from None
+
+    def estimate(self, sizes: Sizes | None = None) -> CostEstimate:
+        """Return the range that the cost of an evaluation is in, given what is known of sizes of variables."""
+        return estimate(self._tree, sizes)
+
+    def evaluate(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
+        """Return the value for variables; `budget.spent` grows by the cost. Raises EvaluationError and CostExceeded."""
+        return self._plan.run(variables, budget)
+
+
+class Environment:
+    """Variables by name with their types, object types that they are made of, and functions by name."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        types: Mapping[str, Type],
+        variables: Mapping[str, Type],
+        objects: Mapping[str, ObjectType],
+    ) -> None:
+        self.functions = functions
+        self.types = types
+        self.variables = variables
+        self.objects = objects
+
+    @staticmethod
+    @lru_cache(1)
+    def base() -> Environment:
+        """Return the environment of Kubernetes 1.36 with all libraries, without variables."""
+        return Environment({}, {}, {}, {}).with_libraries(*LIBRARIES)
+
+    def with_libraries(self, *libraries: Library) -> Environment:
+        """Return an environment with more functions, and more overloads of those there are."""
+        functions, types = dict(self.functions), dict(self.types)
+        for library in libraries:
+            for function in library.functions:
+                functions[function.name] = _merged(functions.get(function.name), function)
+            types |= {one.name: one for one in library.types}
+        return Environment(functions, types, self.variables, self.objects)
+
+    def extend(self, variables: Mapping[str, Type]) -> Environment:
+        """Return an environment with more variables, and with all object types that these are made of."""
+        objects = dict(self.objects)
+        for one in variables.values():
+            _collect(one, objects)
+        return Environment(self.functions, self.types, {**self.variables, **variables}, objects)
+
+    def compile(self, expression: str) -> Program:
+        """Return the program of an expression. Raises CompileError."""
+        tree = parse(expression)
+        issues = check(expression, tree, self) or validate(expression, tree)
+        if issues:
+            raise CompileError(in_order(issues), expression)
+        return Program(expression, tree, self)
+
+
+def _merged(known: Function | None, added: Function) -> Function:
+    if known is None:
+        return added
+    ids = {overload.id for overload in known.overloads}
+    more = tuple(overload for overload in added.overloads if overload.id not in ids)
+    return replace(
+        known,
+        overloads=known.overloads + more,
+        cost=known.cost or added.cost,
+        implementation=known.implementation or added.implementation,
+        guarded=known.guarded and added.guarded,
+    )
+
+
+def _collect(one: Type, objects: dict[str, ObjectType]) -> None:
+    """Add the object types that a type is made of."""
+    if isinstance(one, ObjectType):
+        if objects.get(one.name) is one:
+            return
+        objects[one.name] = one
+        for field in one.fields.values():
+            _collect(field.type, objects)
+    for parameter in one.parameters:
+        _collect(parameter, objects)
+
+
+LIBRARIES: tuple[Library, ...] = (STANDARD,)

@@ -1,0 +1,445 @@
+"""Makes a closure of a checked tree, in which constant parts have been evaluated already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from controller_manager.base.regex import compile_regex
+from controller_manager.cel.attributes import Attribute, Conditional, Qualifier, Relative, Variable
+from controller_manager.cel.calls import Chosen, call_closure, choose, logical, not_strictly_false
+from controller_manager.cel.comprehensions import Loop, bound, general, go_type, mapped, quantified
+from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
+from controller_manager.cel.library import LIST_BASE, MAP_BASE, STRUCT_BASE, Function
+from controller_manager.cel.shown import shown
+from controller_manager.cel.syntax import (
+    ACCUMULATOR,
+    Call,
+    Comprehension,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    StructLiteral,
+    walk,
+)
+from controller_manager.cel.types import ObjectType, Type, is_optional, is_scalar
+from controller_manager.cel.values import (
+    INT_MAX,
+    CostBudget,
+    CostExceeded,
+    EvaluationError,
+    Optional,
+    Uint,
+    equal,
+)
+
+_REGEX_ARGUMENTS = {"matches": 1, "find": 1, "findAll": 1}
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
+
+
+class Constant:
+    """A part whose value is known before anything is evaluated; it costs nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+Part = Constant | Attribute | Evaluate
+
+
+class Plan:
+    """A closure with the names that it wants values of."""
+
+    def __init__(self, evaluate: Evaluate, variables: Mapping[str, Type], loops: int) -> None:
+        self._evaluate = evaluate
+        self._names = tuple(variables)
+        self._readers = [(SLOTS + at, one.reader) for at, one in enumerate(variables.values()) if one.reader]
+        self._loops = [UNSET] * loops
+
+    def run(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
+        """Return the value; `budget.spent` grows by its cost. Raises EvaluationError and CostExceeded."""
+        frame: Frame = [budget.spent, budget.limit, {}]
+        frame += [variables.get(name, UNSET) for name in self._names]
+        frame += self._loops
+        error: EvaluationError | None = None
+        value = None
+        try:
+            for slot, reader in self._readers:
+                if frame[slot] is not UNSET and frame[slot] is not None:
+                    frame[slot] = reader(frame[slot])
+            value = self._evaluate(frame)
+        except CostExceeded:
+            budget.spent = frame[SPENT]
+            raise
+        except EvaluationError as caught:
+            error = caught
+        except RecursionError:
+            error = EvaluationError("the expression is nested too deeply")
+        if frame[SPENT] > frame[LIMIT]:
+            budget.spent = frame[LIMIT] + 1
+            raise CostExceeded
+        budget.spent = frame[SPENT]
+        if error is not None:
+            raise error
+        return value
+
+
+def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, Type]) -> Plan:
+    """Return the plan of a checked tree. Raises EvaluationError if a constant part has no value."""
+    names = {name: variables[name] for name in _names(tree) if name in variables}
+    planner = _Planner(functions, tuple(names))
+    evaluate = closure(planner.part(tree))
+    return Plan(evaluate, names, planner.loops)
+
+
+def _names(tree: Node) -> Iterator[str]:
+    for node in walk(tree):
+        if isinstance(node, Ident):
+            yield node.name
+        elif isinstance(node, Select) and node.resolved is not None:
+            yield node.resolved.name
+
+
+def closure(part: Part) -> Evaluate:
+    """Return the closure of a part."""
+    if isinstance(part, Constant):
+        value = part.value
+        return lambda _: value
+    return part.evaluator() if isinstance(part, Attribute) else part
+
+
+class _Planner:
+    def __init__(self, functions: Mapping[str, Function], variables: tuple[str, ...]) -> None:
+        self.functions = functions
+        self.scopes = [{name: Variable(name, SLOTS + at) for at, name in enumerate(variables)}]
+        self.loops = 0
+
+    def part(self, node: Node) -> Part:
+        """Return what a node is evaluated as."""
+        return _PARTS[type(node)](self, node)
+
+    def closure(self, node: Node) -> Evaluate:
+        """Return the closure of a node."""
+        return closure(self.part(node))
+
+    def attribute(self, node: Node) -> Attribute:
+        """Return what a node is with fields and indices behind it."""
+        part = self.part(node)
+        return part if isinstance(part, Attribute) else Relative(closure(part))
+
+    def literal(self, node: Literal) -> Part:
+        return Constant(node.value)
+
+    def ident(self, node: Ident) -> Part:
+        if node.constant is not None:
+            return Constant(node.constant)
+        for scope in reversed(self.scopes):
+            if node.name in scope:
+                return scope[node.name]
+        raise EvaluationError(f"no such attribute(s): {node.name}")
+
+    def select(self, node: Select) -> Part:
+        if node.resolved is not None:
+            return self.ident(node.resolved)
+        qualifier = _field(node.operand.type, node.field, test_only=node.test_only)
+        return self.attribute(node.operand).qualified(qualifier)
+
+    def call(self, node: Call) -> Part:
+        special = _SPECIAL.get(node.function)
+        if special is not None:
+            return special(self, node)
+        parts = [self.part(operand) for operand in node.operands]
+        chosen = choose(node, self.functions[node.function])
+        if node.function == "@in" and len(node.overloads) == 1 and node.overloads[0].id == "in_list":
+            member = _membership(parts)
+            if member is not None:
+                return member
+        position = _REGEX_ARGUMENTS.get(node.function)
+        if position is not None and isinstance(pattern := parts[position], Constant) and type(pattern.value) is str:
+            _compile(pattern.value)
+            chosen = chosen._replace(ordered=True)
+        if node.function in _CONVERSIONS and len(parts) == 1 and isinstance(parts[0], Constant):
+            return Constant(chosen.implementation(parts[0].value))
+        return call_closure(chosen, [closure(part) for part in parts])
+
+    def logical(self, node: Call) -> Part:
+        terms = [self.closure(term) for term in _flat(node, node.function)]
+        return logical(terms, stop=node.function == "_||_")
+
+    def conditional(self, node: Call) -> Part:
+        condition, yes, no = node.arguments
+        return Conditional(self.closure(condition), self.attribute(yes), self.attribute(no))
+
+    def not_strictly_false(self, node: Call) -> Part:
+        return not_strictly_false(self.closure(node.arguments[0]))
+
+    def equality(self, node: Call) -> Part:
+        """Plan `==` and `!=`, which any two values have; what they cost is known where both are scalars."""
+        left, right = node.arguments
+        function = self.functions[node.function]
+        scalar = is_scalar(left.type) and is_scalar(right.type)
+        implementation = equal if node.function == "_==_" else _unequal
+        chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
+        return call_closure(chosen, [self.closure(left), self.closure(right)])
+
+    def index(self, node: Call) -> Part:
+        operand, key = node.arguments
+        optional = node.function != "_[_]"
+        part = self.part(key)
+        if isinstance(part, Constant):
+            if node.function == "_?._":
+                qualifier = _field(operand.type, part.value, optional=True)
+            elif type(part.value) in _KEYS:
+                qualifier = Qualifier(part.value, optional=optional)
+            else:
+                raise EvaluationError(f"invalid qualifier type: {go_type(part.value)}")
+        else:
+            resolve = part.resolver() if isinstance(part, Attribute) else part
+            qualifier = Qualifier(None, resolve, optional=optional)
+        return self.attribute(operand).qualified(qualifier)
+
+    def either(self, node: Call) -> Part:
+        """Plan `or` and `orValue`, which look at their second operand only if the first has no value."""
+        assert node.target is not None
+        left, right = self.closure(node.target), self.closure(node.arguments[0])
+        unwrap = node.function == "orValue"
+
+        def choose_one(frame: Frame) -> Any:
+            value = left(frame)
+            if type(value) is not Optional:
+                return value
+            if not value.present:
+                return right(frame)
+            return value.value if unwrap else value
+
+        return choose_one
+
+    def list_literal(self, node: ListLiteral) -> Part:
+        parts = [self.part(element) for element in node.elements]
+        elements = [closure(part) for part in parts]
+        optional = node.optional
+
+        def make(frame: Frame) -> list[Any]:
+            try:
+                values = [element(frame) for element in elements]
+            except EvaluationError:
+                charge(frame, LIST_BASE)
+                raise
+            charge(frame, LIST_BASE)
+            return _present(values, optional) if optional else values
+
+        return _folded(parts, make)
+
+    def map_literal(self, node: MapLiteral) -> Part:
+        parts = [(self.part(entry.key), self.part(entry.value)) for entry in node.entries]
+        entries = [
+            (closure(key), closure(value), entry.optional)
+            for (key, value), entry in zip(parts, node.entries, strict=True)
+        ]
+
+        def make(frame: Frame) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            try:
+                for key, value, optional in entries:
+                    _insert(made, key(frame), value(frame), optional)
+            except EvaluationError:
+                charge(frame, MAP_BASE)
+                raise
+            charge(frame, MAP_BASE)
+            return made
+
+        return _folded([part for pair in parts for part in pair], make)
+
+    def struct_literal(self, node: StructLiteral) -> Part:
+        fields = [(_property(node.type, one.key), self.closure(one.value), one.optional) for one in node.entries]
+
+        def make(frame: Frame) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            try:
+                for name, value, optional in fields:
+                    _insert(made, name, value(frame), optional)
+            except EvaluationError:
+                charge(frame, STRUCT_BASE)
+                raise
+            charge(frame, STRUCT_BASE)
+            return made
+
+        return make
+
+    def comprehension(self, node: Comprehension) -> Part:
+        if node.accumulator != ACCUMULATOR:
+            return self.bind(node)
+        ranged, init = self.closure(node.range), self.closure(node.init)
+        accumulator, first = self.slot(node.accumulator), self.slot(node.variable)
+        variables = {node.variable: first}
+        if node.variable2 is not None:
+            variables[node.variable2] = self.slot(node.variable2)
+        self.scopes.append({node.accumulator: accumulator})
+        self.scopes.append(variables)
+        fold = self.written_out(node)
+        if fold is None:
+            fold = partial(general, condition=self.closure(node.condition), step=self.closure(node.step))
+        self.scopes.pop()
+        result = self.closure(node.result)
+        self.scopes.pop()
+        second = variables[node.variable2].slot if node.variable2 is not None else None
+        return fold(Loop(ranged, first.slot, second, accumulator.slot, init, result))
+
+    def bind(self, node: Comprehension) -> Part:
+        """Plan a comprehension that only names a value, which is found when it is first asked for."""
+        slot = self.slot(node.accumulator).slot
+        self.scopes.append({node.accumulator: Variable(node.accumulator, slot, self.closure(node.init))})
+        result = self.closure(node.result)
+        self.scopes.pop()
+        return bound(slot, result)
+
+    def slot(self, name: str) -> Variable:
+        """Return a name with a slot of its own in the frame."""
+        self.loops += 1
+        return Variable(name, SLOTS + len(self.scopes[0]) + self.loops - 1)
+
+    def written_out(self, node: Comprehension) -> Callable[[Loop], Evaluate] | None:
+        """Return how a loop of a common form is made, whose parts are in scope; None for others."""
+        step = node.step
+        if not isinstance(step, Call) or not isinstance(node.result, Ident):
+            return None
+        if step.function in ("_&&_", "_||_") and isinstance(node.init, Literal):
+            return partial(quantified, predicate=self.closure(step.arguments[1]), stop=step.function == "_||_")
+        if not isinstance(node.init, ListLiteral):
+            return None
+        condition = None
+        if step.function == "_?_:_":
+            condition, step = self.closure(step.arguments[0]), step.arguments[1]
+        if (
+            not isinstance(step, Call)
+            or step.function != "_+_"
+            or not isinstance(made := step.arguments[1], ListLiteral)
+        ):
+            return None
+        transform = self.part(made.elements[0])
+        cost = 0 if isinstance(transform, Constant) else LIST_BASE
+        return partial(mapped, transform=closure(transform), condition=condition, list_cost=cost)
+
+
+_KEYS = (str, int, Uint, bool, float)
+_PARTS: dict[type[Node], Callable[[_Planner, Any], Part]] = {
+    Literal: _Planner.literal,
+    Ident: _Planner.ident,
+    Select: _Planner.select,
+    Call: _Planner.call,
+    ListLiteral: _Planner.list_literal,
+    MapLiteral: _Planner.map_literal,
+    StructLiteral: _Planner.struct_literal,
+    Comprehension: _Planner.comprehension,
+}
+_SPECIAL: dict[str, Callable[[_Planner, Call], Part]] = {
+    "_&&_": _Planner.logical,
+    "_||_": _Planner.logical,
+    "_?_:_": _Planner.conditional,
+    "_==_": _Planner.equality,
+    "_!=_": _Planner.equality,
+    "_[_]": _Planner.index,
+    "_[?_]": _Planner.index,
+    "_?._": _Planner.index,
+    "@not_strictly_false": _Planner.not_strictly_false,
+    "or": _Planner.either,
+    "orValue": _Planner.either,
+}
+
+
+def _unequal(left: Any, right: Any) -> bool:
+    return not equal(left, right)
+
+
+def _flat(node: Node, function: str) -> Iterator[Node]:
+    """Yield the operands of a tree of calls of one operator."""
+    if isinstance(node, Call) and node.function == function:
+        for argument in node.arguments:
+            yield from _flat(argument, function)
+    else:
+        yield node
+
+
+def _field(owner: Type, field: str, *, test_only: bool = False, optional: bool = False) -> Qualifier:
+    """Return the qualifier of a field of an owner of a type."""
+    if is_optional(owner):
+        owner = owner.parameters[0]
+    declared = owner.fields.get(field) if isinstance(owner, ObjectType) else None
+    if declared is None:
+        return Qualifier(field, test_only=test_only, optional=optional)
+    reader = declared.type.reader
+    return Qualifier(field, test_only=test_only, optional=optional, property=declared.property, reader=reader)
+
+
+def _property(owner: Type, field: str) -> str:
+    return owner.fields[field].property if isinstance(owner, ObjectType) else field
+
+
+def _folded(parts: list[Part], make: Callable[[Frame], Any]) -> Part:
+    """Return the constant that a literal of constants is, or how the literal is made."""
+    if all(isinstance(part, Constant) for part in parts):
+        return Constant(make([0, INT_MAX, {}]))
+    return make
+
+
+def _present(values: list[Any], optional: frozenset[int]) -> list[Any]:
+    """Return the elements of a list that are there."""
+    kept = []
+    for index, value in enumerate(values):
+        if index not in optional:
+            kept.append(value)
+        elif type(value) is not Optional:
+            message = f"cannot initialize optional list element from non-optional value {shown(value)}"
+            raise EvaluationError(message)
+        elif value.present:
+            kept.append(value.value)
+    return kept
+
+
+def _insert(made: dict[Any, Any], key: Any, value: Any, optional: bool) -> None:
+    """Put an entry into a map, unless it is absent."""
+    if optional:
+        if type(value) is not Optional:
+            message = f"cannot initialize optional entry '{shown(key)}' from non-optional value {shown(value)}"
+            raise EvaluationError(message)
+        if not value.present:
+            made.pop(key, None)
+            return
+        value = value.value
+    made[key] = value
+
+
+def _membership(parts: list[Part]) -> Part | None:
+    """Return how a value is looked up in a constant list of scalars, which costs nothing; None for other lists."""
+    members = parts[1]
+    if not isinstance(members, Constant):
+        return None
+    if not members.value:
+        return Constant(False)
+    known = set()
+    for item in members.value:
+        if type(item) not in _KEYS:
+            return None
+        known.add((type(item) is bool, item))
+        if type(item) is int or type(item) is Uint:
+            known.add((False, float(item)))
+    evaluate = closure(parts[0])
+
+    def contained(frame: Frame) -> bool:
+        value = evaluate(frame)
+        return type(value) in _KEYS and (type(value) is bool, value) in known
+
+    return contained
+
+
+def _compile(pattern: str) -> None:
+    try:
+        compile_regex(pattern)
+    except ValueError as error:
+        raise EvaluationError(str(error)) from None

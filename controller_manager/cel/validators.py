@@ -1,0 +1,74 @@
+"""What is wrong with constants in an expression whose types are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from controller_manager.base.regex import compile_regex
+from controller_manager.cel.library.standard import to_duration, to_timestamp
+from controller_manager.cel.syntax import Call, Issue, ListLiteral, Literal, MapLiteral, Node, children, issue_at
+from controller_manager.cel.types import Type
+from controller_manager.cel.values import EvaluationError
+
+_EXEMPT = frozenset({"format"})  # functions whose lists may be of anything
+
+
+def validate(text: str, tree: Node) -> list[Issue]:
+    """Return what is wrong with constants."""
+    found = [*_arguments(tree, exempt=False)]
+    return [issue_at(text, node.position, message) for node, message in found]
+
+
+def _arguments(node: Node, exempt: bool) -> Iterator[tuple[Node, str]]:
+    if isinstance(node, Call):
+        yield from _call(node)
+        exempt = exempt or node.function in _EXEMPT
+    elif isinstance(node, ListLiteral) and not exempt:
+        yield from _list(node)
+    elif isinstance(node, MapLiteral) and not exempt:
+        yield from _map(node)
+    for child in children(node):
+        yield from _arguments(child, exempt)
+
+
+def _call(node: Call) -> Iterator[tuple[Node, str]]:
+    judge = _LITERALS.get(node.function)
+    if judge is None or not node.arguments or not isinstance(argument := node.arguments[0], Literal):
+        return
+    try:
+        judge(argument.value)
+    except (EvaluationError, ValueError):
+        yield argument, f"invalid {node.function} argument"
+
+
+_LITERALS: dict[str, Callable[[Any], Any]] = {
+    "duration": to_duration,
+    "timestamp": to_timestamp,
+    "matches": compile_regex,
+}
+
+
+def _list(node: ListLiteral) -> Iterator[tuple[Node, str]]:
+    first: Type | None = None
+    for index, element in enumerate(node.elements):
+        checked = element.type.parameters[0] if index in node.optional else element.type
+        if first is not None and not _equivalent(first, checked):
+            yield element, f"expected type '{first}' but found '{checked}'"
+            return
+        first = first or checked
+
+
+def _map(node: MapLiteral) -> Iterator[tuple[Node, str]]:
+    first: tuple[Type, Type] | None = None
+    for entry in node.entries:
+        value = entry.value.type.parameters[0] if entry.optional else entry.value.type
+        found = (entry.key.type, value)
+        first = first or found
+        for node_, expected, actual in zip((entry.key, entry.value), first, found, strict=True):
+            if not _equivalent(expected, actual):
+                yield node_, f"expected type '{expected}' but found '{actual}'"
+
+
+def _equivalent(one: Type, other: Type) -> bool:
+    return one == other

@@ -1,0 +1,19 @@
+"""Recorded expressions come out as recorded: phase, result, types, cost, estimate and every error."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .recorded import outcome
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "expressions.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])
+def test_row(row: dict[str, Any]) -> None:
+    found = outcome(row)
+    wanted = {key: value for key, value in row.items() if key not in ("id", "expr", "vars", "types")}
+    assert {key: found.get(key) for key in wanted} == wanted
+    assert ("error" in found) == ("error" in wanted or "errors" in wanted)
