@@ -261,6 +261,7 @@ def build(
                 Media(cbor=features.enabled(CBOR)),
                 _address(serving),
                 offload.run,
+                aggregation.discovery,
             ).answer,
             verbs.answer,
             serving.request_timeout,

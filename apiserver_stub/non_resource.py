@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from apiserver_stub.discovery import Discovery
+from apiserver_stub.discovery import Discovery, Extensions
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
@@ -64,7 +64,8 @@ _ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 class NonResourceHandler:
     """Answers GET requests for known paths: those of `routes`, discovery and the descriptions of the API.
 
-    Clients are told that they reach the server at `address`, if given; `run` performs what takes long.
+    Clients are told that they reach the server at `address`, if given; `run` performs what takes long; `extensions`
+    are what other servers have.
     """
 
     def __init__(
@@ -74,11 +75,12 @@ class NonResourceHandler:
         media: Media | None = None,
         address: str = "",
         run: Run = at_once,
+        extensions: Extensions | None = None,
     ) -> None:
         self._openapi = OpenApi(kinds, media, run)
         self._routes = routes
         paths = dict.fromkeys(path.rstrip("/") for path in routes)
-        self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address)
+        self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address, extensions)
 
     async def answer(self, request: Request, info: RequestInfo) -> Response:
         """Return the page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""

@@ -55,11 +55,10 @@ class AggregatedAPIs(Protocol):
     def serves(self, info: RequestInfo) -> bool:
         """Tell whether a request is for one of them."""
 
-    def is_long_running(self, info: RequestInfo) -> bool:
-        """Tell whether the answer to one of them has no end of its own."""
-
     async def answer(self, context: RequestContext, user: User) -> Response:
-        """Return the answer of the other server; the body of the request may be unread yet."""
+        """Return the answer of the other server; the body of the request may be unread yet. What is found out about
+        the request is noted in its context.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +173,6 @@ class Server:
         """Hand the request to who answers it."""
         request, info, handlers = context.http, context.info, self._handlers
         if handlers.aggregated is not None and handlers.aggregated.serves(info):
-            context.component = AGGREGATOR
-            context.long_running = handlers.aggregated.is_long_running(info)
             return _checked(request, await handlers.aggregated.answer(context, user))
         asked = 0.0 if info.verb == "watch" else request_timeout(context.query)
         if not info.resource:
@@ -217,7 +214,8 @@ class Server:
     def _finished(self, context: RequestContext, response: Response) -> Response:
         """Count the answer and give it what all answers have; one that is a stream is followed to its end."""
         request, status = context.http, response.status
-        if request.method == "GET" and not (context.long_running or context.component == AGGREGATOR):
+        is_own = context.component != AGGREGATOR
+        if request.method == "GET" and is_own and not context.long_running:
             response = self._negotiator.pack(request, response)
         seconds = monotonic() - context.started
         self._telemetry.count(context, status, seconds)

@@ -2,6 +2,7 @@
 
 from apiserver_stub.aggregation.api_services import APIServiceChange, APIServices
 from apiserver_stub.aggregation.availability import Availability
+from apiserver_stub.aggregation.discovery import ExtensionDiscovery
 from apiserver_stub.aggregation.extension_servers import ExtensionServers
 from apiserver_stub.aggregation.local import LocalAPIServices
 from apiserver_stub.aggregation.metrics import AvailabilityMetrics
@@ -41,8 +42,10 @@ class Aggregation:
         self._local = LocalAPIServices(store, services, built_in, objects, log)
         metrics = AvailabilityMetrics(services, runtime.registry)
         self._availability = Availability(store, services, servers, objects, metrics, log)
+        self.discovery = ExtensionDiscovery(services, servers, log)
+        """What is served, that of other servers included."""
         redirects = not options.aggregator_reject_forwarding_redirect
-        self.proxy = ExtensionProxy(services, servers, patience, redirects=redirects)
+        self.proxy = ExtensionProxy(services, servers, self.discovery, patience, redirects=redirects)
         """Answers requests for what servers of others have."""
         services.subscribe(self._forget)
 
@@ -57,7 +60,7 @@ class Aggregation:
 
     async def run(self) -> None:
         """Keep everything current, until cancelled."""
-        await all_of(self._local.run(), self._availability.run())
+        await all_of(self._local.run(), self._availability.run(), self.discovery.run())
 
     async def close(self) -> None:
         """Close the connections to other servers."""

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from apiserver_stub.aggregation.api_services import APIService, APIServices
+from apiserver_stub.aggregation.discovery import ExtensionDiscovery
 from apiserver_stub.aggregation.extension_servers import ExtensionServers
 from apiserver_stub.aggregation.front_proxy import forwarded, returned
-from apiserver_stub.api_request import RequestContext
+from apiserver_stub.api_request import AGGREGATOR, RequestContext
 from apiserver_stub.request_info import RequestInfo, check_path
 from controller_manager.api.errors import ApiError, Timeout
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
@@ -34,9 +35,16 @@ class ExtensionProxy:
     """
 
     def __init__(
-        self, services: APIServices, servers: ExtensionServers, patience: float, *, redirects: bool = False
+        self,
+        services: APIServices,
+        servers: ExtensionServers,
+        discovery: ExtensionDiscovery,
+        patience: float,
+        *,
+        redirects: bool = False,
     ) -> None:
         self._services = services
+        self._discovery = discovery
         self._redirects = redirects
         self._servers = servers
         self._patience = patience
@@ -45,16 +53,15 @@ class ExtensionProxy:
         """Tell whether a request is for a version of a group that a server of others has."""
         return bool(self._services.remote) and self._service(info) is not None
 
-    def is_long_running(self, info: RequestInfo) -> bool:
-        """Tell whether the answer to a request has no end of its own."""
-        return info.verb == "watch" or info.subresource in _OFTEN_LONG
-
     async def answer(self, context: RequestContext, user: User) -> Response:
         """Return the answer of that server; a body passes through as it comes.
 
         Raises `Timeout`, and `BadRequest` or `NotFound` for a path that no API has.
         """
         request, info = context.http, context.info
+        context.component = AGGREGATOR
+        context.long_running = _is_long_running(info)
+        context.resolved = bool(info.resource) and self._discovery.serves(info.group, info.version, info.resource)
         check_path(info.path)
         service = self._service(info)
         if service is None or not service.is_available:
@@ -91,7 +98,7 @@ class ExtensionProxy:
 
     def _end_of(self, info: RequestInfo) -> float:
         """Return the loop time until which the answer must have come."""
-        if self.is_long_running(info):
+        if _is_long_running(info):
             return math.inf
         return monotonic() + (_DISCOVERY if _is_discovery(info) else self._patience)
 
@@ -168,6 +175,11 @@ class _Relay:
 async def _carry(source: DuplexStream, target: DuplexStream) -> None:
     while piece := await source.read(_PIECE):
         await target.write(piece)
+
+
+def _is_long_running(info: RequestInfo) -> bool:
+    """Tell whether the answer to a request has no end of its own."""
+    return info.verb == "watch" or info.subresource in _OFTEN_LONG
 
 
 def _is_discovery(info: RequestInfo) -> bool:

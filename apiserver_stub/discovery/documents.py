@@ -2,60 +2,99 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
+from apiserver_stub.kinds.api_service import Priority, priority_of, version_rank
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.platform import GROUP_DOMAIN
 
 GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
-Versions = Mapping[str, Mapping[str, tuple[ResourceInfo, ...]]]
+
+class GroupVersion(NamedTuple):
+    """A version of a group as discovery tells of it: the kinds of this server, or what another server says of it, which
+    is an item of `versions` in the aggregated list. A version may have neither.
+    """
+
+    group: str
+    version: str
+    priority: Priority
+    kinds: tuple[ResourceInfo, ...] = ()
+    extension: Mapping[str, Any] | None = None
 
 
-def by_version(kinds: Iterable[ResourceInfo]) -> Versions:
-    """Return the kinds by group and version, each in order of first appearance."""
-    found: dict[str, dict[str, tuple[ResourceInfo, ...]]] = {}
+Groups = Mapping[str, tuple[GroupVersion, ...]]
+
+
+def local_versions(kinds: Iterable[ResourceInfo]) -> list[GroupVersion]:
+    """Return the versions of groups of some kinds, with the kinds in order of appearance."""
+    found: dict[tuple[str, str], tuple[ResourceInfo, ...]] = {}
     for kind in kinds:
-        versions = found.setdefault(kind.group, {})
-        versions[kind.version] = (*versions.get(kind.version, ()), kind)
-    return found
+        found[kind.group, kind.version] = (*found.get((kind.group, kind.version), ()), kind)
+    return [GroupVersion(*name, priority_of(*name), held) for name, held in found.items()]
 
 
-def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str, Any]]:
+def listed(versions: Iterable[GroupVersion]) -> Groups:
+    """Return groups in the order of the list of all groups: by the highest priority, then by the name of its API
+    service.
+    """
+    return _arranged(versions, lambda one: (-one.priority.group, f"{one.version}.{one.group}"))
+
+
+def aggregated(versions: Iterable[GroupVersion]) -> Groups:
+    """Return groups in the order of the aggregated list, which has none without resources: by the highest priority,
+    then by name.
+    """
+    told = (one for one in versions if one.kinds or one.extension is not None)
+    return _arranged(told, lambda one: (-one.priority.group, one.group))
+
+
+def _arranged(versions: Iterable[GroupVersion], rank: Callable[[GroupVersion], tuple[int, str]]) -> Groups:
+    found: dict[str, list[GroupVersion]] = {}
+    for one in sorted(versions, key=rank):
+        found.setdefault(one.group, []).append(one)
+    return {
+        group: tuple(sorted(held, key=lambda one: (-one.priority.version, version_rank(one.version))))
+        for group, held in found.items()
+    }
+
+
+def plain_documents(groups: Groups, address: str = "") -> dict[str, dict[str, Any]]:
     """Return every document of the plain form by path; `address` is where clients reach the server, if known."""
-    groups = [_group(group, found) for group, found in versions.items() if group]
-    core = list(versions.get("", ()))
+    told = [_group(group, found) for group, found in groups.items() if group]
+    core = [one.version for one in groups.get("", ())]
     reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
     documents: dict[str, dict[str, Any]] = {
         "/api": {"kind": "APIVersions", "versions": core, "serverAddressByClientCIDRs": reached},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": told},
     }
-    documents.update({f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1", **group} for group in groups})
-    for group, found in versions.items():
-        for version, kinds in found.items():
-            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            documents[path] = _resource_list(kinds)
+    documents.update({f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1", **group} for group in told})
+    for group, found in groups.items():
+        for one in found:
+            if one.kinds:
+                path = f"/apis/{group}/{one.version}" if group else f"/api/{one.version}"
+                documents[path] = _resource_list(one.kinds)
     return documents
 
 
-def aggregated_list(versions: Versions) -> dict[str, Any]:
+def aggregated_list(groups: Groups) -> dict[str, Any]:
     """Return an `APIGroupDiscoveryList` of the groups."""
     items = [
-        {
-            "metadata": {"name": group} if group else {},
-            "versions": [
-                {"version": version, "freshness": "Current", "resources": [_aggregated(kind) for kind in kinds]}
-                for version, kinds in found.items()
-            ],
-        }
-        for group, found in versions.items()
+        {"metadata": {"name": group} if group else {}, "versions": [_version(one) for one in found]}
+        for group, found in groups.items()
     ]
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{GROUP}/v2", "metadata": {}, "items": items}
 
 
-def _group(group: str, versions: Iterable[str]) -> dict[str, Any]:
-    served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+def _version(one: GroupVersion) -> Mapping[str, Any]:
+    if one.extension is not None:
+        return one.extension
+    return {"version": one.version, "freshness": "Current", "resources": [_aggregated(kind) for kind in one.kinds]}
+
+
+def _group(group: str, versions: Iterable[GroupVersion]) -> dict[str, Any]:
+    served = [{"groupVersion": f"{group}/{one.version}", "version": one.version} for one in versions]
     return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 

@@ -1,12 +1,21 @@
 """Answers the paths of discovery; its documents are made anew when what is served has changed."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from apiserver_stub.discovery.documents import GROUP, Versions, aggregated_list, by_version, plain_documents
+from apiserver_stub.discovery.documents import (
+    GROUP,
+    GroupVersion,
+    aggregated,
+    aggregated_list,
+    listed,
+    local_versions,
+    plain_documents,
+)
 from apiserver_stub.encode.accept import preferred
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import unknown
@@ -28,14 +37,32 @@ class Page:
     etag: str
 
 
+class Extensions(Protocol):
+    """The versions of groups that API services tell of, those of other servers among them."""
+
+    @property
+    def generation(self) -> int:
+        """Return the number of changes there have been."""
+
+    def merged(self, local: Iterable[GroupVersion]) -> Iterable[GroupVersion]:
+        """Return what is served, given what this server has."""
+
+
 class Discovery:
     """Answers discovery paths; `elsewhere` are the paths of other pages, named in the list of all."""
 
-    def __init__(self, kinds: ResourceRegistry, elsewhere: tuple[str, ...] = (), address: str = "") -> None:
+    def __init__(
+        self,
+        kinds: ResourceRegistry,
+        elsewhere: tuple[str, ...] = (),
+        address: str = "",
+        extensions: Extensions | None = None,
+    ) -> None:
+        self._extensions = extensions
         self._kinds = kinds
         self._elsewhere = elsewhere
         self._address = address
-        self._generation = -1  # that the documents were made of
+        self._generation = (-1, -1)  # that the documents were made of
         self._plain: dict[str, Page] = {}
         self._aggregated: dict[str, Page] = {}
 
@@ -54,15 +81,18 @@ class Discovery:
         return Response(200, headers, page.body)
 
     def _refresh(self) -> None:
-        if self._generation == self._kinds.generation:
+        extensions = self._extensions
+        generation = self._kinds.generation, extensions.generation if extensions else 0
+        if self._generation == generation:
             return
-        self._generation = self._kinds.generation
-        versions = by_version(self._kinds.all())
-        plain = plain_documents(versions, self._address)
+        self._generation = generation
+        local = local_versions(self._kinds.all())
+        versions = local if extensions is None else list(extensions.merged(local))
+        plain = plain_documents(listed(versions), self._address)
         plain[""] = {"paths": sorted({*plain, *self._elsewhere})}
         self._plain = {path: _page(_PLAIN, document) for path, document in plain.items()}
-        core: Versions = {group: found for group, found in versions.items() if not group}
-        others: Versions = {group: found for group, found in versions.items() if group}
+        core = aggregated(one for one in versions if not one.group)
+        others = aggregated(one for one in versions if one.group)
         self._aggregated = {
             "/api": _page(AGGREGATED, aggregated_list(core)),
             "/apis": _page(AGGREGATED, aggregated_list(others)),

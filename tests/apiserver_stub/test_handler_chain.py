@@ -127,9 +127,6 @@ class Stages:
     def serves(self, info: RequestInfo) -> bool:
         return info.group == self.aggregates or info.path.startswith(f"/apis/{self.aggregates}")
 
-    def is_long_running(self, info: RequestInfo) -> bool:
-        return info.verb == "watch"
-
     async def answer(self, context: RequestContext, user: User) -> Response:
         await self.stage("aggregated API", f"{context.info.path} for {user.name}")
         return Response(200, {}, b"from elsewhere")

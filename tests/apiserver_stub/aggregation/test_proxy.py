@@ -32,6 +32,8 @@ class Extension:
     async def __call__(self, request: Request) -> Response:
         if request.path == ROOT and request.method == "GET":
             return self._reply(200, self._resources)
+        if not request.path.startswith(ROOT):
+            return self._reply(404, {})
         name = request.path.rpartition("/")[2]
         if name == "count" and request.unread is not None:
             async for chunk in request.unread.stream():
