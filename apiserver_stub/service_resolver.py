@@ -42,7 +42,7 @@ class ServiceResolver:
         """
         row = self._store.get(_SERVICES, f"{namespace}/{name}")
         if row is None:
-            raise not_found("", _SERVICES, name)
+            raise not_found("", "service", name)
         service = _SERVICE.decode(row.data)
         if self._by_endpoints or (namespace, name, port) == _ITSELF:
             host, port = self._endpoint(service, _port_of(service, port))

@@ -34,9 +34,10 @@ class Origin(NamedTuple):
 class ClientConnection(asyncio.Protocol):
     """One connection; `open` while it can carry a request."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest_body: int | None = None) -> None:
         self.open = False
         self.idle_since = 0.0
+        self._largest_body = largest_body
         self._answer = ResponseParser()
         self._stream: SocketStream | None = None
         self._waiting: asyncio.Future[Response] | None = None
@@ -83,7 +84,11 @@ class ClientConnection(asyncio.Protocol):
         if not self.open:  # it was closed as soon as it was there
             raise self._failure or ServerDisconnected("the server hung up")
         loop = asyncio.get_running_loop()
-        self._answer, self._waiting, self._heard = ResponseParser(may_switch), loop.create_future(), loop.time()
+        self._answer, self._waiting, self._heard = (
+            ResponseParser(may_switch, self._largest_body),
+            loop.create_future(),
+            loop.time(),
+        )
         self._watchdog = loop.call_later(read_timeout, self._look, read_timeout)
         self._transport.write(request)
         try:
@@ -135,10 +140,12 @@ class ClientConnection(asyncio.Protocol):
 class ConnectionPool:
     """Carry at most so many requests at once, wherever these go: who comes later waits.
 
-    `connect` and `read_timeout` are the seconds without a connection and without a byte after which a request fails.
+    `connect` and `read_timeout` are the seconds without a connection and without a byte after which a request fails;
+    one whose answer has more than `largest_body` bytes fails, too.
     """
 
-    def __init__(self, connections: int, connect: float, read_timeout: float) -> None:
+    def __init__(self, connections: int, connect: float, read_timeout: float, largest_body: int | None = None) -> None:
+        self._connection = partial(ClientConnection, largest_body)
         self._slots = asyncio.Semaphore(connections)
         self._connect = connect
         self._read_timeout = read_timeout
@@ -219,7 +226,7 @@ class ConnectionPool:
             try:
                 async with asyncio.timeout((end - loop.time()) / (len(hosts) - tried)):
                     _, connection = await loop.create_connection(
-                        ClientConnection, host, origin.port, ssl=origin.tls, server_hostname=name
+                        self._connection, host, origin.port, ssl=origin.tls, server_hostname=name
                     )
                 return connection
             except OSError as failure:

@@ -26,11 +26,13 @@ class ServerDisconnected(TransportError):
 class ResponseParser:
     """Fed until it gives the whole answer; `reusable` says then whether the connection can carry another one.
 
-    The server may change to another protocol only if `may_switch`; its answer is whole with its head then.
+    The server may change to another protocol only if `may_switch`; its answer is whole with its head then. Its body may
+    have `largest_body` bytes, 1 GiB by default.
     """
 
-    def __init__(self, may_switch: bool = False) -> None:
+    def __init__(self, may_switch: bool = False, largest_body: int | None = None) -> None:
         self._may_switch = may_switch
+        self._largest_body = largest_body or LARGEST_BODY
         self._data = bytearray()
         # The size of all heads: others may come before that of the answer.
         self._heads = 0
@@ -98,7 +100,7 @@ class ResponseParser:
             if not _LENGTH.fullmatch(length):
                 raise TransportError(f"the server sent an answer of length {length[:80]!r}")
             self._length = int(length)
-            _bound(self._length, LARGEST_BODY, "the answer")
+            _bound(self._length, self._largest_body, "the answer")
         stays = version == "1.1" and "close" not in self._headers.get("connection", "").lower()
         is_doubtful = self._chunked and length is not None
         self.reusable = stays and not is_doubtful and (self._chunked or self._length is not None)
@@ -107,7 +109,7 @@ class ResponseParser:
         if self._length is None:
             if self._status == _SWITCHING:
                 return Response(_SWITCHING, self._headers)
-            _bound(len(self._data), LARGEST_BODY, "the answer")
+            _bound(len(self._data), self._largest_body, "the answer")
             return None
         if len(self._data) < self._length:
             return None
@@ -126,7 +128,7 @@ class ResponseParser:
             size = _size(data[:end])
             if not size:
                 return self._read_trailer(end)
-            _bound(len(self._body) + size, LARGEST_BODY, "the answer")
+            _bound(len(self._body) + size, self._largest_body, "the answer")
             stop = begin + size
             if len(data) < stop + 2:
                 return None

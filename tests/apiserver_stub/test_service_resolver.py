@@ -100,7 +100,7 @@ async def test_a_service_that_leads_nowhere_is_refused(
 async def test_a_service_that_is_not_there_is_not_found(store: WatchCache) -> None:
     with pytest.raises(NotFound) as refusal:
         ServiceResolver(store).resolve("ns", "hook", 443)
-    assert refusal.value.message == 'services "hook" not found'
+    assert refusal.value.message == 'service "hook" not found'
 
 
 async def test_endpoints_are_ready_ones_of_the_first_family_that_has_the_port(store: WatchCache) -> None:

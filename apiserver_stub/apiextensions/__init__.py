@@ -1,0 +1,1 @@
+"""Custom resources: their definitions, what is served of them, and how their objects are converted."""

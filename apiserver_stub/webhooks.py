@@ -1,0 +1,283 @@
+"""The client of webhooks: who is asked by POST and answers in JSON, at a URL or behind a service of the cluster.
+
+A configuration has connections of its own, so that one webhook that hangs holds up nobody who does not need it. Nothing
+is told about who asks: there are no credentials. Redirects are answers like any other that say nothing.
+"""
+
+import asyncio
+import socket
+import ssl
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from apiserver_stub.encode import json
+from apiserver_stub.service_resolver import ServiceResolver
+from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status
+from controller_manager.api.wire import Response
+from controller_manager.base.errors import CannotStart
+from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.connections import client_context
+from controller_manager.transport.response_parser import ServerDisconnected
+from controller_manager.transport.transport import Endpoint
+
+_HTTPS = 443
+_HEADERS: Mapping[str, str] = {
+    "user-agent": "kube-apiserver-admission",
+    "accept": "application/json, */*",
+    "content-type": "application/json",
+}
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
+_FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
+_ATTEMPTS = 11  # of a call that the webhook asks to try again later
+_SAID_NOTHING: Mapping[int, str] = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
+_AS_TOLD = (403, 406, 415)
+# How decoders in Go tell of a document that is no object, and where they know their kinds from.
+_NO_DOCUMENT = (
+    "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct "
+    '{{ APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }}'
+)
+_SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
+Tree = dict[str, Any]
+_STATUS = msgspec.json.Decoder(Status)
+
+
+class WebhookError(Exception):
+    """A webhook could not be asked, or did not answer as it should; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookLimits:
+    """The bounds of each webhook: calls at the same time, bytes of an answer; and the configurations that are kept."""
+
+    calls: int = 32
+    answer: int = 12 << 20
+    kept: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """The place of a webhook: host, port and path or, with a `namespace`, the service `host` in it; an empty `ca` (PEM)
+    means the authorities of the system.
+    """
+
+    host: str
+    port: int = _HTTPS
+    path: str = "/"
+    namespace: str = ""
+    ca: bytes = field(default=b"", repr=False)
+    scheme: str = "https"
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Self:
+        """Return the place that a `clientConfig` of the API tells. Raises `WebhookError`."""
+        try:
+            ca = b64decode(tree.get("caBundle") or "").strip()
+            if service := tree.get("service"):
+                path, port = service.get("path") or "/", service.get("port") or _HTTPS
+                return cls(service["name"], port, path, service["namespace"], ca)
+            url = urlsplit(tree.get("url") or "")
+            port = url.port or _HTTPS
+        except ValueError as error:
+            raise WebhookError(f"Unparsable URL: {error}") from None
+        if not url.hostname:
+            raise WebhookError("webhook configuration must have either service or URL")
+        return cls(url.hostname, port, url.path or "/", "", ca, url.scheme)
+
+    @property
+    def server_name(self) -> str:
+        """The name that the certificate of the webhook is for."""
+        return f"{self.host}.{self.namespace}.svc" if self.namespace else self.host
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a URL tells them; the port is left out where it is the usual one of a URL."""
+        name = f"[{self.host}]" if ":" in self.host else self.server_name
+        return name if self.port == _HTTPS and not self.namespace else f"{name}:{self.port}"
+
+    def target(self, timeout: float) -> str:
+        """Return path and query of a call that may take `timeout` seconds."""
+        return f"{quote(self.path, safe='/:@%')}?timeout={timeout:g}s"
+
+
+class _Webhook:
+    """The connections of one configuration, and how many calls use them."""
+
+    def __init__(self, tls: ssl.SSLContext | None, limits: WebhookLimits) -> None:
+        self.tls = tls
+        self.pool = ConnectionPool(limits.calls, connect=30.0, read_timeout=30.0, largest_body=limits.answer)
+        self.calls = 0
+
+
+class WebhookClient:
+    """Calls webhooks; `close` ends what is under way."""
+
+    def __init__(self, resolver: ServiceResolver, limits: WebhookLimits | None = None) -> None:
+        self._resolver = resolver
+        self._limits = limits or WebhookLimits()
+        self._webhooks: dict[WebhookConfig, _Webhook] = {}  # the one that was used last at the end
+        self._contexts: WeakValueDictionary[bytes, ssl.SSLContext] = WeakValueDictionary()  # by authorities
+
+    async def post(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes:
+        """Return what the webhook answers to a document within `timeout` seconds, which is never nothing. Raises
+        `WebhookError`.
+        """
+        try:
+            webhook = self._take(config)
+        except CannotStart as error:
+            raise WebhookError(str(error)) from error
+        try:
+            async with asyncio.timeout(timeout):
+                response = await self._exchange(webhook, config, _written(config, body, timeout))
+        except _FAILURES as error:
+            url = f"{config.scheme}://{config.authority}{config.target(timeout)}"
+            raise WebhookError(f'Post "{url}": {_reason(config, error)}') from error
+        finally:
+            webhook.calls -= 1
+        return _content(response)
+
+    async def close(self) -> None:
+        """End every connection; calls under way fail."""
+        for webhook in self._webhooks.values():
+            webhook.pool.close()
+        self._webhooks.clear()
+
+    async def _exchange(self, webhook: _Webhook, config: WebhookConfig, request: bytes) -> Response:
+        """Return the answer; a webhook that says when to come again is asked again then."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            response = await webhook.pool.send(self._origin(webhook, config), request, idempotent=True)
+            again = response.headers.get("retry-after", "")
+            asked = response.status == 429 or response.status >= 500
+            if not (asked and again.isdecimal()) or attempt == _ATTEMPTS:
+                return response
+            await asyncio.sleep(float(again))
+        raise AssertionError("unreachable")
+
+    def _origin(self, webhook: _Webhook, config: WebhookConfig) -> Origin:
+        if not config.namespace:
+            return Origin(config.host, config.port, webhook.tls)
+        host, port, name = self._resolver.resolve(config.namespace, config.host, config.port)
+        return Origin(host, port, webhook.tls, name)
+
+    def _context(self, config: WebhookConfig) -> ssl.SSLContext | None:
+        """Return what believes the authorities of a configuration; those of the system take milliseconds to load."""
+        if config.scheme != "https":
+            return None
+        found = self._contexts.get(config.ca)
+        if found is None:
+            endpoint = Endpoint(f"https://{config.authority}", config.ca)
+            found = self._contexts[config.ca] = client_context(endpoint, b"", b"")
+        return found
+
+    def _take(self, config: WebhookConfig) -> _Webhook:
+        """Return the connections of a configuration for one call more. Of those that are too many, the ones that nobody
+        uses go, the longest unused first.
+        """
+        webhook = self._webhooks.pop(config, None) or _Webhook(self._context(config), self._limits)
+        self._webhooks[config] = webhook
+        webhook.calls += 1
+        for old in [each for each, kept in self._webhooks.items() if not kept.calls]:
+            if len(self._webhooks) <= self._limits.kept:
+                break
+            self._webhooks.pop(old).pool.close()
+        return webhook
+
+
+def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -> Tree:
+    """Return the document that a webhook answered with. Raises `WebhookError` for one that is no object, has more
+    values than a body may have, or says that it is another than `kind` in the first of the `versions`, which are those
+    known of the `group`.
+    """
+    try:
+        tree = json.decode(data)
+    except RequestEntityTooLarge as refusal:
+        raise WebhookError(refusal.message) from None
+    except BadRequest:
+        tree = ""  # as text without quotes is one in YAML
+    if not isinstance(tree, dict):
+        raise WebhookError(_NO_DOCUMENT.format(json_type(tree)))
+    said, of = tree.get("kind") or kind, tree.get("apiVersion") or f"{group}/{versions[0]}"
+    if said != kind or of not in {f"{group}/{version}" for version in versions}:
+        raise WebhookError(f'no kind "{said}" is registered for version "{of}" in scheme "{_SCHEME}"')
+    version = of.rpartition("/")[2]
+    if version != versions[0]:
+        raise WebhookError(f"converting ({version}.{kind}) to ({versions[0]}.{kind}): unknown conversion")
+    return tree
+
+
+def json_type(value: object) -> str:
+    """Return how decoders in Go call a JSON value that is no object."""
+    types = {bool: "bool", str: "string", list: "array"}
+    return types.get(type(value), "number")
+
+
+def _written(config: WebhookConfig, body: bytes, timeout: float) -> bytes:
+    """Return the request as it is sent (RFC 9112)."""
+    headers = {"host": config.authority, **_HEADERS, "content-length": str(len(body))}
+    lines = [f"POST {config.target(timeout)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def _content(response: Response) -> bytes:
+    body = response.body
+    assert isinstance(body, bytes)
+    if not 200 <= response.status <= 206:
+        raise WebhookError(_refusal(response.status, response.headers, body))
+    if not body:
+        media = response.headers.get("content-type", "")
+        raise WebhookError(f"0-length response with status code: {response.status} and content type: {media}")
+    return body
+
+
+def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
+    """Return what a `Status` in the body says, or else what clients make of an answer's code."""
+    try:
+        told = _STATUS.decode(body)
+        if told.kind == "Status" and told.status != "Success" and told.message:
+            return told.message
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    is_text = headers.get("content-type", "").startswith("text/")
+    text = body[:2048].decode("utf-8", "replace").strip() if is_text else "unknown"
+    if code in _AS_TOLD:
+        return text
+    if code in _SAID_NOTHING:
+        return _SAID_NOTHING[code]
+    if code >= 500:
+        return f'an error on the server ("{text}") has prevented the request from succeeding'
+    return f"the server responded with the status code {code} but did not return more information"
+
+
+def _reason(config: WebhookConfig, error: BaseException) -> str:
+    """Return why there was no answer, in the words that operators of webhooks know."""
+    match error:
+        case ApiError():
+            return error.message
+        case TimeoutError():
+            return "context deadline exceeded"
+        case ssl.SSLCertVerificationError():
+            unknown = error.verify_code in _UNKNOWN_AUTHORITY
+            why = "certificate signed by unknown authority" if unknown else error.verify_message
+            return f"tls: failed to verify certificate: x509: {why}"
+        case ServerDisconnected():
+            return "EOF"
+        case ConnectionRefusedError():
+            return f"dial tcp {config.host}:{config.port}: connect: connection refused"
+        case socket.gaierror():
+            return f"dial tcp: lookup {config.host}: no such host"
+    return str(error) or type(error).__name__
