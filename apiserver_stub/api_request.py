@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.row import Row
@@ -45,7 +46,7 @@ class RequestContext(Struct):
 class APIRequest(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
     deletecollection (API concepts, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
-    each parameter.
+    each parameter. A write of a kind with a converter has `conversions`.
     """
 
     http: Request
@@ -56,6 +57,7 @@ class APIRequest(Struct, frozen=True):
     name: str
     subresource: Subresource | None
     query: Mapping[str, str]
+    conversions: Conversions | None = None
 
     @property
     def subresource_name(self) -> str:

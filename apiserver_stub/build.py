@@ -54,6 +54,7 @@ from apiserver_stub.storage.interface import Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
+from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.verbs.update import amend
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -234,6 +235,7 @@ def build(
             Limits(watch=serving.min_request_timeout),
             Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
             offload,
+            RowConversions(offload, representations),
         ),
         {("token", "create"): accounts.requests().create},
         {**Reviews(questions, partial(read_new, offload)).answers(), **statuses.answers()},

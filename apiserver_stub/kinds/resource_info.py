@@ -43,8 +43,8 @@ class Converter(Protocol):
     """Converts objects of a kind whose rows are stored in any of its versions; it may ask another program."""
 
     def __call__(self, trees: Sequence[Tree], api_version: str, /) -> Awaitable[list[Tree]]:
-        """Return the objects in a version of the kind, in the same order, as trees of their own; each of those handed
-        in says which version it is of, and is left as it is. Raises `ApiError`.
+        """Return the objects in a version of the kind, in the same order. Each of those handed in says which version it
+        is of and is not changed; one that is of the right version is returned itself. Raises `ApiError`.
         """
 
 

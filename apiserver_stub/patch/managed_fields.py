@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
+from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.patch.field_set import Fields, difference, ordered, parse, union
 from apiserver_stub.patch.typed import FieldChanges, Typed
 from apiserver_stub.patch.typed_objects import type_of
@@ -188,11 +189,12 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """The versions of a kind, seen from that of a request."""
+    """The versions of a kind, seen from that of a request, which has `conversions` if the kind has a converter."""
 
-    def __init__(self, kinds: ResourceRegistry, kind: ResourceInfo) -> None:
+    def __init__(self, kinds: ResourceRegistry, kind: ResourceInfo, conversions: Conversions | None = None) -> None:
         self._kinds = kinds
         self._kind = kind
+        self._conversions = conversions
         self.own = Version(type_of(kind.schema), _same, _same)
 
     def find(self, api_version: str) -> Version | None:
@@ -203,7 +205,13 @@ class Versions:
         other = self._kinds.find(group, version, self._kind.plural)
         if other is None or other.storage != self._kind.storage:
             return None
-        return Version(type_of(other.schema), _conversion(self._kind, other), _conversion(other, self._kind))
+        return Version(type_of(other.schema), self._conversion(self._kind, other), self._conversion(other, self._kind))
+
+    def _conversion(self, one: ResourceInfo, other: ResourceInfo) -> Convert:
+        conversions = self._conversions
+        if conversions is not None:
+            return lambda tree: conversions.convert(tree, other.api_version)
+        return _conversion(one, other)
 
 
 class Comparison:

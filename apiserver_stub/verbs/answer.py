@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Handler, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
+from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete, delete_collection
@@ -62,6 +63,8 @@ class Verbs:
         verb = self._verb(request)
         if request.verb in _WRITES:
             check_write(request)
+            if request.kind.converter is not None:
+                request = replace(request, conversions=Conversions(request.kind.converter))
         reply = await verb(self._scope, request)
         deprecated = deprecated_kind(request.kind)
         return replace(reply, warnings=(deprecated, *reply.warnings)) if deprecated else reply

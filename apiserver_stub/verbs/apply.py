@@ -43,7 +43,7 @@ class Application:
         author, force = field_manager_of(request, APPLY), bool(flag(request.query, "force"))
         self._request = request
         self._applied = patch.ApplyRequest(config, request.kind, author, force)
-        self._versions = Versions(scope.kinds, request.kind)
+        self._versions = Versions(scope.kinds, request.kind, request.conversions)
         self._warnings = warnings
 
     def create(self, _load: Load) -> Edited:

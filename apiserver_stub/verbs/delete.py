@@ -1,6 +1,6 @@
 """Objects removed, or marked to be once finalizers and grace allow (API concepts, States and transitions)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,14 +12,12 @@ from apiserver_stub.verbs.list import ListPage, Reading, list_semantics, read_pa
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
-from apiserver_stub.verbs.storage import all_from_storage, success
+from apiserver_stub.verbs.storage import all_from_storage, batches, success
 from apiserver_stub.verbs.write import write
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, invalid
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import all_of
-
-_BATCH = 4 << 20  # bytes of objects
 
 
 async def delete(scope: RequestScope, request: APIRequest) -> Reply:
@@ -121,20 +119,6 @@ def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
 async def _found(scope: RequestScope, request: APIRequest, reading: Reading, page: ListPage) -> Items:
     objects = await all_from_storage(request.kind, page.rows, scope.offload)
     return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
-
-
-def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """Yield so many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
-    batch: list[Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += 0 if isinstance(row, CorruptRow) else len(row.data)
-        if len(batch) == most or size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 async def _delete(

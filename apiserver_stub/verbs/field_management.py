@@ -30,7 +30,7 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
     """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
     what the object does not have yet.
     """
-    author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind), now()
+    author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind, request.conversions), now()
     said = writable(tree, request.kind.strategy, "")
     if named := accepted(managed_fields_of(tree), []):
         put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
@@ -54,7 +54,7 @@ def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, o
     sent = new["metadata"].get(_RECORD) if request.subresource is None else None
     entries = accepted(sent, managed_fields_of(old))
     if entries:
-        changes = Comparison(Versions(scope.kinds, request.kind), old, new)
+        changes = Comparison(Versions(scope.kinds, request.kind, request.conversions), old, new)
         entries = updated(entries, author, changes.changes_in, now())
     put_managed_fields(new, entries)
 

@@ -16,6 +16,8 @@ async def get(scope: RequestScope, request: APIRequest) -> Reply:
     row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
     if row is None:
         raise object_not_found(request)
+    if request.kind.converter is not None:
+        (row,) = await scope.conversions.of(request.kind).convert_anew((row,))
     return Reply(Item(from_storage(request.kind, row.data), row))
 
 

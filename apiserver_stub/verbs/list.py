@@ -3,8 +3,9 @@
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple
@@ -141,17 +142,24 @@ async def list_(scope: RequestScope, request: APIRequest) -> Reply:
 async def read_page(
     scope: RequestScope, request: APIRequest, asked: ListSemantics, chosen: Selection
 ) -> tuple[Reading, ListPage]:
-    """Return the state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
+    """Return the state a list is read from, and the rows it is about, converted if the kind has a converter. Raises
+    `BadRequest`, `Expired`, `Timeout`, and what the converter does.
+    """
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = read_token(asked.token, prefix) if asked.token else ContinueToken(asked.revision, "")
     reading = await _read(scope, request.kind.storage, asked.semantic, token)
-    snapshot = reading.snapshot
-    if chosen.name and (chosen.namespace or not request.kind.namespaced):
-        row = snapshot.get(prefix + chosen.name)
-        return reading, ListPage([row] if row is not None and row.key > token.after and chosen.has(row) else [])
+    snapshot, kind = reading.snapshot, request.kind
+    converted = None if kind.converter is None else scope.conversions.of(kind)
     if chosen.everything:
-        return reading, _plain(snapshot, token.after, prefix, asked.limit)
-    return reading, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
+        page = _plain(snapshot, token.after, prefix, asked.limit)
+        return reading, page if converted is None else replace(page, rows=await converted.convert(page.rows))
+    rows: Iterable[Row] = snapshot.items(token.after, prefix)
+    if chosen.name and (chosen.namespace or not kind.namespaced):
+        row = snapshot.get(prefix + chosen.name)
+        rows = [row] if row is not None and row.key > token.after else []
+    if converted is not None:
+        rows = await converted.convert([row for row in rows if chosen.name in ("", row.name)])
+    return reading, await _selected(rows, asked.limit, chosen)
 
 
 async def _read(scope: RequestScope, resource: str, semantic: VersionMatch, token: ContinueToken) -> Reading:
@@ -195,10 +203,10 @@ def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> ListPage:
     return ListPage(found, more=remaining > 0, remaining=remaining or None)
 
 
-async def _selected(snapshot: Snapshot, after: str, prefix: str, limit: int, chosen: Selection) -> ListPage:
+async def _selected(rows: Iterable[Row], limit: int, chosen: Selection) -> ListPage:
     found: list[Row] = []
     looked, conditions = 0, chosen.conditions
-    for row in snapshot.items(after, prefix):
+    for row in rows:
         looked += conditions + (row.size >> 12)
         if looked >= _BREATH:
             looked = 0

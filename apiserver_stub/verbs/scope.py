@@ -11,6 +11,7 @@ from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
 from apiserver_stub.storage.interface import TooNew
+from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
@@ -41,7 +42,9 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class RequestScope:
-    """The environment of every verb; `offload` runs steps on large objects."""
+    """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
+    converter.
+    """
 
     store: WatchCache
     hub: Hub
@@ -50,6 +53,7 @@ class RequestScope:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     offload: Offload = field(default_factory=Offload)
+    conversions: RowConversions = field(default_factory=RowConversions)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""

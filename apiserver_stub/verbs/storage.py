@@ -1,6 +1,6 @@
 """Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -21,7 +21,9 @@ from controller_manager.api.errors import (
 )
 from controller_manager.api.model import Model, ObjectMeta
 
-_MUCH = 64 * 1024  # bytes that take some milliseconds to convert
+MUCH = 64 * 1024
+"""Bytes that take some milliseconds to convert."""
+_BATCH = 4 << 20  # bytes of objects
 _MOST_NAMED = 100  # corrupt objects in one answer
 _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
@@ -33,15 +35,22 @@ def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if kind.namespaced else name
 
 
+def is_stored_as_served(kind: ResourceInfo) -> bool:
+    """Return whether rows of a kind are answered as they are. Those of a kind with a converter are, as its
+    `ConvertedRows` returns them.
+    """
+    return kind.from_storage is None or kind.converter is not None
+
+
 def read(kind: ResourceInfo, data: bytes) -> Tree:
     """Return a fresh tree of an object at rest, in the kind's own version."""
     tree: Tree = orjson.loads(data)
-    return kind.from_storage(tree) if kind.from_storage else tree
+    return tree if kind.from_storage is None or kind.converter is not None else kind.from_storage(tree)
 
 
 def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
     """Return an object at rest as it is answered."""
-    return data if kind.from_storage is None else encode(in_order(read(kind, data)))
+    return data if is_stored_as_served(kind) else encode(in_order(read(kind, data)))
 
 
 async def all_from_storage(
@@ -52,12 +61,26 @@ async def all_from_storage(
     Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
     """
     try:
-        if kind.from_storage is None:
+        if is_stored_as_served(kind):
             return [row.data for row in rows]
-        run = offload.run if sum(row.size for row in rows) > _MUCH else at_once
+        run = offload.run if sum(row.size for row in rows) > MUCH else at_once
         return await run(lambda: [from_storage(kind, row.data) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None
+
+
+def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+    """Yield so many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += row.size
+        if len(batch) == most or size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:

@@ -37,7 +37,9 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
     )
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
-        stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
+        rows = None if kind.converter is None else scope.conversions.of(kind)
+        told = _in_version(kind, represent)
+        stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, told, rows)
         if not scope.kinds.serves(kind):  # the hub ends those that were open when it changed
             stream.end()
         return stream
@@ -53,6 +55,8 @@ def _seconds(asked: int | None, limits: Limits) -> float:
 
 def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
     """Return the representation of rows that another version of the kind has stored."""
+    if kind.converter is not None:  # what is converted is made for one stream
+        return replace(represent, lasting=False, rest=represent.rest and replace(represent.rest, lasting=False))
     if kind.from_storage is None:
         return represent
     convert, rest = represent.convert, represent.rest

@@ -35,6 +35,7 @@ from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
@@ -65,6 +66,9 @@ class _Lost(Exception):
 class _Draft:
     """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
     `again` says that an object that is there after all is no refusal: the mutation begins again.
+
+    Of a kind with a converter, `served` is the row in the version of the request, `stored` the new state as it is to be
+    stored, and `answered` what becomes of that when it is read again.
     """
 
     mutation: Mutation
@@ -75,6 +79,9 @@ class _Draft:
     old: Tree | None = None
     warnings: Warnings = ()
     removes: bool = False
+    served: Row | None = None
+    stored: Tree | None = None
+    answered: Tree | None = None
 
 
 async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
@@ -110,6 +117,8 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation)
     _take(draft, attributes)
     if not await draft.run(partial(_complete, request, draft)):
         return await _unchanged(scope, request, draft)
+    if request.kind.converter is not None:
+        await _convert(request.kind, request.kind.converter, draft)
     await _check_current(scope, request, draft)
     attributes = _renewed(request, draft, attributes)
     await admission.validate(attributes)
@@ -124,15 +133,28 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
         await scope.store.turn(*namespace_row(request.namespace))
-        return _Draft(mutation, None, scope.run_of(request.http), again=False)
+        return _Draft(mutation, None, _run_of(scope, request), again=False)
     key = key_of(request.kind, request.namespace, request.name)
     await scope.store.turn((request.kind.storage, key))
     row = scope.store.get(request.kind.storage, key)
-    if row is not None:
-        return _Draft(mutation, row, scope.run_of(request.http, b"" if mutation.read else row.data), again=True)
-    if mutation.otherwise is None:
-        raise object_not_found(request)
-    return _Draft(mutation.otherwise, None, scope.run_of(request.http), again=True)
+    if row is None:
+        if mutation.otherwise is None:
+            raise object_not_found(request)
+        return _Draft(mutation.otherwise, None, _run_of(scope, request), again=True)
+    if mutation.read:
+        return _Draft(mutation, row, _run_of(scope, request), again=True)
+    served = row
+    if request.kind.converter is not None:
+        (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
+    return _Draft(mutation, row, _run_of(scope, request, served.data), again=True, served=served)
+
+
+def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
+    """Return the runner of the steps of an attempt: `_edit` and `_complete` may ask for conversions on the way, and are
+    repeated then. Until they are through, they leave nothing behind that is not made anew.
+    """
+    run = scope.run_of(request.http, data)
+    return run if request.conversions is None else request.conversions.interrupting(run)
 
 
 def _edit(request: APIRequest, draft: _Draft) -> None:
@@ -140,7 +162,7 @@ def _edit(request: APIRequest, draft: _Draft) -> None:
     mutation, row = draft.mutation, draft.row
     load: Load = dict
     if row is not None:
-        load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, row.data)
+        load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
         draft.old = load()
     edited = mutation.edit(load)
     draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
@@ -189,6 +211,15 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
     return True
 
 
+async def _convert(kind: ResourceInfo, converter: Converter, draft: _Draft) -> None:
+    """Make the state as it is to be stored, and as it is to be answered: nothing can go wrong with that any more once
+    it is committed.
+    """
+    group, version, _ = kind.storage_version
+    (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
+    (draft.answered,) = await converter((draft.stored,), kind.api_version)
+
+
 async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
     """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `_Lost` unless
     the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
@@ -230,11 +261,12 @@ async def _unchanged(scope: RequestScope, request: APIRequest, draft: _Draft) ->
     assert draft.row is not None
     if await _was_behind(scope):
         await _check_current(scope, request, draft)
-    return Outcome(from_storage(request.kind, draft.row.data), draft.warnings)
+    row = draft.served or draft.row
+    return Outcome(from_storage(request.kind, row.data), draft.warnings)
 
 
 async def _rehearsed(draft: _Draft) -> Outcome:
-    data = await draft.run(partial(encode, in_order(draft.new)))
+    data = await draft.run(partial(encode, in_order(draft.answered or draft.new)))
     return Outcome(data, draft.warnings, draft.row is None, draft.removes)
 
 
@@ -243,9 +275,13 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     `RevisionConflict`.
     """
     kind, row, removes = request.kind, draft.row, draft.removes
-    key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.new)
+    key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.stored or draft.new)
     written = await scope.store.commit(Write(kind.storage, key, row.revision if row else 0, data, removes), *also)
-    return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
+    if draft.answered is draft.stored:
+        return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
+    assert draft.answered is not None
+    draft.answered["metadata"]["resourceVersion"] = str(written.revision)
+    return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
 
 
 def _name(request: APIRequest, draft: _Draft) -> str:

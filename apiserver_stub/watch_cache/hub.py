@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from apiserver_stub.offload import Offload
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, RowConverter
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEncoder
 from apiserver_stub.watch_cache.row import Change
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
@@ -99,6 +100,27 @@ class Stream(AsyncIterator[bytes]):
             self._alarm = None
 
 
+class ConvertingStream(Stream):
+    """A stream whose rows are converted before it goes on: what hangs there holds up this stream alone."""
+
+    def __init__(
+        self, hub: "Hub", resource: str, watcher: ConvertingWatcher, offload: Offload, converter: RowConverter
+    ) -> None:
+        super().__init__(hub, resource, watcher, offload)
+        self._converting = watcher
+        self._converter = converter
+
+    async def _pause(self) -> None:
+        unconverted = self._converting.unconverted
+        if not unconverted:
+            await super()._pause()
+            return
+        try:
+            self._converting.converted(await self._converter.convert(unconverted))
+        except ApiError as refusal:
+            self._converting.refuse(refusal)
+
+
 class Hub:
     """All watches of one server. There are no queues: a stream that is read slowly holds nothing but its position."""
 
@@ -113,15 +135,25 @@ class Hub:
         cache.subscribe(self._publish)
 
     def open(
-        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: EventEncoder = PLAIN
+        self,
+        resource: str,
+        api_version: str,
+        kind: str,
+        options: WatchOptions,
+        represent: EventEncoder = PLAIN,
+        converter: RowConverter | None = None,
     ) -> Stream:
-        """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks.
+        """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks, `converter`
+        makes rows be of that version.
 
         A start that lies too far back, or ahead, is told by an ERROR event, as is falling behind later on.
         """
-        target = Target(resource, api_version, kind, represent)
-        watcher = Watcher(self._cache, self._events, target, options, monotonic())
-        stream = Stream(self, resource, watcher, self._offload)
+        target, now = Target(resource, api_version, kind, represent), monotonic()
+        if converter is None:
+            stream = Stream(self, resource, Watcher(self._cache, self._events, target, options, now), self._offload)
+        else:
+            converting = ConvertingWatcher(self._cache, self._events, target, options, now, converter.is_served)
+            stream = ConvertingStream(self, resource, converting, self._offload, converter)
         self._streams[next(self._numbers)] = stream
         if self._closed:
             stream.end()

@@ -53,21 +53,22 @@ class Filter:
 
     def selects(self, row: Row) -> bool:
         """Return whether the row is wanted, its namespace included."""
-        return self._in_scope(row) and self._matches(row)
+        return self.in_scope(row) and self._matches(row)
 
     def event(self, change: Change) -> str:
         """Return the type of event this change is to the watcher; empty if it is none.
 
         An object that begins to match is ADDED and one that ceases to match is DELETED, whatever else it does.
         """
-        if not self._in_scope(change.row):
+        if not self.in_scope(change.row):
             return ""
         was = change.before is not None and self._matches(change.before)
         if not change.deleted and self._matches(change.row):
             return "MODIFIED" if was else "ADDED"
         return "DELETED" if was else ""
 
-    def _in_scope(self, row: Row) -> bool:
+    def in_scope(self, row: Row) -> bool:
+        """Return whether the row has the namespace and the name that are wanted."""
         return row.key.startswith(self.prefix) and (not self._name or row.name == self._name)
 
     def _matches(self, row: Row) -> bool:
@@ -165,6 +166,10 @@ class Watcher:
         self.end()
         return self._target.represent.failure(refusal)
 
+    def refuse(self, refusal: ApiError) -> None:
+        """End with a refusal, which `take` hands out."""
+        self._refusal = refusal
+
     def worked(self, line: bytes) -> bytes:
         """Return what to send once `work` is done."""
         self.work = None
@@ -207,27 +212,37 @@ class Watcher:
             self._refusal = refusal
 
     def _state(self, rows: Iterator[Row]) -> bytes:
+        """Return the next events of the initial state, which `rows` are left of."""
+        chunk, through = self._added(rows)
+        if not through:
+            return chunk
+        self._initial = None
+        return chunk + self._target.bookmark(self._revision, initial_end=True) if self._options.initial_end else chunk
+
+    def _added(self, rows: Iterator[Row]) -> tuple[bytes, bool]:
+        """Return events of some of the rows, and whether they are through."""
         parts: list[bytes] = []
         size = 0
         for seen, row in enumerate(rows, start=1):
             if self._filter.selects(row):
                 if self._slow and is_large(row.data):
                     self.work, self._keep = partial(self._target.next().event_of, "ADDED", row), _nothing
-                    return b"".join(parts)
+                    return b"".join(parts), False
                 parts.append(self._target.next().event_of("ADDED", row))
                 size += len(parts[-1])
             if size >= _CHUNK or seen >= _SCAN:
-                return b"".join(parts)
-        self._initial = None
-        if self._options.initial_end:
-            parts.append(self._target.bookmark(self._revision, initial_end=True))
-        return b"".join(parts)
+                return b"".join(parts), False
+        return b"".join(parts), True
+
+    def _next(self) -> list[Change]:
+        """Return changes to look at next."""
+        return self._history.since(self._position, _SCAN)
 
     def _changes(self) -> bytes:
         parts: list[bytes] = []
         size = 0
         event, target, find = self._event, self._target, self._events.find_event
-        changes = self._history.since(self._position, _SCAN)
+        changes = self._next()
         for change in changes:
             self._position += 1
             if kind := event(change):

@@ -23,6 +23,7 @@ from apiserver_stub.request_info import RequestInfo, last_values, resolve
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.verbs import RequestScope, Verbs
+from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
@@ -56,7 +57,8 @@ class Api:
         self.kinds = kinds
         self.forms = ContentNegotiator(self.representations)
         self.denied: list[tuple[str, str, str]] = []
-        self.verbs = Verbs(RequestScope(store, self.hub, kinds, self._admission(allocation)))
+        conversions = RowConversions(cache=self.representations)
+        self.verbs = Verbs(RequestScope(store, self.hub, kinds, self._admission(allocation), conversions=conversions))
 
     def _admission(self, allocation: Sequence[Rule]) -> Admission:
         namespaces, requests = NamespaceLifecycle(self.store.get), CertificateRequests(self._allows)

@@ -1,0 +1,61 @@
+"""Conversions in the midst of a step of a write, which is written as if they took no time: one that has not been made
+yet interrupts the step, is made, and the step begins again. So whoever merges, compares and prunes need not wait.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import orjson
+
+from apiserver_stub.kinds.resource_info import Converter
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.offload import Run
+
+T = TypeVar("T")
+
+
+class Unconverted(Exception):
+    """Interrupts a step: the tree is needed in a version first."""
+
+    def __init__(self, tree: Tree, api_version: str) -> None:
+        super().__init__(api_version)
+        self.tree = tree
+        self.api_version = api_version
+
+
+class Conversions:
+    """The conversions of one request; those of the attempt under way are remembered."""
+
+    def __init__(self, converter: Converter) -> None:
+        self._converter = converter
+        self._made: dict[tuple[str, bytes], bytes] = {}
+
+    def convert(self, tree: Tree, api_version: str) -> Tree:
+        """Return the object in a version, as a new tree unless it is of that version. Raises `Unconverted`."""
+        if tree["apiVersion"] == api_version:
+            return tree
+        found = self._made.get(_key(tree, api_version))
+        if found is None:
+            raise Unconverted(tree, api_version)
+        converted: Tree = orjson.loads(found)
+        return converted
+
+    def interrupting(self, run: Run) -> Run:
+        """Return the runner of the steps of a new attempt, which repeats each until no conversion interrupts it. Steps
+        may be repeated as long as they have not come to their end.
+        """
+        self._made.clear()
+        return partial(self._repeat, run)
+
+    async def _repeat(self, run: Run, step: Callable[[], T]) -> T:
+        while True:
+            try:
+                return await run(step)
+            except Unconverted as needed:
+                (converted,) = await self._converter([needed.tree], needed.api_version)
+                self._made[_key(needed.tree, needed.api_version)] = orjson.dumps(converted)
+
+
+def _key(tree: Tree, api_version: str) -> tuple[str, bytes]:
+    return api_version, orjson.dumps(tree)

@@ -1,0 +1,152 @@
+"""Rows of kinds that are stored in several versions, as they are served: converted by whatever the kind has for that.
+
+What lists and watches have converted is shared by all of them: each row is converted once for a version while it is
+there, as far as there is room to keep it. Gets and writes see what the converter says now.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from apiserver_stub.api_request import Tree
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.encode.list_document import type_prefix
+from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
+from apiserver_stub.offload import Offload, at_once
+from apiserver_stub.verbs.storage import MUCH, batches
+from apiserver_stub.watch_cache.row import CorruptRow, Row
+from controller_manager.api.errors import ApiError, Details, TooManyRequests
+
+_TOGETHER = 100  # rows of one request that are converted at a time
+_AT_A_TIME = 16  # batches of a kind in one version
+_PATIENCE = 30.0  # seconds for the conversions of others
+_RETRY_AFTER = 1  # seconds
+
+
+class ConvertedRows:
+    """The rows of one kind in its version. A row is converted for one request, and others that need it wait for that;
+    a request that is given up leaves it to another.
+    """
+
+    def __init__(self, kind: ResourceInfo, offload: Offload, cache: RepresentationCache | None) -> None:
+        assert kind.converter is not None
+        self._api_version = kind.api_version
+        self._prefix = type_prefix(kind.api_version, kind.kind)
+        self._read, self._converter = kind.from_storage, kind.converter
+        self._cached = kind.storage, f"converted {kind.serial}"
+        self._offload = offload
+        self._cache = cache
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._under_way: dict[Row, asyncio.Future[Row]] = {}
+
+    def is_served(self, row: Row) -> bool:
+        """Return whether the row is as it is answered; one that cannot be read stays as it is."""
+        if isinstance(row, CorruptRow):
+            return True
+        return self._read is None and row.data.startswith(self._prefix)
+
+    async def convert(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows as they are served. Raises what the converter does, and `TooManyRequests`."""
+        found = self._known(rows)
+        missing = [row for row in rows if row not in found]
+        theirs = {row: self._under_way[row] for row in missing if row in self._under_way}
+        await self._lead([row for row in missing if row not in theirs], found)
+        for row, future in theirs.items():
+            await asyncio.wait((future,))
+            if future.cancelled():
+                (found[row],) = await self.convert((row,))
+            else:
+                found[row] = future.result()
+        return [found[row] for row in rows]
+
+    async def convert_anew(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the same, whatever is known of the rows already; there are few of them."""
+        others = [row for row in rows if not self.is_served(row)]
+        if not others:
+            return list(rows)
+        converted = dict(zip(others, await self._converted(others), strict=True))
+        return [converted.get(row, row) for row in rows]
+
+    def _known(self, rows: Sequence[Row]) -> dict[Row, Row]:
+        found = {row: row for row in rows if self.is_served(row)}
+        if self._cache is not None and len(found) < len(rows):
+            cached = self._cache.rows(*self._cached)
+            for row in rows:
+                if row not in found and (data := cached.get(row)) is not None:
+                    found[row] = Row(row.resource, row.key, row.revision, data)
+        return found
+
+    async def _lead(self, rows: Sequence[Row], found: dict[Row, Row]) -> None:
+        """Convert rows for all who need them, and add them to `found`."""
+        loop = asyncio.get_running_loop()
+        futures: dict[Row, asyncio.Future[Row]] = {row: loop.create_future() for row in rows}
+        self._under_way |= futures
+        try:
+            for batch in batches(rows, _TOGETHER):
+                served = await self._converted(batch)
+                self._keep(batch, served)
+                for row, each in zip(batch, served, strict=True):
+                    found[row] = each
+                    futures[row].set_result(each)
+        except ApiError as refusal:
+            for future in futures.values():
+                if not future.done():
+                    future.set_exception(refusal)
+                    future.exception()  # nobody need wait for it
+            raise
+        finally:
+            for row, future in futures.items():
+                del self._under_way[row]
+                future.cancel()
+
+    async def _converted(self, rows: Sequence[Row]) -> list[Row]:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._turns.acquire()
+        except TimeoutError:
+            details = Details(retry_after_seconds=_RETRY_AFTER)
+            raise TooManyRequests("too many objects are being converted; please try again later", details) from None
+        try:
+            run = self._offload.run if sum(row.size for row in rows) > MUCH else at_once
+            trees = await run(partial(_read, self._read, rows))
+            converted = await self._converter(trees, self._api_version)
+            objects = await run(partial(_written, converted))
+        finally:
+            self._turns.release()
+        return [Row(row.resource, row.key, row.revision, data) for row, data in zip(rows, objects, strict=True)]
+
+    def _keep(self, rows: Sequence[Row], served: Sequence[Row]) -> None:
+        if self._cache is not None:
+            cached = self._cache.rows(*self._cached)
+            for row, each in zip(rows, served, strict=True):
+                cached.add(row, each.data)
+            cached.keep()
+
+
+class RowConversions:
+    """The converted rows of all kinds that have a converter; those of a kind that is served no longer go with it."""
+
+    def __init__(self, offload: Offload | None = None, cache: RepresentationCache | None = None) -> None:
+        self._offload = offload or Offload()
+        self._cache = cache
+        self._kinds: WeakKeyDictionary[ResourceInfo, ConvertedRows] = WeakKeyDictionary()
+
+    def of(self, kind: ResourceInfo) -> ConvertedRows:
+        """Return the rows of a kind, which has a converter."""
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = ConvertedRows(kind, self._offload, self._cache)
+        return found
+
+
+def _read(convert: Convert | None, rows: Sequence[Row]) -> list[Tree]:
+    trees: list[Tree] = [orjson.loads(row.data) for row in rows]
+    return trees if convert is None else [convert(tree) for tree in trees]
+
+
+def _written(trees: Sequence[Tree]) -> list[bytes]:
+    return [encode(in_order(tree)) for tree in trees]

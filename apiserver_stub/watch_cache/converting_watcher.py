@@ -1,0 +1,105 @@
+"""A watcher of rows that may be stored in another version than it is told: these wait until somebody has converted
+them, and all others behind them. Synchronous, without clock or I/O.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.event_encoder import EventCache
+from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
+from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
+
+# The most that is looked at ahead: rows or changes, and bytes of objects.
+_MOST, _MOST_BYTES = 100, 1 << 20
+
+
+class RowConverter(Protocol):
+    """Converts rows to the version that they are told in."""
+
+    def is_served(self, row: Row) -> bool:
+        """Return whether the row is of that version as it is. Raises `Corrupt`."""
+
+    async def convert(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in that version, in the same order. Raises `ApiError`."""
+
+
+class ConvertingWatcher(Watcher):
+    """A watcher that stops where rows are `unconverted`, and goes on once these are given to `converted`.
+
+    What it looks at ahead is bounded, and what it has converted is kept until it is told, no longer.
+    """
+
+    def __init__(
+        self,
+        cache: WatchCache,
+        events: EventCache,
+        target: Target,
+        options: WatchOptions,
+        now: float,
+        is_served: Callable[[Row], bool],
+    ) -> None:
+        super().__init__(cache, events, target, options, now)
+        self.unconverted: list[Row] = []
+        self._is_served = is_served
+        self._served: dict[Row, Row] = {}  # by the row as it is stored
+        self._ahead: list[Row] = []  # of the initial state, which are converted or waited for
+        self._selective = not (options.labels.empty and options.fields.empty)
+
+    def converted(self, rows: Sequence[Row]) -> None:
+        """Take in the rows that were unconverted, in their order."""
+        self._served.update(zip(self.unconverted, rows, strict=True))
+        self.unconverted = []
+
+    def _state(self, rows: Iterator[Row]) -> bytes:
+        if not self._ahead:
+            self._ahead = list(_some(row for row in rows if self._filter.in_scope(row)))
+            self._wait_for(self._ahead)
+        if self.unconverted:
+            return b""
+        if not self._ahead:
+            return super()._state(rows)
+        left = iter([self._served.get(row, row) for row in self._ahead])
+        chunk, _ = self._added(left)
+        self._ahead, self._served = list(left), {}
+        return chunk
+
+    def _next(self) -> list[Change]:
+        changes = self._history.since(self._position, _MOST)
+        rows = list(_some(row for change in changes for row in self._rows_of(change)))
+        self._wait_for(rows)
+        if self.unconverted:
+            return []
+        self._served = served = {row: self._served.get(row, row) for row in rows}
+        return list(_as_served(changes, served, self._rows_of))
+
+    def _rows_of(self, change: Change) -> Iterator[Row]:
+        """Yield the rows that are looked into to tell of a change; one that cannot be read is left to whoever does."""
+        if self._filter.in_scope(change.row):
+            if self._selective and change.before is not None and not isinstance(change.before, CorruptRow):
+                yield change.before
+            yield change.row
+
+    def _wait_for(self, rows: Sequence[Row]) -> None:
+        self.unconverted = [row for row in rows if row not in self._served and not self._is_served(row)]
+
+
+def _some(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield as many rows as are converted together: both of a change at least."""
+    size = 0
+    for count, row in enumerate(rows, start=1):
+        yield row
+        size += row.size
+        if count >= _MOST or (size >= _MOST_BYTES and count > 1):
+            return
+
+
+def _as_served(
+    changes: Sequence[Change], served: Mapping[Row, Row], rows_of: Callable[[Change], Iterator[Row]]
+) -> Iterator[Change]:
+    """Yield the changes up to the first with a row that was not looked at, told by rows as they are served."""
+    for change in changes:
+        if not all(row in served for row in rows_of(change)):
+            return
+        row, before = served.get(change.row, change.row), change.before
+        yield Change(row, before and served.get(before, before), change.deleted, change.at)
