@@ -10,6 +10,7 @@ from pathlib import Path
 Modules = dict[Path, ast.Module]
 
 TREES = (
+    "apiserver_stub/apiextensions",
     "apiserver_stub/bootstrap/",
     "apiserver_stub/patch",
     "apiserver_stub/kinds",
