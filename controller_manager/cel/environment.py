@@ -10,6 +10,7 @@ from typing import Any
 from controller_manager.cel.checker import check
 from controller_manager.cel.cost import Sizes, estimate
 from controller_manager.cel.library import CostEstimate, Function, Library
+from controller_manager.cel.library.kubernetes import BASE_LIBRARIES
 from controller_manager.cel.library.standard import STANDARD
 from controller_manager.cel.parser import parse
 from controller_manager.cel.planner import plan
@@ -121,4 +122,4 @@ def _collect(one: Type, objects: dict[str, ObjectType]) -> None:
         _collect(parameter, objects)
 
 
-LIBRARIES: tuple[Library, ...] = (STANDARD,)
+LIBRARIES = (STANDARD, *BASE_LIBRARIES)

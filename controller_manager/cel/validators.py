@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller_manager.base.regex import compile_regex
+from controller_manager.cel.library.formatting import Clause, interpolate, not_taken, takes
 from controller_manager.cel.library.standard import to_duration, to_timestamp
 from controller_manager.cel.syntax import Call, Issue, ListLiteral, Literal, MapLiteral, Node, children, issue_at
 from controller_manager.cel.types import Type
@@ -33,6 +34,8 @@ def _arguments(node: Node, exempt: bool) -> Iterator[tuple[Node, str]]:
 
 
 def _call(node: Call) -> Iterator[tuple[Node, str]]:
+    if node.function == "format":
+        yield from _format(node)
     judge = _LITERALS.get(node.function)
     if judge is None or not node.arguments or not isinstance(argument := node.arguments[0], Literal):
         return
@@ -40,6 +43,45 @@ def _call(node: Call) -> Iterator[tuple[Node, str]]:
         judge(argument.value)
     except (EvaluationError, ValueError):
         yield argument, f"invalid {node.function} argument"
+
+
+def _format(node: Call) -> Iterator[tuple[Node, str]]:
+    """Yield what is wrong with a constant template and a list of what fills it."""
+    template, values = node.target, node.arguments[0]
+    if not (isinstance(template, Literal) and type(template.value) is str and isinstance(values, ListLiteral)):
+        return
+    asked = 0
+    where: list[Node] = [node]
+
+    def argument(index: int) -> Node:
+        nonlocal asked
+        asked += 1
+        return values.elements[index] if index < len(values.elements) else node
+
+    def write(clause: Clause, value: Node) -> str:
+        unfit = _unfit(clause, value)
+        if unfit is not None:
+            where.append(unfit)
+            raise not_taken(clause, unfit.type.name)
+        return ""
+
+    try:
+        interpolate(template.value, argument, len(values.elements), write)
+    except EvaluationError as error:
+        yield where[-1], error.message
+        return
+    if len(values.elements) > asked:
+        counts = f"expected {asked}, got {len(values.elements)}"
+        yield node, f"too many arguments supplied to string.format ({counts})"
+
+
+def _unfit(clause: Clause, value: Node) -> Node | None:
+    """Return what cannot fill a clause: a value, or for `%s` something within it."""
+    if not takes(clause, value.type.kind):
+        return value
+    if clause[0] != "s" or not isinstance(value, ListLiteral | MapLiteral):
+        return None
+    return next((unfit for one in children(value) if (unfit := _unfit(clause, one)) is not None), None)
 
 
 _LITERALS: dict[str, Callable[[Any], Any]] = {

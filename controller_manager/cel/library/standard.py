@@ -83,7 +83,8 @@ def _uint(value: int) -> Uint:
     raise EvaluationError("unsigned integer overflow")
 
 
-def _added(left: Any, right: Any) -> Any:
+def added(left: Any, right: Any) -> Any:
+    """Return the sum of two values. Raises EvaluationError beyond the bounds of their type, and for what has none."""
     kind = type(left)
     if kind is type(right) and kind in (int, str, float, list, Uint, bytes, Duration):
         if kind is int:
@@ -240,7 +241,8 @@ def _not(value: Any) -> bool:
     no_overload()
 
 
-def _unreachable(*_: Any) -> NoReturn:
+def unreachable(*_: Any) -> NoReturn:
+    """Stand for what the evaluator has closures of its own for."""
     no_overload()
 
 
@@ -342,7 +344,8 @@ def to_duration(value: Any) -> Duration:
     _conversion_error(value, DURATION)
 
 
-def _to_string(value: Any) -> str:
+def to_string(value: Any) -> str:
+    """Return a value as a text. Raises EvaluationError for bytes that are none."""
     kind = type(value)
     if kind is bool:
         return "true" if value else "false"
@@ -470,16 +473,16 @@ def _conversion(
 
 def _operators() -> tuple[Function, ...]:
     return (
-        Function("_?_:_", (Overload("conditional", (BOOL, _A, _A), _A, _unreachable, strict=False),)),
-        Function("_&&_", (Overload("logical_and", (BOOL, BOOL), BOOL, _unreachable, strict=False),)),
-        Function("_||_", (Overload("logical_or", (BOOL, BOOL), BOOL, _unreachable, strict=False),)),
+        Function("_?_:_", (Overload("conditional", (BOOL, _A, _A), _A, unreachable, strict=False),)),
+        Function("_&&_", (Overload("logical_and", (BOOL, BOOL), BOOL, unreachable, strict=False),)),
+        Function("_||_", (Overload("logical_or", (BOOL, BOOL), BOOL, unreachable, strict=False),)),
         Function("!_", (Overload("logical_not", (BOOL,), BOOL, _not),), implementation=_not),
-        Function("@not_strictly_false", (Overload("not_strictly_false", (BOOL,), BOOL, _unreachable, strict=False),)),
+        Function("@not_strictly_false", (Overload("not_strictly_false", (BOOL,), BOOL, unreachable, strict=False),)),
         Function("_==_", (Overload("equals", (_A, _A), BOOL, equal, cost=_equality_cost),), cost=_equality_cost),
-        Function("_!=_", (Overload("not_equals", (_A, _A), BOOL, _unreachable, cost=_smaller),), cost=_smaller),
+        Function("_!=_", (Overload("not_equals", (_A, _A), BOOL, unreachable, cost=_smaller),), cost=_smaller),
         _arithmetic(
             "_+_",
-            _added,
+            added,
             ("add_bytes", (BYTES, BYTES), BYTES),
             ("add_double", (DOUBLE, DOUBLE), DOUBLE),
             ("add_duration_duration", (DURATION, DURATION), DURATION),
@@ -523,8 +526,8 @@ def _operators() -> tuple[Function, ...]:
         Function(
             "_[_]",
             (
-                Overload("index_list", (_LIST, INT), _A, _unreachable),
-                Overload("index_map", (_MAP, _A), _B, _unreachable),
+                Overload("index_list", (_LIST, INT), _A, unreachable),
+                Overload("index_map", (_MAP, _A), _B, unreachable),
             ),
         ),
         Function(
@@ -577,7 +580,7 @@ def _conversions() -> tuple[Function, ...]:
         _conversion(
             "string",
             STRING,
-            _to_string,
+            to_string,
             ("string_to_string", STRING),
             ("bool_to_string", BOOL),
             ("bytes_to_string", BYTES),

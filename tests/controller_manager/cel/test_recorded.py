@@ -8,7 +8,11 @@ import pytest
 
 from .recorded import outcome
 
-ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "expressions.jsonl").read_text().splitlines()]
+ROWS = [
+    json.loads(line)
+    for name in ("expressions", "libraries")
+    for line in (Path(__file__).parent / "data" / f"{name}.jsonl").read_text().splitlines()
+]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])

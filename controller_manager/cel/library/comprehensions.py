@@ -1,0 +1,40 @@
+"""The function that comprehensions of two variables make maps with; their macros are in `macros.py`."""
+
+from typing import Any
+
+from controller_manager.cel.library import Function, Library, Overload
+from controller_manager.cel.shown import shown
+from controller_manager.cel.types import MapType, TypeParameter
+from controller_manager.cel.values import ABSENT, EvaluationError, GrowingMap, find
+
+_K, _V = TypeParameter("K"), TypeParameter("V")
+_MAP = MapType(_K, _V)
+
+
+def _inserted(target: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    if find(target, key) is not ABSENT:
+        raise EvaluationError(f"insert failed: key {shown(key)} already exists")
+    if not isinstance(target, GrowingMap):
+        return {**target, key: value}
+    target[key] = value
+    return target
+
+
+def _merged(target: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
+    for key, value in other.items():
+        target = _inserted(target, key, value)
+    return target
+
+
+TWO_VARIABLES = Library(
+    "cel.lib.ext.comprev2",
+    (
+        Function(
+            "cel.@mapInsert",
+            (
+                Overload("@mapInsert_map_key_value", (_MAP, _K, _V), _MAP, _inserted),
+                Overload("@mapInsert_map_map", (_MAP, _MAP), _MAP, _merged),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,35 @@
+"""The libraries of Kubernetes' base environment of 1.36, in the order in which overloads of one function are tried.
+
+Not in it are cel-go's extensions `math`, `encoders`, `bindings`, `protos` and `regex`.
+"""
+
+from controller_manager.cel.library.authorizer import AUTHORIZERS, SELECTORS
+from controller_manager.cel.library.comprehensions import TWO_VARIABLES
+from controller_manager.cel.library.formats import NAMED_FORMATS
+from controller_manager.cel.library.ip import CIDRS, IPS
+from controller_manager.cel.library.lists import LIST_EXTENSIONS, LISTS
+from controller_manager.cel.library.optionals import OPTIONALS
+from controller_manager.cel.library.quantity import QUANTITIES
+from controller_manager.cel.library.regex import REGEX
+from controller_manager.cel.library.semver import SEMVER
+from controller_manager.cel.library.sets import SETS
+from controller_manager.cel.library.strings import STRINGS
+from controller_manager.cel.library.url import URLS
+
+BASE_LIBRARIES = (
+    URLS,
+    REGEX,
+    LISTS,
+    AUTHORIZERS,
+    OPTIONALS,
+    QUANTITIES,
+    STRINGS,
+    SETS,
+    IPS,
+    CIDRS,
+    NAMED_FORMATS,
+    SELECTORS,
+    TWO_VARIABLES,
+    SEMVER,
+    LIST_EXTENSIONS,
+)
