@@ -83,6 +83,8 @@ def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, S
     if kind.namespaced and not info.namespace:
         _check_across_namespaces(info)
     if not info.subresource:
+        if kind.custom and not info.name and info.verb in ("update", "patch"):
+            raise BadRequest("name must be provided")
         if info.verb not in kind.verbs or info.verb not in (_WITH_NAME if info.name else _WITHOUT_NAME):
             raise not_allowed()
         return kind, None
@@ -90,7 +92,7 @@ def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, S
     if subresource is None or (info.trailing and info.subresource != _PASSED_ON):
         raise unknown()
     if info.verb not in subresource.verbs:
-        raise not_allowed()
+        raise _not_supported(info.verb, kind) if kind.custom else not_allowed()
     return kind, subresource
 
 
@@ -113,6 +115,11 @@ def is_on(query: Mapping[str, str], name: str) -> bool:
 def unknown() -> NotFound:
     """Return the refusal of a path that addresses nothing."""
     return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
+
+
+def _not_supported(verb: str, kind: ResourceInfo) -> MethodNotAllowed:
+    why = f'{verb} is not supported on resources of kind "{kind.name}"'
+    return MethodNotAllowed(why, Details(group=kind.group, kind=kind.plural))
 
 
 def not_allowed() -> MethodNotAllowed:

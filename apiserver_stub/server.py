@@ -209,7 +209,7 @@ class Server:
         if not isinstance(error, MethodNotAllowed):
             return response
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
-        return Response(response.status, {**response.headers, **allowed}, response.body)
+        return Response(response.status, {**response.headers, **allowed}, response.body, response.repeated)
 
     def _finished(self, context: RequestContext, response: Response) -> Response:
         """Count the answer and give it what all answers have; one that is a stream is followed to its end."""

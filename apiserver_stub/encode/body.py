@@ -49,6 +49,23 @@ def decode_body(request: Request, api_version: str, kind: str, older: Container[
     return body
 
 
+def decode_custom_body(request: Request, api_version: str, kind: str) -> DecodedBody:
+    """Decode a custom object in the body, which says its type. Raises as `decode_body`, but not for another kind: that
+    is judged with the rest.
+    """
+    if media_type(request) in (APPLY_YAML, APPLY_CBOR):
+        raise unsupported()
+    body = decode_document(media_type(request), request.body)
+    found, version = body.tree.get("kind"), body.tree.get("apiVersion")
+    if not found or type(found) is not str:
+        raise BadRequest(f"the object provided is unrecognized (must be of type {kind}): Object 'Kind' is missing")
+    if version != api_version:
+        raise BadRequest(
+            f"the API version in the data ({version or ''}) does not match the expected API version ({api_version})"
+        )
+    return body
+
+
 def decode_options(request: Request) -> Tree:
     """Decode the `DeleteOptions` in the body, empty if there is none. Raises as `decode_body`."""
     if not request.body:

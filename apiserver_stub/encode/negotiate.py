@@ -68,11 +68,7 @@ class ContentNegotiator:
     async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
         """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
         media_type, body = await self._encode(request, representation, reply.body)
-        headers = {"content-type": media_type}
-        if not reply.warnings:
-            return Response(reply.status, headers, body)
-        warnings = _warning_values(reply.warnings)
-        return Response(reply.status, {**headers, WARNING: ", ".join(warnings)}, body, {WARNING: warnings})
+        return _warning(Response(reply.status, {"content-type": media_type}, body), reply.warnings)
 
     async def _encode(
         self, request: APIRequest, representation: Representation, content: Item | Items | Stream
@@ -105,7 +101,7 @@ class ContentNegotiator:
         status = refusal.status()
         if not status.message.isascii():
             status = replace(status, message=status.message.encode("utf-8", "replace").decode())
-        return Response(refusal.code, headers, serializer.whole(status.encode()))
+        return _warning(Response(refusal.code, headers, serializer.whole(status.encode())), refusal.warnings)
 
     def pack(self, http: Request, response: Response) -> Response:
         """Compress an answer that is large, if the caller accepts it."""
@@ -207,9 +203,27 @@ def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     head = json.encode(content.head)[:-1] + b',"items":['
     if not ends:
         return head + b"]}\n"
+    if not content.typed:
+        return _untyped_list_body(head, content, ends)
     if ends[-1] <= CHUNK:
         return b"".join((head, b"{", b",{".join(content.bare(0, len(ends))), b"]}\n"))
     return _chunks(head + b"{", content, ends)
+
+
+def _untyped_list_body(head: bytes, content: ListDocument, ends: Sequence[int]) -> bytes | AsyncIterator[bytes]:
+    """Return a list of JSON whose objects say their type."""
+    if ends[-1] <= CHUNK:
+        return b"".join((head, b",".join(content.objects), b"]}\n"))
+    return _untyped_chunks(head, content, ends)
+
+
+async def _untyped_chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> AsyncIterator[bytes]:
+    yield head
+    before: tuple[bytes, ...] = ()
+    for start, end in chunk_bounds(ends):
+        yield b",".join((*before, *content.objects[start:end]))
+        before = (b"",)
+    yield b"]}\n"
 
 
 async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> AsyncIterator[bytes]:
@@ -222,6 +236,15 @@ async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> As
         yield b",{".join((*before, *content.bare(start, end)))
         before = _COMMA
     yield b"]}\n"
+
+
+def _warning(response: Response, texts: tuple[str, ...]) -> Response:
+    """Return an answer with warnings."""
+    if not texts:
+        return response
+    values = _warning_values(texts)
+    headers = {**response.headers, WARNING: ", ".join(values)}
+    return Response(response.status, headers, response.body, {WARNING: values})
 
 
 def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:

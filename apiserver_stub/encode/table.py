@@ -167,8 +167,11 @@ def _write(printer: Printer, data: bytes) -> bytes:
     in it.
     """
     start, end = _place(data)
-    rest = orjson.loads(b"%b{}%b" % (data[:start], data[end:])) if end else orjson.loads(data)
-    tree: Tree = {**rest, "metadata": _SEEN.decode(data[start:end] or b"{}")}
+    if printer.whole or not end:
+        tree: Tree = orjson.loads(data)
+    else:
+        rest = orjson.loads(b"%b{}%b" % (data[:start], data[end:]))
+        tree = {**rest, "metadata": _SEEN.decode(data[start:end])}
     row: Tree = {"cells": [_gap(cell) if cell.__class__ is Since else cell for cell in printer.cells(tree)]}
     if printer.conditions and (conditions := printer.conditions(tree)):
         row["conditions"] = conditions

@@ -46,11 +46,13 @@ def show_list(request: APIRequest, representation: Representation, items: Items,
         row_of = partial(tabulator.row_of, cached)
         return ListDocument(tabulator.head(list_metadata), request.kind, rows, objects, cached, "rows", row_of)
     api_version, kind = shown_type(request, representation)
-    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": list_metadata}
+    of_kind = request.kind if not representation.view else None
+    head: dict[str, Any] = {"kind": of_kind.list_kind if of_kind else f"{kind}List", "apiVersion": api_version}
+    head["metadata"] = _list_metadata(items, whole=of_kind is not None and of_kind.custom)
     content = ListDocument(head, request.kind, items.rows, items.objects, cached)
     if representation.view:
         return replace(content, show=_shown_partial(representation.version))
-    return replace(content, typed=type_prefix(api_version, kind))
+    return content if request.kind.custom else replace(content, typed=type_prefix(api_version, kind))
 
 
 def event_encoder(request: APIRequest, representation: Representation, cached: CachedRows) -> EventEncoder:
@@ -74,9 +76,10 @@ def shown_type(request: APIRequest, representation: Representation) -> tuple[str
     return (representation.version, representation.view) if representation.view else _type(request)
 
 
-def _list_metadata(items: Items) -> dict[str, Any]:
+def _list_metadata(items: Items, *, whole: bool = False) -> dict[str, Any]:
+    """Return the metadata of a collection; the `whole` ones say that it does not go on, too."""
     metadata: dict[str, Any] = {"resourceVersion": items.resource_version}
-    if items.continue_token:
+    if items.continue_token or whole:
         metadata["continue"] = items.continue_token
     if items.remaining is not None:
         metadata["remainingItemCount"] = items.remaining
@@ -94,7 +97,7 @@ def _table_encoder(
     def event_of(type_: str, row: Row) -> bytes:
         return frame(type_, _tabulator(request, representation).one_of(cached, row, row.data, headed))
 
-    row = None if request.kind.from_storage else event_of
+    row = None if request.kind.from_storage or request.kind.complete else event_of
     return EventEncoder(name, convert, frame, row=row, keep=cached.keep, lasting=False)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
+from apiserver_stub.kinds import published
 from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core, fitted
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.defaults import DEFAULTS, VIEW_DEFAULTS
-from apiserver_stub.kinds.enums import lay_enums
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.resource_info import (
     DEFAULT_PRINTER,
@@ -41,7 +41,7 @@ from apiserver_stub.kinds.rules import (
 )
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.scale import ScalePaths
-from apiserver_stub.kinds.schema import ANYTHING, Schema, Schemas, Tree
+from apiserver_stub.kinds.schema import ANYTHING, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 from apiserver_stub.kinds.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
@@ -105,29 +105,7 @@ _ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "
 @cache
 def resources() -> tuple[ResourceInfo, ...]:
     """Return every built-in resource, its schema resolved when first needed; servers in one process share them."""
-    schemas, bodies = _definitions()
-    return tuple(_resource(raw, schemas, bodies) for raw in load("resources.json"))
-
-
-def schemas() -> Schemas:
-    """Return the definitions of the published API by name (`meta.v1.ObjectMeta`), which other schemas may refer to."""
-    return _definitions()[0]
-
-
-def schema_of(api_version: str, kind: str) -> Schema | None:
-    """Return the schema of a kind of the published API, which need not be a resource; None when there is none."""
-    group, _, version = api_version.rpartition("/")
-    schemas, names = _definitions()
-    name = names.get(f"{group}/{version}/{kind}")
-    return schemas.node(name) if name else None
-
-
-@cache
-def _definitions() -> tuple[Schemas, Mapping[str, str]]:
-    """Return the definitions, and the name of that of each kind (`group/version/kind`)."""
-    data = load("schema.json")
-    lay_enums(data["definitions"])
-    return Schemas(data["definitions"]), data["kinds"]
+    return tuple(_resource(raw, published.schemas(), published.names()) for raw in load("resources.json"))
 
 
 def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> ResourceInfo:

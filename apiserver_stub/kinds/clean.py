@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from apiserver_stub.kinds.error_list import FieldPath, render, shortened
-from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.shapes import Shape, fitting, takes
 from apiserver_stub.kinds.zero_values import fill
@@ -53,7 +52,12 @@ class _WrongError(Exception):
     """A value is not of its type; the message says what was expected."""
 
 
-def clean(tree: Tree, kind: ResourceInfo) -> Report:
+class _Kind(Protocol):
+    @property
+    def schema(self) -> Schema: ...
+
+
+def clean(tree: Tree, kind: _Kind) -> Report:
     """Fit an object to its kind, in place; see `clean_tree`."""
     return clean_tree(tree, kind.schema)
 

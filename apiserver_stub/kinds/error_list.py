@@ -8,6 +8,8 @@ import msgspec
 from controller_manager.api.errors import Cause
 
 IMMUTABLE = "field is immutable"
+NO_VALUE: Any = object()
+"""In place of a value that a message does not show."""
 MOST = 1000
 """The most problems of one object that are collected; beyond, nobody could tell them apart."""
 _LONGEST = 300
@@ -16,6 +18,8 @@ _LONGEST_NAME = 256  # characters
 
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
 FieldPath = tuple[Any, str | int] | None
+NOWHERE: FieldPath = (None, "<nil>")
+"""The place of what is told of a custom object as a whole."""
 
 
 class ErrorList:
@@ -37,11 +41,15 @@ class ErrorList:
 
     def invalid(self, at: FieldPath, value: Any, why: str) -> None:
         """A value breaks a rule."""
-        self._add("Invalid", at, f"Invalid value: {shown(value)}: {why}")
+        self._add("Invalid", at, f"{_with('Invalid value', value)}: {why}")
+
+    def type_invalid(self, at: FieldPath, value: Any, why: str) -> None:
+        """A value is of another type."""
+        self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")
 
     def duplicate(self, at: FieldPath, value: Any, why: str = "") -> None:
         """A value that must be unique occurs twice."""
-        self._add("Duplicate", at, f"Duplicate value: {shown(value)}{why and ': '}{why}")
+        self._add("Duplicate", at, f"{_with('Duplicate value', value)}{why and ': '}{why}")
 
     def forbidden(self, at: FieldPath, why: str) -> None:
         """A value may not be there, or not be changed."""
@@ -58,11 +66,11 @@ class ErrorList:
 
     def too_long(self, at: FieldPath, limit: int, unit: str = "bytes") -> None:
         """A value is too big."""
-        self._add("TooLong", at, f"Too long: may not be more than {limit} {unit}")
+        self._add("TooLong", at, f"Too long: may not be more than {limit} {_counted(unit, limit)}")
 
     def too_many(self, at: FieldPath, count: int, limit: int) -> None:
         """A list has too many items."""
-        self._add("TooMany", at, f"Too many: {count}: must have at most {limit} items")
+        self._add("TooMany", at, f"Too many: {count}: must have at most {limit} {_counted('items', limit)}")
 
     def _add(self, reason: str, at: FieldPath, message: str) -> None:
         if len(self.causes) < MOST:
@@ -102,8 +110,16 @@ def render(at: FieldPath, step: Callable[[str], str] = _step) -> str:
     return "".join(reversed(parts)).removeprefix(".")
 
 
+def _with(what: str, value: Any) -> str:
+    return what if value is NO_VALUE else f"{what}: {shown(value)}"
+
+
+def _counted(unit: str, number: int) -> str:
+    return unit.removesuffix("s") if number == 1 else unit
+
+
 def shown(value: Any) -> str:
     """Return a value as messages show it: JSON, cut when long; one that is JSON already may be longer."""
-    text = msgspec.json.encode(value).decode()
+    text = msgspec.json.encode(value, order="sorted").decode()
     longest = _LONGEST_RAW if type(value) is msgspec.Raw else _LONGEST
     return text if len(text) <= longest else text[: longest - 3] + "..."

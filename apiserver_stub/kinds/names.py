@@ -85,35 +85,38 @@ _ENV_NAME = re.compile(r"[ -<>-~]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def _rule(what: str, example: str, form: str) -> str:
-    return f"{what} (e.g. '{example}', regex used for validation is '{form}')"
+def _rule(what: str, examples: str, form: str) -> str:
+    return f"{what} (e.g. {examples}, regex used for validation is '{form}')"
 
 
 _LABEL_RULE = _rule(
-    "a lowercase RFC 1123 label must have only lower case letters, digits or '-', and a letter or digit at either end",
-    "my-name", _LABEL_FORM,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character",
+    "'my-name',  or '123-abc'", _LABEL_FORM,
 )  # fmt: skip
 _OLD_LABEL_RULE = _rule(
-    "a DNS-1035 label must have only lower case letters, digits or '-', begin with a letter, "
-    "and end with a letter or digit",
-    "my-name", _OLD_LABEL_FORM,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character",
+    "'my-name',  or 'abc-123'", _OLD_LABEL_FORM,
 )  # fmt: skip
 _SUBDOMAIN_RULE = _rule(
-    "a lowercase RFC 1123 subdomain must have only lower case letters, digits, '-' or '.', "
-    "and a letter or digit at either end of each part",
-    "example.com", _SUBDOMAIN_FORM,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character",
+    "'example.com'", _SUBDOMAIN_FORM,
 )  # fmt: skip
 _QUALIFIED_RULE = _rule(
-    "name part must have letters, digits, '-', '_' or '.', a letter or digit at either end",
-    "MyName", _KEY_FORM,
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character",
+    "'MyName',  or 'my.name',  or '123-abc'", _KEY_FORM,
 )  # fmt: skip
 _VALUE_RULE = _rule(
-    "a valid label must be empty, or have only letters, digits, '-', '_' or '.', and a letter or digit at either end",
-    "MyValue", f"({_KEY_FORM})?",
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character",
+    "'MyValue',  or 'my_value',  or '12345'", f"({_KEY_FORM})?",
 )  # fmt: skip
 _DATA_KEY_RULE = _rule(
     "a valid config key must have only letters, digits, '-', '_' or '.'",
-    "key.name", _DATA_KEY_FORM,
+    "'key.name'", _DATA_KEY_FORM,
 )  # fmt: skip
 
 

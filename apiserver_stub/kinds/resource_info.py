@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.strategy import Strategy, nothing
+from controller_manager.api.errors import Cause
 
 Column = tuple[str, str, str, int]
 """Name, type, format and priority; columns of priority 1 are shown by `-o wide`."""
@@ -18,13 +19,15 @@ Column = tuple[str, str, str, int]
 @dataclass(frozen=True, slots=True, eq=False)
 class Printer:
     """The columns of a kind, and the cells of one object, as many as there are columns. What `conditions` returns is
-    told of the row as a whole. Rows come in the order of the number at the path `order`, if it has one.
+    told of the row as a whole. Rows come in the order of the number at the path `order`, if it has one. `whole` says
+    that more of the metadata is looked at than printers usually need.
     """
 
     columns: tuple[Column, ...]
     cells: Callable[[Tree], list[Any]]
     conditions: Callable[[Tree], list[Tree]] | None = None
     order: str = ""
+    whole: bool = False
 
 
 def _created(tree: Tree) -> list[Any]:
@@ -48,8 +51,19 @@ class Converter(Protocol):
         """
 
 
+class Verdict(NamedTuple):
+    """What is wrong with an object, and what its writer is to be warned of though nothing refuses it."""
+
+    causes: list[Cause]
+    warnings: tuple[str, ...] = ()
+
+
+# Judges a new object, or a change from an old one through a subresource ("" is the object itself).
+Judge = Callable[[Tree, Tree | None, str], Verdict]
 # Fills in the defaults of an object that fits its schema, in place.
 Defaults = Callable[[Tree], None]
+# Brings an object as it was stored into the form that its schema has now, in place; returns whether it was in another.
+Complete = Callable[[Tree], bool]
 # Returns what to warn the writer of a new object of, or of a change from an old one, which is None for a new object.
 Warn = Callable[[Tree, Tree | None], list[str]]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
@@ -92,8 +106,11 @@ class ResourceInfo:
     Rows of a kind with a `converter` are of any version of it and say which; new ones are of the version `stored_as`.
     `definition` is the name of the schema in the published API (`core.v1.Pod`), by which OpenAPI and protobuf know it;
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
+    A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
+    type, and `rules` are not asked.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
-    the object itself), `deprecation` that of everybody who asks for the kind, empty for most. `persisted` is false
+    the object itself), `deprecation` that of everybody who asks for the kind, empty for most, `collection` the kind of
+    collections where that is not the kind with `List` behind it. `persisted` is false
     for kinds that are only ever answered, never stored; creating one that `acts_on` a plural and its subresource is
     the act itself. `serial` is a number no other has: what is made with one is kept by it, and not found for another
     with the same names.
@@ -119,11 +136,14 @@ class ResourceInfo:
     from_storage: Convert | None = None
     stored_as: tuple[str, str, str] | None = None
     converter: Converter | None = None
+    complete: Complete | None = None
     defaults: Defaults = nothing
     rules: KindRules = _PLAIN_RULES
+    judge: Judge | None = None
     warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)
     deprecation: str = ""
     printer: Printer = DEFAULT_PRINTER
+    collection: str = ""
     persisted: bool = True
     acts_on: tuple[str, str] = ("", "")
     serial: int = field(init=False, default_factory=count(1).__next__)
@@ -136,7 +156,12 @@ class ResourceInfo:
     @property
     def list_kind(self) -> str:
         """The kind of a collection."""
-        return f"{self.kind}List"
+        return self.collection or f"{self.kind}List"
+
+    @property
+    def custom(self) -> bool:
+        """Return whether it is a custom resource."""
+        return self.judge is not None
 
     @property
     def name(self) -> str:

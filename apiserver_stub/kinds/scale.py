@@ -11,17 +11,20 @@ _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """The paths of the numbers of the `scale` subresource; the selector may be an object, a map or a string."""
+    """The paths of the numbers of the `scale` subresource; the selector may be an object, a map or a string. There may
+    be no path to it. If `strict`, an object without a number at `spec` has no scale.
+    """
 
     spec: tuple[str, ...] = ("spec", "replicas")
     status: tuple[str, ...] = ("status", "replicas")
     selector: tuple[str, ...] = ("spec", "selector")
+    strict: bool = False
 
 
 def to_scale(tree: Tree, paths: ScalePaths) -> Tree:
     """Return the Scale (autoscaling/v1) of an object whose numbers are at `paths`."""
     status: Tree = {"replicas": get_in(tree, paths.status) or 0}
-    selector = selector_text(get_in(tree, paths.selector))
+    selector = selector_text(get_in(tree, paths.selector)) if paths.selector else ""
     if selector:
         status["selector"] = selector
     return {

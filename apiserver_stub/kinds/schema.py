@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
@@ -58,7 +58,7 @@ class Schema:
     def __repr__(self) -> str:
         return f"Schema({self.type})"
 
-    def derived(self, make: Callable[["Schema"], T], meanwhile: T | None = None) -> T:
+    def derived(self, make: Callable[[Self], T], meanwhile: T | None = None) -> T:
         """Return what `make` makes of this schema: made once, and gone with the schema; it may not be None. Where
         making it leads back to this schema, `meanwhile` stands for it, which no other thread comes to see.
         """

@@ -43,8 +43,8 @@ class Strategy:
 
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
-    `metadata.generation` counts the changes outside metadata and status. `reset_fields` are, by subresource, the fields
-    of metadata it may not change, which are reset. `on_create` fills what the server owns of a new object,
+    `metadata.generation` counts the changes of all but the `uncounted` fields. `reset_fields` are, by subresource, the
+    fields of metadata it may not change, which are reset. `on_create` fills what the server owns of a new object,
     `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes through or none;
     `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning of a deletion;
     `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the server holds each
@@ -60,6 +60,7 @@ class Strategy:
     subresources: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
     shared: Mapping[str, Merge] = field(default_factory=lambda: _NONE_SHARED)
     generation: bool = False
+    uncounted: frozenset[str] = _NOT_COUNTED
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
     on_update: Callable[[Tree, Tree, str], None] = _nothing_owed
@@ -143,6 +144,6 @@ class Strategy:
             if name not in metadata and name in before:
                 metadata[name] = before[name]
         count = before.get("generation", 0)
-        if self.generation and not same_but(_NOT_COUNTED, new, old):
+        if self.generation and not same_but(self.uncounted, new, old):
             count += 1
         put_in(metadata, ("generation",), count or None)

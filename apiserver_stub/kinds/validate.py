@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.metadata import check_metadata
 from apiserver_stub.kinds.schema import Schema, Tree
@@ -16,6 +16,15 @@ _REQUIRED = "FieldValueRequired"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 # Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
 _OF_STATUS = frozenset({"status", "approval"})
+
+
+def judge(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> Verdict:
+    """Return what is wrong with a new object, or with an update of `old` through `subresource`, by the rules of its
+    kind or in the way it has of its own.
+    """
+    if kind.judge is not None:
+        return kind.judge(new, old, subresource)
+    return Verdict(validate(kind, new, old, subresource))
 
 
 def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[Cause]:

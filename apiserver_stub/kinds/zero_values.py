@@ -22,8 +22,9 @@ def fill(schema: Schema, value: Any) -> None:
 
 def fill_field(schema: Schema, tree: Tree, name: str) -> None:
     """Do so in one field of an object only, if it is there."""
-    if name in tree:
-        fill(schema.fields[name], tree[name])
+    field = schema.fields.get(name)
+    if field is not None and name in tree:
+        fill(field, tree[name])
 
 
 def filler(schema: Schema) -> Fill:

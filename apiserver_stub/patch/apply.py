@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apiserver_stub.kinds.clean import clean_tree, sweep
+from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
@@ -63,7 +64,7 @@ def create(request: ApplyRequest, time: str) -> Applied:
     """Make a new object of the configuration. Raises `BadRequest` for list elements that cannot be told apart."""
     own = difference(_declared(request), _UNOWNED_FIELDS)
     tree = deep_copy(request.config)
-    clean_tree(tree, request.kind.schema)
+    fit_tree(tree, request.kind.schema)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
 
 
@@ -84,7 +85,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
     tree = deep_copy(tree)
-    clean_tree(tree, request.kind.schema)
+    fit_tree(tree, request.kind.schema)
     apply_defaults(tree, request.kind)  # which may fold what was applied into what was there
     comparison = Comparison(versions, live, tree)
     if not request.force:

@@ -21,6 +21,7 @@ from apiserver_stub.verbs.subresources.eviction import evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch
+from controller_manager.api.errors import ApiError
 
 Verb = Callable[[RequestScope, APIRequest], Awaitable[Reply]]
 
@@ -61,12 +62,17 @@ class Verbs:
 
     async def _stored(self, request: APIRequest) -> Reply:
         verb = self._verb(request)
-        if request.verb in _WRITES:
-            check_write(request)
-            if request.kind.converter is not None:
-                request = replace(request, conversions=Conversions(request.kind.converter))
-        reply = await verb(self._scope, request)
         deprecated = deprecated_kind(request.kind)
+        try:
+            if request.verb in _WRITES:
+                check_write(request)
+                if request.kind.converter is not None:
+                    request = replace(request, conversions=Conversions(request.kind.converter))
+            reply = await verb(self._scope, request)
+        except ApiError as refusal:
+            if deprecated:
+                refusal.warnings = (deprecated, *refusal.warnings)
+            raise
         return replace(reply, warnings=(deprecated, *reply.warnings)) if deprecated else reply
 
     def _verb(self, request: APIRequest) -> Verb:

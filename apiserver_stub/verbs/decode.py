@@ -5,13 +5,15 @@ from functools import partial
 from types import MappingProxyType
 
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.encode.body import DecodedBody, decode_body, run_of
-from apiserver_stub.kinds.clean import Report, clean_tree, sweep
+from apiserver_stub.encode.body import DecodedBody, decode_body, decode_custom_body, run_of
+from apiserver_stub.kinds.clean import Report, sweep
+from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.trees import deep_copy, get_in, put_in
 from apiserver_stub.offload import Offload
+from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
 from apiserver_stub.verbs.query import check_write, field_validation
 from apiserver_stub.verbs.scope import RequestScope
@@ -56,7 +58,10 @@ def _fitted(request: APIRequest, subresource: Subresource) -> tuple[DecodedBody,
 def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
     """Return the object in the body, of the request's kind, always with metadata. Raises `BadRequest` and others."""
     kind = request.kind
-    body = decode_body(request.http, kind.api_version, kind.kind)
+    if kind.custom:
+        body = decode_custom_body(request.http, kind.api_version, kind.kind)
+    else:
+        body = decode_body(request.http, kind.api_version, kind.kind)
     warnings = fit(request, body, kind.schema, kind.kind)
     body.tree.setdefault("metadata", {})
     return body.tree, warnings
@@ -71,7 +76,7 @@ def fit(
     if get_in(body.tree, ("metadata", "managedFields")) == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
         put_in(body.tree, ("metadata", "managedFields"), [{}])
-    warnings = _judge(request, body, clean_tree(body.tree, node), kind, refuse)
+    warnings = _judge(request, body, fit_tree(body.tree, node), kind, refuse)
     return (*warnings, *_drop_repeated_owners(body.tree))
 
 
@@ -91,13 +96,21 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
     """Check the tree as `fit` does, but leave it as it is, with its nulls, and refuse unknown fields whatever the
-    caller asks for: nobody could own them. Raises `BadRequest`.
+    caller asks for: nobody could own them. Raises `BadRequest`, or `UntypedError` for a custom object.
     """
-    report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
+    if request.kind.custom and node is request.kind.schema:
+        report = Report()
+        check_typed(body.tree, node, f"failed to create typed patch object ({_named(request)})")
+    else:
+        report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
     if report.unknown:
         unknown = ", ".join(report.unknown)
         raise BadRequest(f"the applied configuration has fields that are not in the schema: {unknown}")
     return _judge(request, body, report, kind, BadRequest)
+
+
+def _named(request: APIRequest) -> str:
+    return f"{request.namespace}/{request.name}; {request.kind.api_version}, Kind={request.kind.kind}"
 
 
 def _judge(
@@ -105,14 +118,19 @@ def _judge(
 ) -> Warnings:
     level = field_validation(request.query)
     if report.wrong:
-        version = str(body.tree.get("apiVersion", request.kind.api_version)).rpartition("/")[2]
-        raise refuse(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
+        raise refuse(_unfit(request, body, kind, "; ".join(report.wrong)))
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()
     problems = (
-        *(f'unknown field "{path}"' for path in report.unknown),
         *(f'duplicate field "{path}"' for path in body.duplicates),
+        *(f'unknown field "{path}"' for path in report.unknown),
     )
     if level == "Strict":
-        raise refuse(f"strict decoding error: {', '.join(problems)}")
+        why = f"strict decoding error: {', '.join(problems)}"
+        raise refuse(_unfit(request, body, kind, why) if refuse is BadRequest else why)
     return problems
+
+
+def _unfit(request: APIRequest, body: DecodedBody, kind: str, why: str) -> str:
+    version = str(body.tree.get("apiVersion", request.kind.api_version)).rpartition("/")[2]
+    return f'{kind} in version "{version}" cannot be handled as a {kind}: {why}'

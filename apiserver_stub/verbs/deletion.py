@@ -35,6 +35,7 @@ from controller_manager.api.timestamps import format_time, parse_time
 HOLDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"Background": (), "Orphan": ("orphan",), "Foreground": ("foregroundDeletion",)}
 )
+_KNOWN_POLICIES = ("Foreground", "Background", "Orphan", "nil")  # as they are listed, and what names none
 _HOLDS = frozenset(name for names in HOLDS.values() for name in names)
 _GRACE, _WHEN = "deletionGracePeriodSeconds", "deletionTimestamp"
 _LONGEST_GRACE = 1 << 31  # seconds; what is far beyond has no date
@@ -137,9 +138,9 @@ def _check_version(request: APIRequest, version: str) -> None:
 def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
     policy = options.propagation_policy
     if policy is not None and options.orphan_dependents is not None:
-        yield _wrong("propagationPolicy", f'"{policy}": orphanDependents and propagationPolicy cannot be both set')
+        yield _wrong("propagationPolicy", f'"{policy}": orphanDependents and deletionPropagation cannot be both set')
     if policy is not None and policy not in HOLDS:
-        yield unsupported_value("propagationPolicy", policy, sorted(HOLDS))
+        yield unsupported_value("propagationPolicy", policy, _KNOWN_POLICIES)
     for value in options.dry_run or ():
         if value != _ALL:
             yield unsupported_value("dryRun", value, [_ALL])

@@ -5,6 +5,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import (
     JSON_PATCH,
@@ -26,7 +28,7 @@ from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import BadRequest, Cause, Details, Invalid
+from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, invalid
 
 
 def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:
@@ -41,6 +43,7 @@ _APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     STRATEGIC_MERGE_PATCH: merge.apply_strategic,
 })  # fmt: skip
 # Of kinds that are not in the published API: who patches them strategically knows nothing of their lists.
+_MOST_SHOWN = 16 * 1024  # characters of a patched object that a refusal shows
 _WITHOUT_STRATEGIC = tuple(media for media in PATCHES if media != STRATEGIC_MERGE_PATCH)
 
 
@@ -91,10 +94,16 @@ def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
     metadata = tree["metadata"]
     check_name(request, metadata)
     keep_uid(request, metadata, live["metadata"])
-    return Edited(tree, fit(request, DecodedBody(tree, document.duplicates), kind.schema, kind.kind, unfit))
+
+    def refuse(why: str) -> ApiError:
+        return unfit(why, document.apply(load(), kind.schema))
+
+    return Edited(tree, fit(request, DecodedBody(tree, document.duplicates), kind.schema, kind.kind, refuse))
 
 
-def unfit(why: str) -> Invalid:
-    """Return the refusal of a patch that leaves something other than an object of its kind."""
-    cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field="patch")
-    return Invalid(f"the patched object is invalid: {why}", Details(causes=(cause,)))
+def unfit(why: str, patched: Tree | None = None) -> Invalid:
+    """Return the refusal of a patch that leaves something other than an object of its kind, which is shown."""
+    text = "" if patched is None else msgspec.json.encode(patched, order="sorted").decode()
+    shown = f"{msgspec.json.encode(text[:_MOST_SHOWN]).decode()}: " if text else ""
+    cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown}{why}", field="patch")
+    return invalid("", "", "", [cause])

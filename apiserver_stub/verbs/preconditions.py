@@ -92,6 +92,6 @@ def mismatch(request: APIRequest, what: str, presumed: str, found: str) -> Confl
 def _check_unconditional(request: APIRequest) -> None:
     kind = request.kind
     if not kind.strategy.unconditional_update:
-        message = "Invalid value: must be specified for an update"
+        message = "Invalid value: 0: must be specified for an update"
         cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.resourceVersion")
-        raise invalid(kind.group, kind.kind, request.name, [cause])
+        raise invalid(kind.group, kind.plural, request.name, [cause])

@@ -146,7 +146,11 @@ def _manager(request: APIRequest) -> Iterator[Cause]:
     if request.verb == "patch":
         if not is_apply(request):
             if "force" in request.query:
-                yield forbidden("force", "may not be specified for a patch that is no apply")
+                yield Cause(
+                    reason="FieldValueForbidden",
+                    message="Forbidden: may not be specified for non-apply patch",
+                    field="force",
+                )
         elif not manager:
             message = "Required value: is required for apply patch"
             yield Cause(reason="FieldValueRequired", message=message, field="fieldManager")
@@ -155,7 +159,8 @@ def _manager(request: APIRequest) -> Iterator[Cause]:
         yield Cause(reason="FieldValueTooLong", message=message, field="fieldManager")
     for place, letter in enumerate(manager):
         if not letter.isprintable():
-            message = f"Invalid value: {manager!r}: invalid character U+{ord(letter):04X} (at position {place})"
+            shown = repr(manager)[1:-1].replace('"', '\\"')
+            message = f'Invalid value: "{shown}": invalid character U+{ord(letter):04X} (at position {place})'
             yield Cause(reason="FieldValueInvalid", message=message, field="fieldManager")
 
 

@@ -45,12 +45,22 @@ def is_stored_as_served(kind: ResourceInfo) -> bool:
 def read(kind: ResourceInfo, data: bytes) -> Tree:
     """Return a fresh tree of an object at rest, in the kind's own version."""
     tree: Tree = orjson.loads(data)
-    return tree if kind.from_storage is None or kind.converter is not None else kind.from_storage(tree)
+    if is_stored_as_served(kind):
+        if kind.complete is not None:
+            kind.complete(tree)
+        return tree
+    assert kind.from_storage is not None
+    return kind.from_storage(tree)
 
 
 def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
     """Return an object at rest as it is answered."""
-    return data if is_stored_as_served(kind) else encode(in_order(read(kind, data)))
+    if not is_stored_as_served(kind):
+        return encode(in_order(read(kind, data)))
+    if kind.complete is None:
+        return data
+    tree: Tree = orjson.loads(data)
+    return encode(in_order(tree)) if kind.complete(tree) else data
 
 
 async def all_from_storage(
@@ -61,10 +71,11 @@ async def all_from_storage(
     Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
     """
     try:
-        if is_stored_as_served(kind):
+        serial = kind.serial
+        if is_stored_as_served(kind) and (kind.complete is None or all(row.settled == serial for row in rows)):
             return [row.data for row in rows]
         run = offload.run if sum(row.size for row in rows) > MUCH else at_once
-        return await run(lambda: [from_storage(kind, row.data) for row in rows])
+        return await run(lambda: [_from_storage(kind, row) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None
 
@@ -81,6 +92,16 @@ def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _from_storage(kind: ResourceInfo, row: Row) -> bytes:
+    """Return a row as it is answered, and note one that is answered as it is."""
+    if row.settled == kind.serial:
+        return row.data
+    data = from_storage(kind, row.data)
+    if data is row.data:
+        row.settled = kind.serial
+    return data
 
 
 def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:

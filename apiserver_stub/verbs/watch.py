@@ -57,7 +57,7 @@ def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
     """Return the representation of rows that another version of the kind has stored."""
     if kind.converter is not None:  # what is converted is made for one stream
         return replace(represent, lasting=False, rest=represent.rest and replace(represent.rest, lasting=False))
-    if kind.from_storage is None:
+    if kind.from_storage is None and kind.complete is None:
         return represent
     convert, rest = represent.convert, represent.rest
 

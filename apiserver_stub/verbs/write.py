@@ -36,7 +36,7 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
-from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
@@ -203,9 +203,12 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
         if new == old and not draft.removes:
             return False
     if judged:
-        problems = validate(kind, new, old, request.subresource_name)
+        problems, told = judge(kind, new, old, request.subresource_name)
         if problems:
-            raise invalid(kind.group, kind.kind, _name(request, draft), problems)
+            refusal = invalid(kind.group, new["kind"], _name(request, draft), problems)
+            refusal.warnings = (*draft.warnings, *told)
+            raise refusal
+        draft.warnings = (*draft.warnings, *told)
         if old is not None:
             draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
     return True

@@ -12,12 +12,15 @@ from controller_manager.api.errors import Details, InternalError
 
 
 class Row(msgspec.Struct, gc=False, eq=False):
-    """An object as JSON bytes, at one revision; `key` is `namespace/name`, or `name` where there is no namespace."""
+    """An object as JSON bytes, at one revision; `key` is `namespace/name`, or `name` where there is no namespace.
+    `settled` is the serial of the kind that is known to be served in these very bytes; 0 if none is.
+    """
 
     resource: str
     key: str
     revision: int
     data: bytes
+    settled: int = 0
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
 

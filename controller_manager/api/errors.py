@@ -49,7 +49,9 @@ class Status(Model):
 
 
 class ApiError(Exception):
-    """A request the API refused. `code` is the HTTP status, `reason` the machine-readable word."""
+    """A request the API refused. `code` is the HTTP status, `reason` the machine-readable word; `warnings` are told
+    with the refusal, in headers.
+    """
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
@@ -58,6 +60,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.message = message
         self.details = details
+        self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Status:
         """Return this refusal as the body of an answer."""

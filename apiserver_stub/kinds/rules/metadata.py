@@ -117,6 +117,16 @@ _ANY: Rule = record({
 })  # fmt: skip
 
 
+def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) -> None:
+    """Report all errors of the metadata of a resource within another; a name may be missing."""
+    _ANY(metadata, at, errors)
+    for part, check in (("generateName", prefixed(names.path_segment)), ("name", names.path_segment)):
+        if metadata.get(part) and (why := check(metadata[part])):
+            errors.invalid((at, part), metadata[part], why)
+    if metadata.get("namespace") and (why := names.label(metadata["namespace"])):
+        errors.invalid((at, "namespace"), metadata["namespace"], why)
+
+
 def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
     """Report all errors of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
@@ -155,5 +165,9 @@ def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], errors: ErrorList
     if old.get("deletionTimestamp") and new.get("finalizers"):
         added = sorted(set(new["finalizers"]) - set(old.get("finalizers", ())))
         if added:
-            why = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+            listed = ", ".join(f'"{name}"' for name in added)
+            why = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{listed}}}"
+            )
             errors.forbidden(place("metadata.finalizers"), why)

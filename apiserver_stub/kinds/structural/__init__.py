@@ -1,1 +1,1 @@
-"""Structural schemas of custom resources (OpenAPI v3), as definitions carry them: plain trees."""
+"""Structural schemas of custom resources: as definitions carry them, plain trees, and at work on objects."""

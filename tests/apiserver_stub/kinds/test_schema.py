@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds import built_in
+from apiserver_stub.kinds import published
 from apiserver_stub.kinds.schema import Schema, Schemas
 from apiserver_stub.kinds.shapes import complete, fitting, takes
 from apiserver_stub.kinds.validate import check_schema
@@ -65,7 +65,7 @@ def test_nothing_keeps_what_was_made_of_a_schema() -> None:
 
 
 def _schema() -> Schema:
-    return Schema(RAW, built_in.schemas().node)
+    return Schema(RAW, published.schemas().node)
 
 
 def _used() -> list[Any]:

@@ -262,7 +262,7 @@ async def test_an_apply_says_who_applies_and_no_other_patch_may_force(api) -> No
     ):
         await api("PATCH", f"{CONFIGS}/a", config(), content_type=media)
     await api.config("a")
-    with pytest.raises(errors.Invalid, match="force: Forbidden: force may not be specified for a patch that is no app"):
+    with pytest.raises(errors.Invalid, match="force: Forbidden: may not be specified for non-apply patch"):
         await api.patch(f"{CONFIGS}/a?force=false", {})
 
 

@@ -119,7 +119,7 @@ async def test_all_problems_are_told_at_once(api) -> None:
 async def test_a_mass_of_problems_is_not_told_to_the_end(api) -> None:
     with pytest.raises(errors.Invalid, match=r", and more\]$") as caught:
         await api.post(CONFIGS, {"metadata": {"name": "a", "labels": {f"!{n}": "" for n in range(20_000)}}})
-    assert len(caught.value.status().encode()) < 100_000
+    assert len(caught.value.status().encode()) < 200_000
 
 
 async def test_version_zero_is_none(api) -> None:
@@ -158,7 +158,7 @@ async def test_parameters_with_other_values_are_invalid(api, query: str) -> None
 async def test_unknown_and_repeated_fields(api) -> None:
     body = b'{"metadata":{"name":"%b"},"spec":{"foo":1,"containers":[{"name":"c","image":"i","image":"j","bar":2}]}}'
     problems = (
-        ("unknown", "spec.foo"), ("unknown", "spec.containers[0].bar"), ("duplicate", "spec.containers[0].image"),
+        ("duplicate", "spec.containers[0].image"), ("unknown", "spec.foo"), ("unknown", "spec.containers[0].bar"),
     )  # fmt: skip
     answer = await api("POST", PODS, body % b"a")
     assert answer.headers["warning"] == ", ".join(f'299 - "{what} field \\"{path}\\""' for what, path in problems)
@@ -168,7 +168,8 @@ async def test_unknown_and_repeated_fields(api) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         await api("POST", f"{PODS}?fieldValidation=Strict", body % b"c")
     told = ", ".join(f'{what} field "{path}"' for what, path in problems)
-    assert caught.value.message == f"strict decoding error: {told}"
+    why = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error'
+    assert caught.value.message == f"{why}: {told}"
 
 
 async def test_yaml_makes_the_same_object(api) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds import built_in
+from apiserver_stub.kinds import built_in, published
 from apiserver_stub.kinds.resource_info import Printer, ResourceInfo, SelectableField, Subresource
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.scale import ScalePaths
@@ -51,7 +51,7 @@ def widget(edition: int = 1) -> ResourceInfo:
         }},
         "status": {"type": "object", "fields": {"ready": {"type": "integer", "format": "int32"}}},
     }  # fmt: skip
-    schema = Schema({"type": "object", "fields": fields}, built_in.schemas().node)
+    schema = Schema({"type": "object", "fields": fields}, published.schemas().node)
     columns = (("Name", "string", "name", 0), (f"Edition {edition}", "integer", "", 0))
     printer = Printer(columns, lambda tree: [tree["metadata"]["name"], edition])
     status = Subresource("status", "Widget", GROUP, "v1", frozenset({"get", "patch", "update"}), schema)

@@ -1,0 +1,127 @@
+"""The resources that a definition makes: one for each version that is served."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from apiserver_stub.kinds.api_service import version_rank
+from apiserver_stub.kinds.custom import CustomRules
+from apiserver_stub.kinds.printers.custom import printer_of
+from apiserver_stub.kinds.published import names, schemas
+from apiserver_stub.kinds.resource_info import (
+    Converter,
+    Printer,
+    ResourceInfo,
+    SelectableField,
+    Subresource,
+)
+from apiserver_stub.kinds.scale import ScalePaths
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
+from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+
+VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
+_OF_PARTS = frozenset({"get", "patch", "update"})
+_SCALE = ("autoscaling", "v1", "Scale")
+_RESET = {"status": METADATA}
+
+
+def resources_of(definition: Tree, converter: Converter | None = None) -> tuple[ResourceInfo, ...]:
+    """Return what is served of a definition, whose names have been accepted. Objects of several versions are converted
+    by `converter`.
+    """
+    spec = definition["spec"]
+    return tuple(_resource(definition, version, converter) for version in spec["versions"] if version["served"])
+
+
+def _resource(definition: Tree, version: Tree, converter: Converter | None) -> ResourceInfo:
+    spec = definition["spec"]
+    accepted = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
+    group, kind, plural = spec["group"], accepted["kind"], accepted["plural"]
+    namespaced = spec["scope"] == "Namespaced"
+    schema = StructuralSchema((version.get("schema") or {}).get("openAPIV3Schema") or {}, root=True)
+    parts: Tree = version.get("subresources") or {}
+    scale = _scale_paths(parts["scale"]) if parts.get("scale") is not None else None
+    rules = CustomRules(f"{group}/{version['name']}", kind, namespaced, schema, scale)
+    has_status = parts.get("status") is not None
+    subresources = {part.name: part for part in _subresources(group, version["name"], kind, schema, parts)}
+    return ResourceInfo(
+        group=group,
+        version=version["name"],
+        kind=kind,
+        plural=plural,
+        singular=accepted.get("singular") or kind.lower(),
+        namespaced=namespaced,
+        verbs=VERBS,
+        storage=f"{plural}.{group}",
+        schema=schema,
+        strategy=_strategy(rules, has_status=has_status),
+        short_names=tuple(accepted.get("shortNames") or ()),
+        categories=tuple(accepted.get("categories") or ()),
+        subresources=subresources,
+        scale=scale,
+        fields=dict(_selectable(version.get("selectableFields") or ())),
+        stored_as=(group, next(v["name"] for v in spec["versions"] if v["storage"]), kind),
+        converter=converter if len(spec["versions"]) > 1 else None,
+        complete=rules.complete,
+        defaults=rules.default,
+        judge=rules.judge,
+        deprecation=_deprecation(spec, version),
+        printer=printer_of(version.get("additionalPrinterColumns") or ()),
+        collection=accepted.get("listKind") or "",
+    )
+
+
+def _strategy(rules: CustomRules, *, has_status: bool) -> Strategy:
+    if not has_status:
+        return Strategy(NO_PARTS, generation=True, uncounted=TYPE_META, unconditional_update=False)
+    return Strategy(STATUS, generation=True, reset_fields=_RESET, on_create=rules.on_create, unconditional_update=False)
+
+
+def _subresources(group: str, version: str, kind: str, schema: StructuralSchema, parts: Tree) -> Iterator[Subresource]:
+    if parts.get("status") is not None:
+        yield Subresource("status", kind, group, version, _OF_PARTS, schema)
+    if parts.get("scale") is not None:
+        definition = names()["/".join(_SCALE)]
+        of_group, of_version, scale = _SCALE
+        yield Subresource(
+            "scale", scale, of_group, of_version, _OF_PARTS, schemas().node(definition), definition, _SCALE_PRINTER
+        )
+
+
+_SCALE_PRINTER: Printer = printer_of((
+    {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
+    {"name": "Available", "type": "integer", "jsonPath": ".status.replicas"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+))  # fmt: skip
+
+
+def _scale_paths(scale: Tree) -> ScalePaths:
+    spec, status, selector = (
+        _path(scale.get(f"{name}Path") or "") for name in ("specReplicas", "statusReplicas", "labelSelector")
+    )
+    return ScalePaths(spec, status, selector, strict=True)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(text.removeprefix(".").split(".")) if text else ()
+
+
+def _selectable(fields: Any) -> Iterator[tuple[str, SelectableField]]:
+    for field in fields:
+        path = field["jsonPath"].removeprefix(".")
+        yield path, SelectableField(path)
+
+
+def _deprecation(spec: Tree, version: Tree) -> str:
+    """Return the warning of everybody who asks for a deprecated version."""
+    if not version.get("deprecated"):
+        return ""
+    if version.get("deprecationWarning") is not None:
+        return str(version["deprecationWarning"])
+    group, kind = spec["group"], spec["names"]["kind"]
+    told = f"{group}/{version['name']} {kind} is deprecated"
+    own = version_rank(version["name"])
+    better = [
+        v["name"] for v in spec["versions"] if v["served"] and not v.get("deprecated") and version_rank(v["name"]) < own
+    ]
+    return f"{told}; use {group}/{min(better, key=version_rank)} {kind}" if better else told

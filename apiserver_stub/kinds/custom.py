@@ -1,0 +1,133 @@
+"""The judgement of custom objects: type, metadata, values, numbers of the scale, embedded resources, lists and rules.
+
+The order of the causes, and which are told twice, is that of kube-apiserver.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.names import subdomain
+from apiserver_stub.kinds.resource_info import Verdict
+from apiserver_stub.kinds.rules.metadata import check_embedded_metadata, check_metadata
+from apiserver_stub.kinds.scale import ScalePaths
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.structural.correlation import Correlation
+from apiserver_stub.kinds.structural.defaulting import fill_defaults
+from apiserver_stub.kinds.structural.objects import check_change, check_object, check_status, fit
+from apiserver_stub.kinds.structural.schema import StructuralSchema
+from apiserver_stub.kinds.structural.shapes import takes
+
+_GREATEST = 2**31 - 1
+_MISSING: Any = object()
+_GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", type(None): "<nil>"}
+
+
+@dataclass(frozen=True, slots=True)
+class CustomRules:
+    """The rules of a version of a custom resource."""
+
+    api_version: str
+    kind: str
+    namespaced: bool
+    schema: StructuralSchema
+    scale: ScalePaths | None
+
+    def complete(self, tree: Tree) -> bool:
+        """Bring an object as it was stored into the form that its schema has now, in place: unknown fields go, and
+        defaults come. Returns whether it was in another one.
+        """
+        if takes(self.schema, tree):
+            return fill_defaults(tree, self.schema)
+        fit(tree, self.schema, drop=True)
+        fill_defaults(tree, self.schema)
+        return True
+
+    def default(self, tree: Tree) -> None:
+        """Fill in the defaults of an object, in place."""
+        fill_defaults(tree, self.schema)
+
+    def on_create(self, tree: Tree) -> None:
+        """Begin with the status that an object has by default, whatever its creator says of it."""
+        tree.pop("status", None)
+        fill_defaults(tree, self.schema)
+
+    def judge(self, new: Tree, old: Tree | None, subresource: str) -> Verdict:
+        """Return what is wrong with a new object, or with a change of an old one."""
+        errors = ErrorList()
+        if old is None:
+            self._check_new(new, errors)
+        else:
+            self._check_change(new, old, subresource, errors)
+        return Verdict(errors.causes)
+
+    def _check_new(self, new: Tree, errors: ErrorList) -> None:
+        if self._is_other(new, errors):
+            return
+        check_metadata(subdomain, new, None, errors, namespaced=self.namespaced)
+        check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
+
+    def _check_change(self, new: Tree, old: Tree, subresource: str, errors: ErrorList) -> None:
+        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
+        if self._is_other(new, errors):
+            return
+        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
+        correlation = Correlation(new, old, self.schema)
+        if subresource == "status":
+            check_status(correlation, self.schema, self._check_scale_status, errors)
+        else:
+            check_change(correlation, self.schema, self._check_scale, check_embedded_metadata, errors)
+
+    def _is_other(self, tree: Tree, errors: ErrorList) -> bool:
+        """Report an object of another type, of which nothing else is told."""
+        found = len(errors.causes)
+        for name, expected in (("kind", self.kind), ("apiVersion", self.api_version)):
+            if tree.get(name) != expected:
+                errors.invalid(place(name), tree.get(name), f"must be {expected}")
+        return len(errors.causes) > found
+
+    def _check_scale(self, tree: Tree, errors: ErrorList) -> None:
+        if self.scale is not None:
+            _check_count(tree, self.scale.spec, errors)
+            self._check_scale_status(tree, errors)
+
+    def _check_scale_status(self, tree: Tree, errors: ErrorList) -> None:
+        if self.scale is None:
+            return
+        _check_count(tree, self.scale.status, errors)
+        if self.scale.selector:
+            _, why = _find(tree, self.scale.selector, str)
+            if why:
+                errors.invalid(_dotted(self.scale.selector), "", why)
+
+
+def _check_count(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:
+    found, why = _find(tree, path, int)
+    if why:
+        errors.invalid(_dotted(path), 0, why)
+    elif found < 0:
+        errors.invalid(_dotted(path), found, "should be a non-negative integer")
+    elif found > _GREATEST:
+        errors.invalid(_dotted(path), found, f"should be less than or equal to {_GREATEST}")
+
+
+def _dotted(path: tuple[str, ...]) -> FieldPath:
+    return None, "." + ".".join(path)
+
+
+def _find(tree: Any, path: tuple[str, ...], expected: type) -> tuple[Any, str]:
+    """Return the value at a path, the empty one if there is none, and what is wrong with its type, or on the way."""
+    for depth, name in enumerate(path):
+        if tree is None:
+            return expected(), ""
+        if type(tree) is not dict:
+            return expected(), _unlike(path[:depth], tree, "map[string]interface {}")
+        tree = tree.get(name, _MISSING)
+        if tree is _MISSING:
+            return expected(), ""
+    return (tree, "") if type(tree) is expected else (expected(), _unlike(path, tree, _GO_TYPES[expected]))
+
+
+def _unlike(path: tuple[str, ...], value: Any, expected: str) -> str:
+    found = _GO_TYPES.get(type(value), "map[string]interface {}")
+    return f".{'.'.join(path)} accessor error: {value} is of the type {found}, expected {expected}"

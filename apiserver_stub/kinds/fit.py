@@ -1,0 +1,11 @@
+"""Objects fitted to their schema, of whichever sort it is."""
+
+from apiserver_stub.kinds.clean import Report, clean_tree
+from apiserver_stub.kinds.schema import Schema, Tree
+from apiserver_stub.kinds.structural import objects
+from apiserver_stub.kinds.structural.schema import StructuralSchema
+
+
+def fit_tree(tree: Tree, schema: Schema) -> Report:
+    """Fit a tree to its schema, in place; returns what did not fit. See `clean_tree`, and `fit` for structural ones."""
+    return objects.fit(tree, schema) if isinstance(schema, StructuralSchema) else clean_tree(tree, schema)

@@ -1,0 +1,34 @@
+"""The definitions of the published API: schemas by name and by kind, which schemas of other kinds may refer to."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from apiserver_stub.kinds.data import load
+from apiserver_stub.kinds.enums import lay_enums
+from apiserver_stub.kinds.schema import Schema, Schemas
+
+OBJECT_META = "meta.v1.ObjectMeta"
+
+
+def schemas() -> Schemas:
+    """Return the definitions of the published API by name (`meta.v1.ObjectMeta`)."""
+    return _definitions()[0]
+
+
+def names() -> Mapping[str, str]:
+    """Return the name of the definition of each kind (`group/version/kind`)."""
+    return _definitions()[1]
+
+
+def schema_of(api_version: str, kind: str) -> Schema | None:
+    """Return the schema of a kind of the published API, which need not be a resource; None when there is none."""
+    group, _, version = api_version.rpartition("/")
+    name = names().get(f"{group}/{version}/{kind}")
+    return schemas().node(name) if name else None
+
+
+@cache
+def _definitions() -> tuple[Schemas, Mapping[str, str]]:
+    data = load("schema.json")
+    lay_enums(data["definitions"])
+    return Schemas(data["definitions"]), data["kinds"]

@@ -1,0 +1,106 @@
+"""Resources within resources: their metadata brought into form as they come in, and judged with the rest."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.clean import Report, clean_tree
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, render, shown
+from apiserver_stub.kinds.published import OBJECT_META, schemas
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+
+# Reports what is wrong with the metadata of a resource at a place.
+CheckMetadata = Callable[[Tree, FieldPath, ErrorList], None]
+
+
+class WrongMetadataError(Exception):
+    """The metadata of a resource, or its apiVersion or kind, are of another type."""
+
+
+def fit_metadata(metadata: Any) -> Report:
+    """Fit the metadata of an object to their schema, in place; those that are no object are reported as wrong."""
+    if type(metadata) is not dict:
+        return Report(wrong=(f"metadata: expected object, got {shown(metadata)}",))
+    return clean_tree(metadata, schemas().node(OBJECT_META))
+
+
+def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> list[str]:
+    """Fit the metadata of all embedded resources, in place; returns the sorted paths of unknown fields, which go.
+    What is of another type goes too, or raises `WrongMetadataError` unless it is to `drop`.
+    """
+    unknown: list[str] = []
+    for resource, at in _embedded(tree, schema, None):
+        for name in TYPE_META & resource.keys():
+            _coerce(resource, name, at, unknown, drop)
+    return sorted(unknown)
+
+
+def _coerce(resource: Tree, name: str, at: FieldPath, unknown: list[str], drop: bool) -> None:
+    value, where = resource[name], render((at, name))
+    if name == "metadata":
+        report = fit_metadata(value)
+        unknown += (f"{where}.{path}" for path in report.unknown)
+        wrong = "; ".join(report.wrong)
+    else:
+        wrong = "" if type(value) is str else "must be a string"
+    if wrong and drop:
+        del resource[name]
+    elif wrong:
+        raise WrongMetadataError(f"{where}: Invalid value: {shown(value)}: {wrong}")
+
+
+def check_embedded(tree: Tree, schema: StructuralSchema, check_metadata: CheckMetadata, errors: ErrorList) -> None:
+    """Report what is wrong with embedded resources."""
+    for resource, at in _embedded(tree, schema, None):
+        for name in ("apiVersion", "kind"):
+            if name not in resource:
+                errors.required((at, name))
+        _check_version(resource.get("apiVersion", "v1"), (at, "apiVersion"), errors)
+        _check_kind(resource.get("kind", "kind"), (at, "kind"), errors)
+        if "metadata" in resource:
+            check_metadata(resource["metadata"], (at, "metadata"), errors)
+
+
+def _check_version(version: Any, at: FieldPath, errors: ErrorList) -> None:
+    if type(version) is not str:
+        errors.invalid(at, version, "must be a string")
+    elif not version:
+        errors.invalid(at, version, "must not be empty")
+    elif version.count("/") > 1:
+        errors.invalid(at, version, f"unexpected GroupVersion string: {version}")
+
+
+def _check_kind(kind: Any, at: FieldPath, errors: ErrorList) -> None:
+    if type(kind) is not str:
+        errors.invalid(at, kind, "must be a string")
+    elif not kind:
+        errors.invalid(at, kind, "must not be empty")
+    elif why := names.old_label(kind.lower()):
+        errors.invalid(at, kind, f"may have mixed case, but should otherwise match: {why}")
+
+
+def _embedded(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
+    """Yield the resources within a value, and where they are; not the value itself."""
+    if not schema.derived(_has_embedded):
+        return
+    for inner, child, where in _children(value, schema, at):
+        if child.resource and type(inner) is dict:
+            yield inner, where
+        yield from _embedded(inner, child, where)
+
+
+def _children(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[tuple[Any, StructuralSchema, FieldPath]]:
+    if type(value) is dict:
+        for name, inner in value.items():
+            if name in schema.properties:
+                yield inner, schema.properties[name], (at, name)
+            elif schema.additional is not None:
+                yield inner, schema.additional, (at, key(name))
+    elif type(value) is list and schema.items is not None:
+        for index, inner in enumerate(value):
+            yield inner, schema.items, (at, index)
+
+
+def _has_embedded(schema: StructuralSchema) -> bool:
+    return any(child.resource or child.derived(_has_embedded) for child in schema.nodes())

@@ -1,0 +1,90 @@
+"""What a structural schema does to a whole object: it is fitted as it comes in, and judged when it is complete."""
+
+from collections.abc import Callable
+
+from apiserver_stub.kinds.clean import Report
+from apiserver_stub.kinds.error_list import ErrorList, place
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.structural.correlation import Correlation
+from apiserver_stub.kinds.structural.embedded import (
+    CheckMetadata,
+    WrongMetadataError,
+    check_embedded,
+    coerce,
+    fit_metadata,
+)
+from apiserver_stub.kinds.structural.lists import report_duplicates
+from apiserver_stub.kinds.structural.pruning import prune, prune_nulls
+from apiserver_stub.kinds.structural.schema import StructuralSchema
+from apiserver_stub.kinds.structural.shapes import takes
+from apiserver_stub.kinds.structural.values import check, tell
+
+# Reports what else is wrong with an object, between its values and what is embedded in it.
+CheckScale = Callable[[Tree, ErrorList], None]
+
+
+def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> Report:
+    """Fit an object to its schema, in place: unknown fields and nulls that may not be go, metadata come into form.
+    Values of other types than their schema's stay: they are judged with the rest. Wrong metadata are reported, unless
+    they are to `drop`.
+    """
+    report = fit_metadata(tree["metadata"]) if "metadata" in tree else Report()
+    if report.wrong and not drop:
+        return report
+    unknown = [f"metadata.{path}" for path in report.unknown]
+    if not takes(schema, tree):
+        unknown += prune(tree, schema)
+        prune_nulls(tree, schema)
+        try:
+            unknown += coerce(tree, schema, drop=drop)
+        except WrongMetadataError as error:
+            return Report(wrong=(str(error),))
+    return Report(tuple(unknown))
+
+
+def check_object(
+    tree: Tree, schema: StructuralSchema, check_scale: CheckScale, check_metadata: CheckMetadata, errors: ErrorList
+) -> None:
+    """Report what is wrong with a new object, but for its metadata and rules."""
+    if not takes(schema, tree):
+        tell(check(tree, schema.raw), errors)
+    check_scale(tree, errors)
+    check_embedded(tree, schema, check_metadata, errors)
+    report_duplicates(tree, schema, errors)
+
+
+def check_change(
+    correlation: Correlation,
+    schema: StructuralSchema,
+    check_scale: CheckScale,
+    check_metadata: CheckMetadata,
+    errors: ErrorList,
+) -> None:
+    """Report what is wrong with a changed object, but for its metadata and rules, as far as it was not so before."""
+    new: Tree = correlation.new
+    if not takes(schema, new):
+        tell(check(new, schema.raw, correlation), errors)
+    check_scale(new, errors)
+    check_embedded(new, schema, check_metadata, errors)
+    _check_new_duplicates(correlation, schema, errors)
+
+
+def check_status(
+    correlation: Correlation, schema: StructuralSchema, check_scale: CheckScale, errors: ErrorList
+) -> None:
+    """Report what is wrong with the status of an object whose status alone has changed."""
+    new: Tree = correlation.new
+    status = schema.properties.get("status")
+    if status is not None and "status" in new and not takes(status, new["status"]):
+        tell(check(new["status"], status.raw, correlation.key("status")), errors, place("status"))
+    check_scale(new, errors)
+    _check_new_duplicates(correlation, schema, errors)
+
+
+def _check_new_duplicates(correlation: Correlation, schema: StructuralSchema, errors: ErrorList) -> None:
+    found, before = ErrorList(), ErrorList()
+    report_duplicates(correlation.new, schema, found)
+    if found.causes:
+        report_duplicates(correlation.old, schema, before)
+    if not before.causes:
+        errors.causes += found.causes

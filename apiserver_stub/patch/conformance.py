@@ -1,0 +1,109 @@
+"""Whether an applied configuration is of the type that its schema describes, as structured-merge-diff sees it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
+from apiserver_stub.patch.field_set import render, to_keyed, to_value
+from controller_manager.api.errors import ApiError
+
+_MOST = 50  # problems in one answer
+_GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
+
+
+class UntypedError(ApiError):
+    """A custom object does not have the types of its schema, so that nobody could own its fields. kube-apiserver gives
+    no reason for that.
+    """
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = ""
+
+
+def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
+    """Raises `UntypedError`, which begins with `what`, for an object with other fields or types than its schema's."""
+    found = []
+    for path, why in _misfits(tree, schema, ""):
+        found.append(f"{path}: {why}")
+        if len(found) == _MOST:
+            break
+    if found:
+        listed = found[0] if len(found) == 1 else "\n  ".join(["errors:", *found])
+        raise UntypedError(f"{what}: {listed}" if what else listed)
+
+
+def _misfits(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    if value is None:
+        return
+    match schema.type:
+        case "object":
+            yield from _object(value, schema, path)
+        case "array":
+            yield from _array(value, schema, path)
+        case "integer" | "number" if type(value) not in (int, float):
+            yield path, f"expected numeric (int or float), got {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
+        case "boolean" if type(value) is not bool:
+            yield path, f"expected boolean, got &{{{value}}}"
+        case "string" | "time" | "micro-time" | "bytes" if type(value) is not str:
+            yield path, f"expected string, got &value.valueUnstructured{{Value:{value}}}"
+
+
+def _object(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    if type(value) is not dict:
+        yield path, f"expected map, got &{{{value}}}"
+        return
+    fields, values = schema.fields, schema.values
+    open_ended = schema.preserve or not (fields or values)
+    for name in sorted(value):
+        inner = fields.get(name) or values
+        if inner is not None:
+            yield from _misfits(value[name], inner, f"{path}.{name}")
+        elif not open_ended:
+            yield f"{path}.{name}", "field not declared in schema"
+
+
+def _array(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    if type(value) is not list:
+        yield path, f"expected list, got &{{{value}}}"
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        step = f"[{index}]"
+        if schema.list_type in ("set", "map"):
+            step, why = _step(item, schema)
+            if why:
+                yield path, f"element {index}: {why}"
+                return
+            if step in seen:
+                yield path, f"duplicate entries for key {step}"
+            seen.add(step)
+        yield from _misfits(item, schema.items or ANYTHING, path + step)
+
+
+def _step(item: Any, schema: Schema) -> tuple[str, str]:
+    """Return how an element of a set or a map is named, or why it has no name."""
+    if schema.list_type == "set":
+        if item is None:
+            return "", "associative list without keys has an element that's an explicit null"
+        if type(item) is dict:
+            return "", "associative list without keys has an element that's a map type"
+        if type(item) is list:
+            return "", "not supported: associative list with lists as elements"
+        return render((to_value(item),)), ""
+    return _keyed_step(item, schema)
+
+
+def _keyed_step(item: Any, schema: Schema) -> tuple[str, str]:
+    if item is None:
+        return "", "associative list with keys may not have a null element"
+    if type(item) is not dict:
+        return "", "associative list with keys may not have non-map elements"
+    fields = schema.items.fields if schema.items is not None else {}
+    defaults = {name: fields[name].default for name in schema.list_map_keys if name in fields}
+    keys = {name: item.get(name, defaults.get(name)) for name in schema.list_map_keys}
+    named = {name: value for name, value in keys.items() if value is not None}
+    if not named:
+        listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
+        omits = f"associative list with keys has an element that omits all key fields [{listed}]"
+        return "", f"{omits} (and doesn't have default values for any key fields)"
+    return render((to_keyed(named),)), ""
