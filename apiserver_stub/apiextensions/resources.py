@@ -1,6 +1,6 @@
 """The resources that a definition makes: one for each version that is served."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiserver_stub.kinds.api_service import version_rank
@@ -17,7 +17,9 @@ from apiserver_stub.kinds.resource_info import (
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
+from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from apiserver_stub.kinds.trees import deep_copy
 
 VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 _OF_PARTS = frozenset({"get", "patch", "update"})
@@ -30,15 +32,52 @@ def resources_of(definition: Tree, converter: Converter | None = None) -> tuple[
     by `converter`.
     """
     spec = definition["spec"]
-    return tuple(_resource(definition, version, converter) for version in spec["versions"] if version["served"])
+    group = spec["group"]
+    schemas = {f"{group}/{version['name']}": _schema(version) for version in spec["versions"]}
+    several = None if converter is None or len(schemas) < 2 else _Versions(schemas, converter)
+    return tuple(_resource(definition, version, schemas, several) for version in spec["versions"] if version["served"])
 
 
-def _resource(definition: Tree, version: Tree, converter: Converter | None) -> ResourceInfo:
+def _schema(version: Tree) -> StructuralSchema:
+    return StructuralSchema((version.get("schema") or {}).get("openAPIV3Schema") or {}, root=True)
+
+
+class _Versions:
+    """Objects of several versions, as they are read: completed in the version they are stored in, converted, and
+    without what the schema of the version they are converted to does not know.
+    """
+
+    def __init__(self, schemas: Mapping[str, StructuralSchema], converter: Converter) -> None:
+        self._schemas = schemas
+        self._converter = converter
+
+    def read(self, tree: Tree) -> Tree:
+        """Complete an object as it was stored, and return it."""
+        schema = self._schemas.get(tree["apiVersion"])
+        if schema is not None:
+            complete(tree, schema)
+        return tree
+
+    async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
+        """Return the objects in another version."""
+        converted = await self._converter(trees, api_version)
+        found = []
+        for tree, each in zip(trees, converted, strict=True):
+            if tree["apiVersion"] != api_version:
+                each = deep_copy(each)
+                fit(each, self._schemas[api_version], drop=True)
+            found.append(each)
+        return found
+
+
+def _resource(
+    definition: Tree, version: Tree, schemas: Mapping[str, StructuralSchema], several: _Versions | None
+) -> ResourceInfo:
     spec = definition["spec"]
     accepted = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
     group, kind, plural = spec["group"], accepted["kind"], accepted["plural"]
     namespaced = spec["scope"] == "Namespaced"
-    schema = StructuralSchema((version.get("schema") or {}).get("openAPIV3Schema") or {}, root=True)
+    schema = schemas[f"{group}/{version['name']}"]
     parts: Tree = version.get("subresources") or {}
     scale = _scale_paths(parts["scale"]) if parts.get("scale") is not None else None
     rules = CustomRules(f"{group}/{version['name']}", kind, namespaced, schema, scale)
@@ -61,8 +100,9 @@ def _resource(definition: Tree, version: Tree, converter: Converter | None) -> R
         scale=scale,
         fields=dict(_selectable(version.get("selectableFields") or ())),
         stored_as=(group, next(v["name"] for v in spec["versions"] if v["storage"]), kind),
-        converter=converter if len(spec["versions"]) > 1 else None,
-        complete=rules.complete,
+        from_storage=None if several is None else several.read,
+        converter=several,
+        complete=rules.complete if several is None else None,
         defaults=rules.default,
         judge=rules.judge,
         deprecation=_deprecation(spec, version),

@@ -14,9 +14,8 @@ from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
-from apiserver_stub.kinds.structural.objects import check_change, check_object, check_status, fit
+from apiserver_stub.kinds.structural.objects import check_change, check_object, check_status, complete
 from apiserver_stub.kinds.structural.schema import StructuralSchema
-from apiserver_stub.kinds.structural.shapes import takes
 
 _GREATEST = 2**31 - 1
 _MISSING: Any = object()
@@ -34,14 +33,8 @@ class CustomRules:
     scale: ScalePaths | None
 
     def complete(self, tree: Tree) -> bool:
-        """Bring an object as it was stored into the form that its schema has now, in place: unknown fields go, and
-        defaults come. Returns whether it was in another one.
-        """
-        if takes(self.schema, tree):
-            return fill_defaults(tree, self.schema)
-        fit(tree, self.schema, drop=True)
-        fill_defaults(tree, self.schema)
-        return True
+        """See `complete`."""
+        return complete(tree, self.schema)
 
     def default(self, tree: Tree) -> None:
         """Fill in the defaults of an object, in place."""

@@ -6,6 +6,7 @@ from apiserver_stub.kinds.clean import Report
 from apiserver_stub.kinds.error_list import ErrorList, place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
+from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.embedded import (
     CheckMetadata,
     WrongMetadataError,
@@ -40,6 +41,17 @@ def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> Report:
         except WrongMetadataError as error:
             return Report(wrong=(str(error),))
     return Report(tuple(unknown))
+
+
+def complete(tree: Tree, schema: StructuralSchema) -> bool:
+    """Bring an object as it was stored into the form that its schema has now, in place: unknown fields go, and defaults
+    come. Returns whether it was in another one.
+    """
+    if takes(schema, tree):
+        return fill_defaults(tree, schema)
+    fit(tree, schema, drop=True)
+    fill_defaults(tree, schema)
+    return True
 
 
 def check_object(
