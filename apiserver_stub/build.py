@@ -250,7 +250,7 @@ def build(
     resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
     aggregation = Aggregation(
         store, kinds, objects, ExtensionServers(resolver, proxy_pair), options[AggregationOptions], runtime,
-        serving.request_timeout,
+        serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
         Filters(_authenticator(certificates, tokens, options[AggregationOptions]), authorizer),
@@ -264,6 +264,7 @@ def build(
                 _address(serving),
                 offload.run,
                 aggregation.discovery,
+                aggregation.descriptions,
             ).answer,
             verbs.answer,
             serving.request_timeout,

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from apiserver_stub import openapi
 from apiserver_stub.discovery import Discovery, Extensions
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Run, at_once
@@ -65,7 +66,7 @@ class NonResourceHandler:
     """Answers GET requests for known paths: those of `routes`, discovery and the descriptions of the API.
 
     Clients are told that they reach the server at `address`, if given; `run` performs what takes long; `extensions`
-    are what other servers have.
+    are what other servers have, `descriptions` how they describe it.
     """
 
     def __init__(
@@ -76,8 +77,9 @@ class NonResourceHandler:
         address: str = "",
         run: Run = at_once,
         extensions: Extensions | None = None,
+        descriptions: openapi.Extensions | None = None,
     ) -> None:
-        self._openapi = OpenApi(kinds, media, run)
+        self._openapi = OpenApi(kinds, media, run, descriptions)
         self._routes = routes
         paths = dict.fromkeys(path.rstrip("/") for path in routes)
         self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address, extensions)

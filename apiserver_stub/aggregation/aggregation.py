@@ -2,6 +2,7 @@
 
 from apiserver_stub.aggregation.api_services import APIServiceChange, APIServices
 from apiserver_stub.aggregation.availability import Availability
+from apiserver_stub.aggregation.descriptions import ExtensionDescriptions
 from apiserver_stub.aggregation.discovery import ExtensionDiscovery
 from apiserver_stub.aggregation.extension_servers import ExtensionServers
 from apiserver_stub.aggregation.local import LocalAPIServices
@@ -10,6 +11,7 @@ from apiserver_stub.aggregation.proxy import ExtensionProxy
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.flags import AggregationOptions
 from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.offload import Offload
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
@@ -34,6 +36,7 @@ class Aggregation:
         options: AggregationOptions,
         runtime: Runtime,
         patience: float,
+        offload: Offload,
     ) -> None:
         log = runtime.log("aggregation")
         self._servers = servers
@@ -44,8 +47,10 @@ class Aggregation:
         self._availability = Availability(store, services, servers, objects, metrics, log)
         self.discovery = ExtensionDiscovery(services, servers, log)
         """What is served, that of other servers included."""
+        self.descriptions = ExtensionDescriptions(services, servers, offload.run, log)
+        """How other servers describe what they have."""
         redirects = not options.aggregator_reject_forwarding_redirect
-        self.proxy = ExtensionProxy(services, servers, self.discovery, patience, redirects=redirects)
+        self.proxy = ExtensionProxy(services, servers, self.discovery, self.descriptions, patience, redirects=redirects)
         """Answers requests for what servers of others have."""
         services.subscribe(self._forget)
 
@@ -60,7 +65,7 @@ class Aggregation:
 
     async def run(self) -> None:
         """Keep everything current, until cancelled."""
-        await all_of(self._local.run(), self._availability.run(), self.discovery.run())
+        await all_of(self._local.run(), self._availability.run(), self.discovery.run(), self.descriptions.run())
 
     async def close(self) -> None:
         """Close the connections to other servers."""

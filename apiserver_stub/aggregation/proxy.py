@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from apiserver_stub.aggregation.api_services import APIService, APIServices
+from apiserver_stub.aggregation.descriptions import ExtensionDescriptions
 from apiserver_stub.aggregation.discovery import ExtensionDiscovery
 from apiserver_stub.aggregation.extension_servers import ExtensionServers
 from apiserver_stub.aggregation.front_proxy import forwarded, returned
@@ -39,12 +40,14 @@ class ExtensionProxy:
         services: APIServices,
         servers: ExtensionServers,
         discovery: ExtensionDiscovery,
+        descriptions: ExtensionDescriptions,
         patience: float,
         *,
         redirects: bool = False,
     ) -> None:
         self._services = services
         self._discovery = discovery
+        self._descriptions = descriptions
         self._redirects = redirects
         self._servers = servers
         self._patience = patience
@@ -94,6 +97,9 @@ class ExtensionProxy:
                 return self._services.remote.get((group, version))
             case ["", "api", version, *_]:
                 return self._services.remote.get(("", version))
+            case ["", "openapi", "v3", "apis", name] if f"apis/{name}" in self._descriptions.tags:
+                group, _, version = name.partition("/")
+                return self._services.remote.get((group, version))
         return None
 
     def _end_of(self, info: RequestInfo) -> float:

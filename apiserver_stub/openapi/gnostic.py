@@ -94,6 +94,50 @@ V3: Messages = MappingProxyType({
 })  # fmt: skip
 
 
+_UNFIT: Any = object()
+
+
+def fitted(messages: Messages, name: str, value: Any) -> Tree:
+    """Return what the message of that name has room for of a tree that somebody else made; nothing of what is none.
+
+    Raises RecursionError for a tree that is too deep.
+    """
+    found = _fit(messages, name, value)
+    return {} if found is _UNFIT else found
+
+
+def _fit(messages: Messages, kind: str, value: Any) -> Any:
+    if kind in _TYPES:
+        return value if isinstance(value, _TYPES[kind]) else _UNFIT
+    if kind.startswith("["):
+        found = [_fit(messages, kind[1:-1], one) for one in value] if isinstance(value, list) else []
+        return [one for one in found if one is not _UNFIT] if isinstance(value, list) else _UNFIT
+    if kind.startswith("{"):
+        return _fit_all(messages, dict.fromkeys(value, kind[1:-1]), value) if isinstance(value, dict) else _UNFIT
+    _, arrow, inner = kind.partition(">")
+    if arrow:
+        return _fit(messages, inner, value)
+    if not isinstance(value, dict):
+        return _UNFIT
+    table = messages[kind]
+    if callable(table):
+        try:
+            return _fit(messages, _kind(table(value)), value)
+        except (KeyError, TypeError):
+            return _UNFIT
+    specs = {key: table.get(key) or table.get("x-" if key.startswith("x-") else "*") for key in value}
+    return _fit_all(messages, {key: _kind(spec) for key, spec in specs.items() if spec}, value)
+
+
+def _fit_all(messages: Messages, kinds: Mapping[str, str], value: Tree) -> dict[str, Any]:
+    found = {key: _fit(messages, kind, value[key]) for key, kind in kinds.items()}
+    return {key: one for key, one in found.items() if one is not _UNFIT}
+
+
+def _kind(spec: str) -> str:
+    return spec.partition(" ")[2]
+
+
 class Writer:
     """Writes trees as the messages of a table."""
 
@@ -174,4 +218,5 @@ def _bytes(field: int, value: bytes) -> bytes:
     return head(field, len(value)) + value
 
 
+_TYPES: Mapping[str, type] = MappingProxyType({"text": str, "flag": bool, "any": object, "scalar": object})
 _SCALARS: Mapping[str, Encode] = MappingProxyType({"text": _text, "flag": _flag, "any": _any, "scalar": _scalar})

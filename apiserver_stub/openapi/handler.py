@@ -8,7 +8,7 @@ from datetime import timedelta
 from email.utils import format_datetime
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import msgspec
@@ -20,6 +20,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.definitions import Definitions, built_in
+from apiserver_stub.openapi.extension import Part, merged
 from apiserver_stub.openapi.operation import Media, page, root_of
 from apiserver_stub.openapi.operations import operations
 from apiserver_stub.request_info import unknown
@@ -84,10 +85,36 @@ class Document:
         return found
 
 
-class OpenApi:
-    """The descriptions of what is served now. When a resource changes, those that tell of it are made anew."""
+class Extensions(Protocol):
+    """The descriptions that other servers make of what they have behind this one."""
 
-    def __init__(self, kinds: ResourceRegistry, media: Media | None = None, run: Run = at_once) -> None:
+    @property
+    def generation(self) -> int:
+        """Return the number of changes there have been."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Return the tags of their documents of OpenAPI 3 by root (`apis/GROUP/VERSION`)."""
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return what they tell in OpenAPI 2, the most important first."""
+
+
+class OpenApi:
+    """The descriptions of what is served now. When a resource changes, those that tell of it are made anew.
+
+    The documents of `extensions` are listed and laid beside those of this server, but answered elsewhere.
+    """
+
+    def __init__(
+        self,
+        kinds: ResourceRegistry,
+        media: Media | None = None,
+        run: Run = at_once,
+        extensions: Extensions | None = None,
+    ) -> None:
+        self._extensions = extensions
+        self._generation = 0  # of the extensions, that the whole is made of
         self._run = run
         self._kinds = kinds
         self._media = media or Media()
@@ -99,6 +126,8 @@ class OpenApi:
         """Return the description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
         if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
+        if self._extensions is not None and self._generation != self._extensions.generation:
+            self._generation, self._whole = self._extensions.generation, None
         whole = self._whole or self._refreshed()
         if path == _V2:
             return await whole.answer(request, self._run)
@@ -117,6 +146,7 @@ class OpenApi:
 
     async def _index(self, request: Request) -> Response:
         tags = {root: await found.tagged(self._run) for root, found in tuple(self._parts.items())}
+        tags.update(self._extensions.tags if self._extensions else {})
         body = msgspec.json.encode(
             {"paths": {root: {"serverRelativeURL": _address(root, tag)} for root, tag in tags.items()}}
         )
@@ -128,11 +158,12 @@ class OpenApi:
 
     def _refreshed(self) -> Document:
         kinds = tuple(self._kinds.all())
+        parts = self._extensions.parts() if self._extensions else ()
         self._parts = {
             root: self._parts.get(root) or Document("v3", gnostic.V3, partial(self._of_root, root, held))
             for root, held in sorted(_by_root(kinds).items())
         }
-        self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds))
+        self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds, parts))
         return self._whole
 
     @cached_property
@@ -144,10 +175,11 @@ class OpenApi:
         told = (one for kind in kinds for one in operations(kind, definitions))
         return v3.document([page(root), *told], definitions, self._media)
 
-    def _of_all(self, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
+    def _of_all(self, kinds: tuple[ResourceInfo, ...], parts: tuple[Part, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
-        return v2.document([*map(page, _by_root(kinds)), *told], definitions, self._media)
+        document = v2.document([*map(page, _by_root(kinds)), *told], definitions, self._media)
+        return merged(document, parts) if parts else document
 
 
 def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, ...]]:

@@ -1,0 +1,91 @@
+"""Descriptions of others: what is taken over of them, and how they get along with ours."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.openapi import gnostic
+from apiserver_stub.openapi.extension import Part, merged, part_of
+
+ROOT = "/apis/x.example.com/v1"
+REF = {"$ref": "#/definitions/Foo"}
+
+
+def operation(**more: Any) -> dict[str, Any]:
+    return {"operationId": "readFoo", "responses": {"200": {"description": "OK", "schema": REF}}, **more}
+
+
+def document(**more: Any) -> dict[str, Any]:
+    definitions = {
+        "Foo": {"type": "object", "properties": {"spec": {"$ref": "#/definitions/Spec"}}},
+        "Spec": {"type": "object", "properties": {"again": {"$ref": "#/definitions/Foo"}}},
+        "Unused": {"type": "object"},
+    }
+    paths = {
+        f"{ROOT}/foos": {"get": operation()},
+        "/apis/x.example.com/v10/foos": {"get": operation()},
+        "/version/": {},
+    }
+    return {"swagger": "2.0", "paths": paths, "definitions": definitions, **more}
+
+
+def test_only_its_paths_and_what_they_need() -> None:
+    found = part_of(document(), ROOT)
+    assert list(found.paths) == [f"{ROOT}/foos"]
+    assert list(found.definitions) == ["Foo", "Spec"]
+
+
+def test_parameters_of_the_whole_document_are_where_they_are_used() -> None:
+    shared = {"limit-1": {"name": "limit", "in": "query", "type": "integer", "uniqueItems": True}}
+    item = {"get": operation(parameters=[{"$ref": "#/parameters/limit-1"}, {"$ref": "#/parameters/gone"}])}
+    found = part_of(document(paths={f"{ROOT}/foos": item}, parameters=shared), ROOT)
+    assert found.paths[f"{ROOT}/foos"]["get"]["parameters"] == [shared["limit-1"]]
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", {}, {"paths": 1}, {"paths": []}])
+def test_what_is_no_description(odd: Any) -> None:
+    with pytest.raises(ValueError, match="it has no paths"):
+        part_of(odd, ROOT)
+
+
+def test_what_is_odd_in_a_description_is_left_out() -> None:
+    odd = {
+        "get": operation(tags="x", description=5, parameters=[1, {"in": "cookie"}], surprise={}),
+        "post": 1,
+        "put": {},
+    }
+    definitions = {"Foo": {"type": ["object"], "properties": {"a": {"type": "string"}, "b": 7}, "x-more": [1]}}
+    found = part_of(document(paths={f"{ROOT}/foos": odd, f"{ROOT}/bars": 1}, definitions=definitions), ROOT)
+    assert found.paths == {f"{ROOT}/foos": {"get": operation(parameters=[]), "put": {}}}
+    assert found.definitions == {"Foo": {"properties": {"a": {"type": "string"}}, "x-more": [1]}}
+    whole = merged({"paths": {}, "definitions": {}}, [found])
+    assert gnostic.Writer(gnostic.V2).message("Document", whole)
+
+
+def test_one_that_is_too_deep() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"properties": {"a": deep}}
+    with pytest.raises(ValueError, match="too deep"):
+        part_of(document(definitions={"Foo": deep}), ROOT)
+
+
+def test_definitions_by_the_same_name() -> None:
+    ours = {"paths": {"/a": {"get": 1}}, "definitions": {"Foo": {"description": "ours"}, "Spec": {"type": "string"}}}
+    same = Part({f"{ROOT}/foos": {"get": operation()}}, {"Foo": {"description": "theirs"}})
+    other = Part(
+        {"/a": {}, "/b": {"get": operation()}},
+        {"Foo": {"properties": {"s": {"$ref": "#/definitions/Spec"}}}, "Spec": {"type": "object"}},
+    )
+    found = merged(ours, [same, other, other])
+    assert found["definitions"] == {
+        "Foo": {"description": "ours"},
+        "Spec": {"type": "string"},
+        "Spec_v2": {"type": "object"},
+        "Foo_v2": {"properties": {"s": {"$ref": "#/definitions/Spec_v2"}}},
+        "Foo_v3": {"properties": {"s": {"$ref": "#/definitions/Spec_v2"}}},
+    }
+    assert found["paths"]["/a"] == {"get": 1}
+    schema = {"$ref": "#/definitions/Foo_v2"}
+    assert found["paths"]["/b"]["get"]["responses"]["200"]["schema"] == schema
+    assert ours["definitions"]["Foo"] == {"description": "ours"}
