@@ -67,10 +67,9 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
-from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
-from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,

@@ -12,9 +12,7 @@ from pydantic import field_validator, model_validator
 
 from controller_manager.component import features
 from controller_manager.component.features import COMMON, feature_gates
-from controller_manager.component.logs import LoggingOptions, logs_allowed
-from controller_manager.component.metrics import MetricsOptions
-from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.component.request_headers import RequestHeaderOptions
 from controller_manager.component.secure_serving import SecureServingOptions
 from controller_manager.options import Duration, FlagSet, Options, Quantity, StringList, StringMultimap, flag

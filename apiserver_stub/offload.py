@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from controller_manager.api.errors import Details, TooManyRequests
-from controller_manager.base.loop import working_for
+from controller_manager.base.clock import working_for
 
 T = TypeVar("T")
 

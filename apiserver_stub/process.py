@@ -17,9 +17,9 @@ from apiserver_stub.storage.interface import Unusable
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.component.options import ProfilingOptions
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process import run_process, start_watchdog
-from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.component.secure_server import secure_server
 from controller_manager.component.signals import LONGEST_STOP, obey_signals
 from controller_manager.options import Parsed

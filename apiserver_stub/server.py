@@ -22,9 +22,8 @@ from controller_manager.api.errors import ApiError, InternalError, MethodNotAllo
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
-from controller_manager.serving.authentication import RequestAuthenticator, User
+from controller_manager.serving.authentication import Impersonator, RequestAuthenticator, User, refuse_impersonation
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
-from controller_manager.serving.impersonation import Impersonator, refuse_impersonation
 
 Health = Callable[[Request], Response | None]
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]

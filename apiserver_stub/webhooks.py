@@ -22,7 +22,7 @@ from controller_manager.api.errors import ApiError, BadRequest, RequestEntityToo
 from controller_manager.api.wire import Response
 from controller_manager.base.errors import CannotStart
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.connections import client_context
+from controller_manager.transport.http import client_context
 from controller_manager.transport.response_parser import ServerDisconnected
 from controller_manager.transport.transport import Endpoint
 

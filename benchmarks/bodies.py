@@ -19,7 +19,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
-from controller_manager.transport.in_process import Handle
+from controller_manager.transport.transport import Handle
 
 COUNT, ROUNDS = 300, 5
 ADDRESSES = 20

@@ -34,7 +34,7 @@ from controller_manager.base.metrics import Family, Histograms
 from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, try_write
 from controller_manager.options import Duration, Int32, Options, flag
 
-from ._serving import LEADER, TRIGGER_TIME, is_gone
+from ._pods import LEADER, TRIGGER_TIME, is_gone
 from ._slice_writer import (
     PER_SYNC,
     RULES,

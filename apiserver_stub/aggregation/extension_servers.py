@@ -13,7 +13,7 @@ from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request, Upgrade
 from controller_manager.serving.authentication import User
 from controller_manager.transport.connection_pool import Origin
-from controller_manager.transport.connections import client_context
+from controller_manager.transport.http import client_context
 from controller_manager.transport.streaming import StreamingTransport
 from controller_manager.transport.transport import Endpoint, TransportError, close_body
 

@@ -1,15 +1,28 @@
-"""Leader election: the locks this process competes for, as its flags describe them."""
+"""Leader election: the locks this process competes for, and leader migration, where some controllers run under a second
+lock so that two kinds of managers can hand them over.
 
-from typing import ClassVar, Self
+the file gives the controller    this process
+to nobody                        runs it under its main lock
+to this component, or to `*`     runs it under the lock of the migration
+to another component             does not run it
+"""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from msgspec import Struct, ValidationError, convert
 from pydantic import model_validator
 
-from controller_manager.api.platform import SYSTEM_NAMESPACE
+from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
+from controller_manager.app.catalog import AnySpec
+from controller_manager.base.plain_yaml import read_yaml
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client
+from controller_manager.client import Client, ConfigError
 from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
-from controller_manager.options import Duration, Options, flag
+from controller_manager.options import Duration, Options, Parsed, flag
 
 _LEASES = "leases"
 _RETRY_JITTER = 1.2  # a renewal is tried at most this much later than the retry period says
@@ -76,3 +89,121 @@ class Election:
             retry=options.leader_elect_retry_period,
         )
         return Elector(self._client, key, self.me, timings, self._runtime, self._metrics)
+
+
+_GROUP = f"controllermanager.config.{GROUP_DOMAIN}"
+_VERSIONS = tuple(f"{_GROUP}/{version}" for version in ("v1alpha1", "v1beta1", "v1"))
+_ANY = "*"
+
+
+class MigrationOptions(Options):
+    """Flags of the migration of controllers from one kind of manager to another while both run."""
+
+    title: ClassVar[str] = "Leader migration"
+
+    enable_leader_migration: bool = flag(
+        False, "run the controllers that leader migration gives to this component under a lock of their own"
+    )
+    leader_migration_config: str = flag(
+        "",
+        f"file with a LeaderMigrationConfiguration of {_GROUP}, version v1alpha1, v1beta1 or v1; without it, the "
+        "controllers for cloud providers are this component's. Read with --enable-leader-migration only",
+        metavar="file",
+    )
+
+
+class _Leader(Struct, frozen=True, forbid_unknown_fields=True):
+    """`controllerLeaders[]`: a controller and the component that runs it."""
+
+    name: str
+    component: str
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A LeaderMigrationConfiguration."""
+
+    api_version: str
+    kind: Literal["LeaderMigrationConfiguration"]
+    leader_name: str
+    resource_lock: Literal["leases"] = "leases"
+    controller_leaders: tuple[_Leader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The name of the second lock, and the component that owns each controller, by any name of the controller."""
+
+    lock: str
+    owners: Mapping[str, str]
+
+    def owner(self, spec: AnySpec) -> str:
+        """The component that a controller belongs to; empty for one that the migration is not about."""
+        return next((self.owners[name] for name in (spec.name, *spec.aliases) if name in self.owners), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Controllers by who runs them: those under each lock (empty is the main one), and who runs each of the others."""
+
+    by_lock: Sequence[tuple[str, Sequence[AnySpec]]]
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+
+# What a manager with controllers for cloud providers does before it hands them to another component.
+_DEFAULT = Migration(
+    "cloud-provider-extraction-migration",
+    dict.fromkeys(("node-route-controller", "service-lb-controller", "cloud-node-lifecycle-controller"), MANAGER_NAME)
+    | dict.fromkeys(("route", "service", "cloud-node-lifecycle"), MANAGER_NAME),
+)
+
+
+def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
+    """Return who runs which controller, by the flags. Raises ConfigError with a sentence that names file and field."""
+    options, election = parsed[MigrationOptions], parsed[ElectionOptions]
+    if not options.enable_leader_migration:
+        return Parts([("", specs)])
+    path = options.leader_migration_config
+    migration = _read(Path(path)) if path else _DEFAULT
+    if migration.lock == election.leader_elect_resource_name:
+        raise ConfigError(f"leader migration needs a lock of its own, {migration.lock} is --leader-elect-resource-name")
+    if not election.leader_elect:
+        runtime.log("manager").warning("--enable-leader-migration does nothing with --leader-elect=false")
+        return Parts([("", specs)])
+    return parts(migration, specs, runtime.name)
+
+
+def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Parts:
+    """See the table above; this process is `component`, and stands in for the manager whose flags it understands."""
+    ours = {component, MANAGER_NAME, _ANY}
+    owners = {spec.name: migration.owner(spec) for spec in specs}
+    main = [spec for spec in specs if not owners[spec.name]]
+    migrated = [spec for spec in specs if owners[spec.name] in ours]
+    elsewhere = {name: owner for name, owner in owners.items() if owner and owner not in ours}
+    return Parts([("", main), (migration.lock, migrated)], elsewhere)
+
+
+def _read(path: Path) -> Migration:
+    try:
+        return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))
+    except OSError as error:
+        raise ConfigError(f"--leader-migration-config: {path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"--leader-migration-config: {path} is no text in UTF-8") from None
+    except (ValidationError, ValueError) as error:
+        raise ConfigError(f"--leader-migration-config: {path}: {error}") from None
+
+
+def _checked(file: _File) -> Migration:
+    if file.api_version not in _VERSIONS:
+        raise ValueError(f"apiVersion must be one of {', '.join(_VERSIONS)}, not {file.api_version!r}")
+    if not file.leader_name:
+        raise ValueError("leaderName must not be empty")
+    owners: dict[str, str] = {}
+    for index, one in enumerate(file.controller_leaders):
+        place = f"controllerLeaders[{index}]"
+        if not one.name or not one.component:
+            raise ValueError(f"{place}.{'component' if one.name else 'name'} must not be empty")
+        if one.name in owners:
+            raise ValueError(f"{place}.name: {one.name!r} is there already")
+        owners[one.name] = one.component
+    return Migration(file.leader_name, owners)

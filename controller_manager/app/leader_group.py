@@ -9,7 +9,7 @@ from controller_manager.app.state import LockState
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.events import EventWriter
-from controller_manager.controller.build import Controller
+from controller_manager.controller.runner import Controller
 from controller_manager.leader import Elector
 
 _FLUSH_EVENTS = 2.0  # seconds the last events get at a stop

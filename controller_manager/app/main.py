@@ -52,7 +52,7 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
 
 
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Iterable[str]) -> int:
-    from controller_manager.app.network import HttpNetwork  # all that --help does not need is imported from here on
+    from controller_manager.app.clients import HttpNetwork  # all that --help does not need is imported from here on
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.base.tasks import Tasks
     from controller_manager.component.process import run_process, start_watchdog

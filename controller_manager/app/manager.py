@@ -9,12 +9,10 @@ from typing import ClassVar
 from controller_manager.api.timestamps import format_time
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
-from controller_manager.app.clients import ClientOptions, Clients
-from controller_manager.app.election import Election, ElectionOptions
+from controller_manager.app.clients import ClientOptions, Clients, Network
+from controller_manager.app.election import Election, ElectionOptions, divide
 from controller_manager.app.features import WATCH_LIST, FeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
-from controller_manager.app.migration import divide
-from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
 from controller_manager.app.pages.routes import Pages, ServingOptions, index_handler, pages_server
 from controller_manager.app.state import ManagerState, standing_by
@@ -24,13 +22,11 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
-from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Handler, Profiling, debugging_routes, metrics_handler
 from controller_manager.component.process_metrics import register_process_metrics
-from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.controller import Context
-from controller_manager.controller.build import Controller, ControllerMetrics
-from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.controller.runner import Controller, ControllerMetrics, ControllerState, Phase
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag, reported_version
 from controller_manager.serving.health import Health

@@ -1,13 +1,48 @@
-"""The identity of a program: its name, by which everything it does goes, its controllers and its flags."""
+"""A program made of controllers: its name, by which everything it does goes, its controllers and all its flags."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from controller_manager.app import catalog
-from controller_manager.app.catalog import KNOWN
-from controller_manager.app.flags import flag_set
-from controller_manager.options import FlagSet
+from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions, check_uid_headers
+from controller_manager.app.catalog import KNOWN, AnySpec, CatalogOptions, names_known
+from controller_manager.app.clients import ClientOptions
+from controller_manager.app.election import ElectionOptions, MigrationOptions
+from controller_manager.app.features import FeatureOptions
+from controller_manager.app.manager import ManagerOptions
+from controller_manager.app.pages.routes import ServingOptions
+from controller_manager.app.unimplemented import AWAITED
+from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
+from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
+from controller_manager.options import Check, FlagSet, Options
+
+_PROCESS: tuple[type[Options], ...] = (
+    CatalogOptions,
+    ManagerOptions,
+    ClientOptions,
+    ElectionOptions,
+    MigrationOptions,
+    ServingOptions,
+    AuthenticationOptions,
+    AuthorizationOptions,
+    MetricsOptions,
+    ProfilingOptions,
+    LoggingOptions,
+    FeatureOptions,
+)
+
+_NO_DEFAULTS: Mapping[str, Any] = {}
+_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
+
+
+def flag_set(specs: Sequence[AnySpec], *, awaited: bool = True, defaults: Mapping[str, Any] = _NO_DEFAULTS) -> FlagSet:
+    """The flags of a process with these controllers; with `awaited` those of controllers to come are among them."""
+    groups, checks, known = (AWAITED, AWAITED_CHECKS, KNOWN) if awaited else ((), (), ())
+    every = (*_PROCESS, *(spec.options for spec in specs), *groups)
+    return FlagSet(*every, checks=(*_CHECKS, *checks, names_known(specs, known)), defaults=defaults)
+
 
 _SUMMARY = (
     "Runs the control loops that bring the state of a cluster to what its users asked for. Several replicas may run: "

@@ -7,11 +7,11 @@ from controller_manager.api.platform import API_VERSION
 from controller_manager.app import catalog
 from controller_manager.app.catalog import KNOWN
 from controller_manager.app.features import READ, FeatureOptions
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 from controller_manager.component.features import known_gates
 from controller_manager.options import FlagSet, Gate, gates_at
+from controller_manager.options.command_line import bounds, inert_flags, sentence
 from controller_manager.options.flag import Flag, title_of
-from controller_manager.options.help import bounds, inert_flags, sentence
 
 _HEAD = """\
 # Flags of `cluster-controller-manager`

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from controller_manager.cache import InformerState
-from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.controller.runner import ControllerState, Phase
 from controller_manager.work import LoopState
 
 # The verdict on a controller or a local copy: does somebody need to look at it, and why; pure.

@@ -1,14 +1,45 @@
-"""Wall time, loop time and the time that a process really took; the only module that asks the operating system.
+"""Wall time, loop time and the time that a process really took; the only module that asks the operating system, and
+that finds the loop which runs here.
 
 A loop that offers `wall_time()` (the virtual-time loop does) is asked instead of the system, so that wall time and
 the loop's timers always move together. What is in nanoseconds is for measuring this process, never for deciding what it
 does.
 """
 
+import asyncio
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from controller_manager.base.loop import loop_served
+_THREAD = threading.local()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The running loop of this thread; None outside of one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def loop_served() -> asyncio.AbstractEventLoop | None:
+    """The running loop, or the one that this thread works for: whose clock and randomness count."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return getattr(_THREAD, "loop", None)
+
+
+@contextmanager
+def working_for(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Make this thread, which runs no loop, work for another thread's."""
+    _THREAD.loop = loop
+    try:
+        yield
+    finally:
+        del _THREAD.loop
 
 
 def wall_seconds() -> float:

@@ -2,7 +2,7 @@
 
 import random
 
-from controller_manager.base.loop import loop_served
+from controller_manager.base.clock import loop_served
 
 # Kubernetes leaves out vowels and look-alikes in generated names (apimachinery, util/rand).
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

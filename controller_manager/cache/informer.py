@@ -15,10 +15,9 @@ from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
 from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
-from controller_manager.cache.change import Change, InformerState, Selection, Subscriber
+from controller_manager.cache.change import Change, InformerState, Progress, Selection, Subscriber
 from controller_manager.cache.indexer import Index, Indexer, Staged, UnreadableObjects
 from controller_manager.cache.metrics import PROCESSING
-from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import READ_TIMEOUT, List, Pause, Reflector, Step, StreamingList, Watch
 from controller_manager.client import Client, WatchEvent, Write
 

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
 from controller_manager.client.config import ClientConfig
-from controller_manager.client.metrics import ClientMetrics
-from controller_manager.client.request_encoder import JSON, PROTOBUF, RequestEncoder
-from controller_manager.client.throttle import Throttle
+from controller_manager.client.requests import JSON, PROTOBUF, ClientMetrics, RequestEncoder, Throttle
 from controller_manager.client.transports import InProcessTransport
 from controller_manager.transport.transport import ConfigError, Transport, TransportError
 

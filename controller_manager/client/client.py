@@ -25,10 +25,7 @@ from controller_manager.client.codec import (
     Write,
     deletion,
 )
-from controller_manager.client.metrics import ClientMetrics
-from controller_manager.client.request_encoder import JSON, RequestEncoder
-from controller_manager.client.request_log import tell_of_answer
-from controller_manager.client.throttle import Throttle
+from controller_manager.client.requests import JSON, ClientMetrics, RequestEncoder, Throttle, tell_of_answer
 from controller_manager.transport.transport import Transport, TransportError, close_body, whole_body
 
 T = TypeVar("T", bound=Object)

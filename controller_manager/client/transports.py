@@ -5,8 +5,7 @@ from typing import Protocol
 from controller_manager.api.wire import Certificate, DuplexStream, Request, Response
 from controller_manager.client.config import Identity
 from controller_manager.client.credentials import Credentials, Obtain, from_identity
-from controller_manager.transport.in_process import Handle, HandlerTransport
-from controller_manager.transport.transport import Credential
+from controller_manager.transport.transport import Credential, Handle, HandlerTransport
 
 
 class CredentialedTransport(Protocol):

@@ -25,7 +25,7 @@ from controller_manager.base.clock import utc_now
 from controller_manager.base.log.formats import without_secrets
 from controller_manager.base.watchdog import Hold
 from controller_manager.component.features import FLAGZ, STATUSZ, FeatureOptions
-from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.component.options import ProfilingOptions
 from controller_manager.options import Parsed
 from controller_manager.serving.exposition import chosen, pieces, takes_gzip
 

@@ -16,7 +16,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.base.watchdog import Hold, Watchdog
 from controller_manager.component.features import FeatureOptions
-from controller_manager.component.logs import LoggingOptions
+from controller_manager.component.options import LoggingOptions
 from controller_manager.options import Parsed
 
 _TELL_FLAGS = 1  # from this level of -v on, the flags are told at the start

@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from controller_manager.api.platform import API_VERSION
-from controller_manager.base.loop import running_loop
+from controller_manager.base.clock import running_loop
 from controller_manager.base.metrics import Family, Gauges, Shown
 from controller_manager.base.registry import Registry
 from controller_manager.component.features import FeatureOptions

@@ -7,8 +7,13 @@ from pathlib import Path
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import get_logger
-from controller_manager.component.secure_serving import FILE_FLAGS, USUAL_VERSION, VERSIONS, SecureServingOptions
-from controller_manager.serving import suites
+from controller_manager.component.secure_serving import (
+    FILE_FLAGS,
+    USUAL_VERSION,
+    VERSIONS,
+    SecureServingOptions,
+    choose_suites,
+)
 from controller_manager.serving.certificates import Contexts, FilePair, Named, PairSource, SelfSigned
 from controller_manager.serving.http_server import HTTPServer, Limits
 from controller_manager.serving.listening import ALL_INTERFACES
@@ -65,7 +70,7 @@ def _policy(serving: SecureServingOptions) -> Policy:
         log.warning("--tls-min-version allows insecure versions of TLS", oldest=serving.tls_min_version)
     if not serving.tls_cipher_suites:
         return Policy(minimum)
-    choice = suites.choose(serving.tls_cipher_suites, available_ciphers())
+    choice = choose_suites(serving.tls_cipher_suites, available_ciphers())
     if choice.insecure:
         log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
     if choice.missing:

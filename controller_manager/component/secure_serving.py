@@ -1,6 +1,8 @@
 """The flags for serving HTTPS: address, certificates, versions and suites of TLS; for `secure_server`."""
 
 import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, ClassVar, NamedTuple, Self
 
@@ -8,7 +10,61 @@ from pydantic import field_validator, model_validator
 
 from controller_manager.options import Options, StringList, flag
 from controller_manager.options.types import FlagType
-from controller_manager.serving import suites
+
+TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+"""The suites of TLS 1.3: always all on offer."""
+
+SECURE_SUITES: Mapping[str, str] = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+INSECURE_SUITES: Mapping[str, str] = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA": "ECDHE-ECDSA-RC4-SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA": "ECDHE-RSA-DES-CBC3-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA": "ECDHE-RSA-RC4-SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
+}
+"""Accepted with a warning; RC4 and 3DES are no longer in most builds of OpenSSL."""
+
+KNOWN_SUITES = (*TLS_1_3, *SECURE_SUITES, *INSECURE_SUITES)
+
+
+@dataclass(frozen=True, slots=True)
+class CipherSuites:
+    """The cipher suites that names stand for: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure ones among
+    the names, and those of them that are missing in this OpenSSL.
+    """
+
+    ciphers: str
+    insecure: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def choose_suites(names: Sequence[str], available: frozenset[str]) -> CipherSuites:
+    """Choose by known names; `available` are the suites that OpenSSL has, as it calls them."""
+    classic = {name: SECURE_SUITES.get(name) or INSECURE_SUITES[name] for name in names if name not in TLS_1_3}
+    missing = tuple(name for name, cipher in classic.items() if cipher not in available)
+    ciphers = dict.fromkeys(cipher for name, cipher in classic.items() if name not in missing)
+    return CipherSuites(":".join(ciphers), tuple(name for name in names if name in INSECURE_SUITES), missing)
+
 
 VERSIONS = {
     "VersionTLS10": ssl.TLSVersion.TLSv1,
@@ -93,8 +149,8 @@ class SecureServingOptions(Options):
     tls_cipher_suites: StringList = flag(
         (),
         "cipher suites of TLS 1.2; by default the preferred ones of OpenSSL. Those of TLS 1.3 are always all on offer, "
-        f"and naming only these rules TLS 1.2 out. Known: {', '.join((*suites.TLS_1_3, *suites.SECURE))}. Insecure: "
-        f"{', '.join(suites.INSECURE)}",
+        f"and naming only these rules TLS 1.2 out. Known: {', '.join((*TLS_1_3, *SECURE_SUITES))}. Insecure: "
+        f"{', '.join(INSECURE_SUITES)}",
     )
     http2_max_streams_per_connection: int = flag(
         0,
@@ -126,9 +182,9 @@ class SecureServingOptions(Options):
     @field_validator("tls_cipher_suites")
     @classmethod
     def _are_suites(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [name for name in value if name not in suites.KNOWN]
+        unknown = [name for name in value if name not in KNOWN_SUITES]
         if unknown:
-            raise ValueError(f"{', '.join(unknown)} is no cipher suite: known are {', '.join(suites.KNOWN)}")
+            raise ValueError(f"{', '.join(unknown)} is no cipher suite: known are {', '.join(KNOWN_SUITES)}")
         return value
 
     @model_validator(mode="after")

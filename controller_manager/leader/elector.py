@@ -17,8 +17,17 @@ from controller_manager.base.random import random_source
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
-from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
-from controller_manager.leader.record import LeaderElectionRecord, held, read, released
+from controller_manager.leader.lease import (
+    Action,
+    LeaderElectionRecord,
+    LeaseTimings,
+    Seen,
+    decide,
+    held,
+    observe,
+    read,
+    released,
+)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

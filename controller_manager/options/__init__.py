@@ -1,9 +1,8 @@
 """Command-line flags as typed values; a flag is one field of an `Options` class, beside its reader."""
 
 from controller_manager.options.command_line import command_line, reported_version
-from controller_manager.options.flag import Options, flag
+from controller_manager.options.flag import Options, flag, release_version
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
-from controller_manager.options.general import release_version
 from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
 from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
 

@@ -1,14 +1,21 @@
-"""One flag is one field: the base class of every group of flags, and the function that declares a field."""
+"""One flag is one field: the base class of every group of flags, the function that declares a field, and the flags that
+every process has.
+"""
 
+import json
+import platform
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from importlib.metadata import version as released
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from controller_manager.options.types import FlagType, flag_type
+from controller_manager.api.platform import API_VERSION
+from controller_manager.options.types import FlagType, flag_type, parse_bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +110,54 @@ def title_of(group: type[Options]) -> str:
     """The heading of a group: "LeaderElectionOptions" reads "Leader election"."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", group.__name__.removesuffix("Options"))
     return group.title or " ".join(words).capitalize() or group.__name__
+
+
+_DISTRIBUTION = "cluster-controller-manager"
+# https://semver.org: three numbers, then perhaps what comes before a release, then perhaps which build it is.
+_NUMBER, _WORDS = r"(?:0|[1-9]\d*)", r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+_SEMANTIC = re.compile(rf"v({_NUMBER}\.{_NUMBER})\.{_NUMBER}(?:-{_WORDS})?(?:\+{_WORDS})?", re.ASCII)
+
+
+def _parse_version(text: str) -> str:
+    if text == "raw":
+        return text
+    if not text.startswith("v"):
+        return "true" if parse_bool(text) else "false"
+    found = _SEMANTIC.fullmatch(text)
+    if found is None or found[1] != API_VERSION:
+        raise ValueError(f"a version to report is of the form v{API_VERSION}.0 or v{API_VERSION}.4-rebuilt+2")
+    return text
+
+
+VersionText = Annotated[str, FlagType("version[=true]", _parse_version, str, bare="true")]
+
+
+@cache
+def release_version() -> str:
+    """Return the version of the API, with our release as its last part."""
+    return f"v{API_VERSION}.0+{_DISTRIBUTION}.{released(_DISTRIBUTION)}"
+
+
+class GeneralOptions(Options):
+    """The flags of every process."""
+
+    help: bool = flag(False, "print this help and exit", short="h")
+    version: VersionText = flag(
+        "false",
+        f"print the version and exit; --version=raw prints all there is to say of it; --version=v{API_VERSION}.Z... "
+        "sets the version that is reported",
+    )
+
+    def reported(self) -> str:
+        """Return the version in the form users of the API parse: the one they set, or that of our release."""
+        return self.version if self.version.startswith("v") else release_version()
+
+    def printed(self, program: str) -> str:
+        """Return what `--version` prints, or an empty text if nobody asked for it."""
+        if self.version == "true":
+            return f"{program} {self.reported()}\n"
+        if self.version != "raw":
+            return ""
+        major, _, minor = API_VERSION.partition(".")
+        runs_on = {"python": platform.python_version(), "platform": f"{sys.platform}/{platform.machine()}"}
+        return json.dumps({"major": major, "minor": minor, "gitVersion": self.reported(), **runs_on}) + "\n"

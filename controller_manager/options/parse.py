@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from controller_manager.options.flag import Flag, Options, flags_of
-from controller_manager.options.general import GeneralOptions
+from controller_manager.options.flag import Flag, GeneralOptions, Options, flags_of
 
 # The grammar of command lines, which is that of pflag: words become values of flags, or problems.
 

@@ -1,10 +1,10 @@
-"""Authentication: users, and the authenticators that recognize them by what a request shows.
+"""Authentication: users, the authenticators that recognize them by what a request shows, and impersonation.
 
 Every process that serves requests builds its authentication of these.
 """
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from controller_manager.api.errors import Unauthorized
+from controller_manager.api.errors import BadRequest, Unauthorized, forbidden
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving.trust import PROXIES, Trust
 
@@ -222,3 +222,38 @@ def _all(request: Request, headers: Sequence[str]) -> tuple[str, ...]:
 def _decoded(key: str) -> str:
     """Return a key in percent-encoding as text; one that is not well encoded stands for itself."""
     return key if _BROKEN_ESCAPE.search(key) else unquote(key)
+
+
+_PREFIX, _EXTRA = "impersonate-", "impersonate-extra-"
+
+
+class Impersonator(Protocol):
+    """Lets users act as others."""
+
+    async def impersonate(self, request: Request, user: User) -> User | None:
+        """Return in whose name `user` asks; None if in its own. Raises `Forbidden` or `BadRequest`."""
+
+
+def refuse_impersonation(headers: Mapping[str, str]) -> None:
+    """Raise for a request in another's name: what is asked for a weaker user must not be done for a stronger one.
+
+    | headers, names in lower case                          | as upstream                                   |
+    |-------------------------------------------------------|-----------------------------------------------|
+    | impersonate-user with a name, whatever else           | Forbidden, as for callers who may not         |
+    | -uid with a value, -group or any -extra-*, and no user| BadRequest: of whom?                          |
+    | an empty impersonate-user or -uid alone, and others   | they change nobody, and are but headers       |
+    """
+    asked = [name for name in headers if name.startswith(_PREFIX)]
+    if not asked:
+        return
+    if user := headers.get("impersonate-user"):
+        raise forbidden("", "users", user, "this server serves no impersonation")
+    if _says_more(asked, headers):
+        raise BadRequest("the request asks for impersonation without naming a user in Impersonate-User")
+
+
+def _says_more(asked: Iterable[str], headers: Mapping[str, str]) -> bool:
+    return any(
+        name == "impersonate-group" or name.startswith(_EXTRA) or (name == "impersonate-uid" and headers[name])
+        for name in asked
+    )

@@ -26,8 +26,16 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pods import PODS_BY_LABEL, PODS_BY_NODE, SERVICES_BY_SELECTOR, pods_of, pods_on, services_for
-from .._serving import is_gone, services_served_by
+from .._pods import (
+    PODS_BY_LABEL,
+    PODS_BY_NODE,
+    SERVICES_BY_SELECTOR,
+    is_gone,
+    pods_of,
+    pods_on,
+    services_for,
+    services_served_by,
+)
 from .._slice_writer import (
     RULES,
     SLICES_BY_SERVICE,

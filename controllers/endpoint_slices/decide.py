@@ -19,7 +19,7 @@ from controller_manager.api.discovery import (
 )
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 
-from .._serving import (
+from .._pods import (
     HEADLESS,
     TRIGGER_TIME,
     addresses_of,

@@ -24,8 +24,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pods import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
-from .._serving import LEADER, is_gone, services_served_by
+from .._pods import LEADER, PODS_BY_LABEL, SERVICES_BY_SELECTOR, is_gone, pods_of, services_served_by
 from .desired import MANAGED_BY, MANAGER, desired
 
 

@@ -23,7 +23,7 @@ from controller_manager.api.core import (
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
-from .._serving import (
+from .._pods import (
     HEADLESS,
     TRIGGER_TIME,
     addresses_of,

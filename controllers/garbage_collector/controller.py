@@ -14,12 +14,12 @@ from controller_manager.base.tasks import all_of
 from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Int32, Options, flag
 
-from .decide import Delete, OwnerState, SetOwners, decide
 from .graph import (
     FOREGROUND,
     ORPHAN,
     Graph,
     GraphNode,
+    ObjectIdentity,
     Task,
     What,
     claim_of,
@@ -27,8 +27,7 @@ from .graph import (
     is_waiting,
 )
 from .graph_builder import GraphBuilder, Monitors
-from .live import BoundWriter, LiveLookup, Unclear, UnknownKind
-from .resources import ObjectIdentity
+from .live import BoundWriter, Delete, LiveLookup, OwnerState, SetOwners, Unclear, UnknownKind, decide
 
 # Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
 # first reading of everything is waited for.

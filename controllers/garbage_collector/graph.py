@@ -8,13 +8,55 @@ with a claim (another kind or name, or another namespace); such a reference is n
 claims, so that nobody is deleted, or kept, for an owner he only pretends to have.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
 
-from .resources import MOST_ABSENT, Absent, ObjectIdentity
+MOST_ABSENT = 500
+
+
+class ObjectIdentity(NamedTuple):
+    """An object, or what a reference says of one; in a claim the namespace is that of the dependent."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def agrees_with(self, claim: "ObjectIdentity") -> bool:
+        """Return whether a claim means this very object; one without a namespace may be owned from everywhere."""
+        return claim == self or (not self.namespace and claim._replace(namespace="") == self)
+
+
+class Absent:
+    """Owners known not to be there, the latest so many: a uid is never given again, so they will not come back."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[ObjectIdentity, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, owner: ObjectIdentity) -> None:
+        """Remember one; without a namespace if its kind has none."""
+        self._kept[owner] = None
+        self._kept.move_to_end(owner)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def has(self, claim: ObjectIdentity) -> bool:
+        """Return whether what a claim says is known not to be there."""
+        for owner in (claim, claim._replace(namespace="")):
+            if owner in self._kept:
+                self._kept.move_to_end(owner)
+                return True
+        return False
+
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 

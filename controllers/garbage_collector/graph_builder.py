@@ -1,9 +1,9 @@
-"""Watches all that can be deleted, brings what is seen into the graph, and what follows from it to the queue."""
+"""Watches all that discovery says can be deleted, brings what is seen into the graph, and what follows to the queue."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
@@ -11,12 +11,69 @@ from controller_manager.api.resource import Resource
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
 from controller_manager.client import Client
-from controller_manager.client.discovery import resources
+from controller_manager.client.discovery import Discovery, ServedResource, resources
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Add, Change, Informer, Informers, Priority
 
-from .graph import Graph, Instruction, Misplaced, Task
-from .resources import KnownResources, Name, ObjectIdentity
+from .graph import Graph, Instruction, Misplaced, ObjectIdentity, Task
+
+Kind = tuple[str, str]
+"""Group and kind."""
+Name = tuple[str, str]
+"""Group and plural."""
+
+# Nobody owns anything through events, and they end by themselves.
+IGNORED: frozenset[Name] = frozenset({("", "events"), ("events.k8s.io", "events")})
+_WATCHED = {"delete", "list", "watch"}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownResources:
+    """The result of one discovery after the other: the resources to watch, and where each kind is read."""
+
+    watched: Mapping[Name, Resource[PartialObject]] = field(default_factory=dict)
+    kinds: Mapping[Kind, Resource[PartialObject]] = field(default_factory=dict)
+
+    def after(self, found: Discovery) -> "KnownResources":
+        """Return what is known after a discovery. What it could not ask for is as it was; a version in use is kept
+        while it is served.
+        """
+        served = {one.resource for one in found.resources}
+        kinds = _kinds(found)
+        watched: dict[Name, Resource[PartialObject]] = {}
+        for one in found.preferred():
+            name = one.resource.group, one.resource.plural
+            if _is_watched(one):
+                before = self.watched.get(name)
+                watched[name] = before if before in served and before is not None else one.resource
+        for name, resource in self.watched.items():
+            if name not in watched and found.may_lack(resource):
+                watched[name] = resource
+        for kind, resource in self.kinds.items():
+            if kind not in kinds and found.may_lack(resource):
+                kinds[kind] = resource
+        return KnownResources(watched, kinds)
+
+
+def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:
+    """Return the resource that each kind is read from. A kind of several resources, each with objects of its own, is
+    left out: who is not in one of them may be in another.
+    """
+    candidates: dict[Kind, list[ServedResource]] = {}
+    for one in found.preferred():
+        if "get" in one.verbs:
+            candidates.setdefault((one.resource.group, one.resource.kind), []).append(one)
+    kinds: dict[Kind, Resource[PartialObject]] = {}
+    for kind, served in candidates.items():
+        stored = [one for one in served if _is_watched(one)] or served
+        if len(stored) == 1:
+            kinds[kind] = stored[0].resource
+    return kinds
+
+
+def _is_watched(one: ServedResource) -> bool:
+    return one.verbs >= _WATCHED and (one.resource.group, one.resource.plural) not in IGNORED
+
 
 # Other work gets its turn after so many observations, or instructions.
 _AT_ONCE = 500

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
 from controller_manager.api.conditions import is_condition_true
 
-from .amounts import approximate
 from .limits import SCALED_TO_ZERO, SCALING_ACTIVE, Bounds, ConditionUpdate, History, normalize, normalize_with_behavior
 from .proposals import (
     Failure,
@@ -23,7 +22,7 @@ from .proposals import (
     complaint,
     statuses,
 )
-from .replicas import Tolerance
+from .replicas import Tolerance, approximate
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ from controller_manager.api.metrics import (
 from controller_manager.client import Client
 from controller_manager.client.client import Call
 
-from .amounts import LARGEST, milli
-from .pods import CannotCompute, PodMetric
+from .replicas import LARGEST, CannotCompute, PodMetric, milli
 
 _SIGNS = {"In": "in", "NotIn": "notin"}
 

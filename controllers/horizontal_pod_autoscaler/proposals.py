@@ -19,7 +19,6 @@ from controller_manager.api.autoscaling import (
 )
 from controller_manager.api.core import Pod
 
-from .amounts import amount, milli
 from .metrics_client import (
     PodMetricsInfo,
     external_value,
@@ -28,14 +27,20 @@ from .metrics_client import (
     resource_samples,
     text_of,
 )
-from .pods import CannotCompute, Startup, group, ready_pods, requests
 from .replicas import (
+    CannotCompute,
     Counted,
+    Startup,
     Tolerance,
+    amount,
     average_usage,
     by_average,
     by_value,
+    group,
+    milli,
     per_pod,
+    ready_pods,
+    requests,
     utilization,
 )
 

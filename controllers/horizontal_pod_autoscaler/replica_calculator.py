@@ -16,8 +16,8 @@ from .._pods import PODS_BY_LABEL
 from .decision import ScalingDefaults, tolerance_of
 from .metrics_client import MetricsClient, Query, query_of
 from .monitor import Monitor, action_of
-from .pods import CannotCompute, Startup
 from .proposals import Failure, Proposal, TargetState, failure, propose
+from .replicas import CannotCompute, Startup
 from .targets import NoSuchKind, RESTMapper
 
 # The index of `controllers._pods`.

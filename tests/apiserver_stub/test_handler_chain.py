@@ -27,10 +27,10 @@ from controller_manager.api.errors import ApiError, Forbidden, TooManyRequests, 
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.base.log import get_logger
-from controller_manager.serving.access import Access
 from controller_manager.serving.authentication import RequestAuthenticator, User
 from controller_manager.serving.authorization import (
     NO_RULES,
+    Access,
     AlwaysAllowedPaths,
     Attributes,
     Authorization,

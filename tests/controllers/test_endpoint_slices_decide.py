@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.api.core import Pod, Service
 from controller_manager.api.discovery import Endpoint, EndpointSlice
-from controllers._serving import HEADLESS, TRIGGER_TIME
+from controllers._pods import HEADLESS, TRIGGER_TIME
 from controllers.endpoint_slices import decide as made
 from controllers.endpoint_slices.zones import NO_NODE_INFORMATION, Refused
 

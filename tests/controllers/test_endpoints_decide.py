@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Pod, Service
-from controllers._serving import HEADLESS, TRIGGER_TIME
+from controllers._pods import HEADLESS, TRIGGER_TIME
 from controllers.endpoints import desired as ep
 
 

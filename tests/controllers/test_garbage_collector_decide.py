@@ -5,8 +5,8 @@ import pytest
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.client.discovery import Discovery, ServedResource
-from controllers.garbage_collector.decide import Delete, Outcome, OwnerState, SetOwners, Stay, decide
-from controllers.garbage_collector.resources import KnownResources
+from controllers.garbage_collector.graph_builder import KnownResources
+from controllers.garbage_collector.live import Delete, Outcome, OwnerState, SetOwners, Stay, decide
 
 SOLID, GONE, WAITING = OwnerState.SOLID, OwnerState.GONE, OwnerState.WAITING
 FIRST, SECOND, THIRD = (

@@ -7,16 +7,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controllers.garbage_collector.graph import (
+    Absent,
     Graph,
     GraphNode,
     Instruction,
     Misplaced,
+    ObjectIdentity,
     Task,
     What,
     claim_of,
     is_waiting,
 )
-from controllers.garbage_collector.resources import Absent, ObjectIdentity
 
 UIDS = ("a", "b", "c", "d", "e")
 # Where each object really is; "c" is cluster-wide.

@@ -8,28 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.api.core import Pod
-from controllers.horizontal_pod_autoscaler.amounts import (
-    LARGEST,
-    MOST_REPLICAS,
-    amount,
-    approximate,
-    milli,
-    quotient,
-    replicas_of,
-)
 from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
     tolerance_of,
 )
 from controllers.horizontal_pod_autoscaler.metrics_client import resource_samples
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, PodMetric, Startup, group, ready_pods, requests
 from controllers.horizontal_pod_autoscaler.proposals import Agreement, Failure, Proposal, TargetState, agree, propose
 from controllers.horizontal_pod_autoscaler.replicas import (
+    LARGEST,
+    MOST_REPLICAS,
+    CannotCompute,
+    PodMetric,
+    Startup,
     Tolerance,
+    amount,
+    approximate,
     average_usage,
     by_average,
     by_value,
+    group,
+    milli,
     per_pod,
+    quotient,
+    ready_pods,
+    replicas_of,
+    requests,
     utilization,
 )
 from tests.controllers.autoscaled import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec

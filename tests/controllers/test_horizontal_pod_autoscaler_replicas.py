@@ -14,9 +14,8 @@ import pytest
 
 from controller_manager.api.autoscaling import MetricSpec
 from controller_manager.api.core import Pod
-from controllers.horizontal_pod_autoscaler.pods import Startup
 from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, TargetState, propose
-from controllers.horizontal_pod_autoscaler.replicas import Tolerance
+from controllers.horizontal_pod_autoscaler.replicas import Startup, Tolerance
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 STARTUP = Startup(300.0, 30.0)

@@ -32,8 +32,8 @@ from controller_manager.api.reviews import SubjectAccessReview, TokenReview
 from controller_manager.api.wire import Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
-from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Manager
+from controller_manager.app.program import flag_set
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport

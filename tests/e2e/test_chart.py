@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from controller_manager.app.catalog import installed
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("helm")]
 

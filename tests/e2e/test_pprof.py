@@ -117,7 +117,7 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
             break
     assert "Type: cpu" in top
     assert re.search(r"Duration: 1[.\d]*s, Total samples = \d", top)
-    assert "controller_manager.controller.build.Controller._reconcile" in top
+    assert "controller_manager.controller.runner.Controller._reconcile" in top
     assert re.search(rf" controller: Total .*\n(?: .*\n)*? .*: {CONTROLLER}\n", tags)
     assert f": {CONTROLLER} default/pprof-" in tags
     mine = manager.pprof("-top", "-cum", f"-tagfocus=controller={CONTROLLER}", file)

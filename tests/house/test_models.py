@@ -98,7 +98,7 @@ def test_nothing_that_go_may_write_as_null_is_required(type_: type[model.Model])
 def test_models_are_decoded_in_one_way(root: Path) -> None:
     """Whatever a server sends goes through `Decoder`, which knows what `null` means."""
     direct = re.compile(r"msgspec\.json\.Decoder\(|msgspec\.json\.decode\([^)]*type=")
-    allowed = {f"controller_manager/api/{name}.py" for name in ("decode", "diff", "protobuf/exact")}
+    allowed = {f"controller_manager/api/{name}.py" for name in ("decode", "diff", "protobuf/table")}
     sources = [path for part in ("controller_manager", "controllers") for path in (root / part).rglob("*.py")]
     found = {str(path.relative_to(root)) for path in sources if direct.search(path.read_text())}
     assert found <= allowed

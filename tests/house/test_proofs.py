@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controller_manager.app.catalog import installed
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 
 
 def test_every_flag_with_an_effect_is_proved(root: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.app.catalog import installed
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 from controller_manager.options import FlagError
 from controller_manager.options.flag import Flag
 

@@ -4,9 +4,9 @@ import pytest
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import installed
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 from controller_manager.app.reference import page
-from controller_manager.options.help import help_text, inert_flags
+from controller_manager.options.command_line import help_text, inert_flags
 
 FLAGS = flag_set(installed())
 INERT = [flag for flags in inert_flags(FLAGS).values() for flag in flags]

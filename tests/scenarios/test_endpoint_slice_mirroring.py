@@ -10,7 +10,7 @@ from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVIC
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request
 from controller_manager.testing import Cluster, builders
-from controllers._serving import LEADER, TRIGGER_TIME
+from controllers._pods import LEADER, TRIGGER_TIME
 from controllers.endpoint_slice_mirroring import LAST_APPLIED, MANAGER
 
 pytestmark = pytest.mark.virtual

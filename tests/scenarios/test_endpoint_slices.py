@@ -11,7 +11,7 @@ from controller_manager.api.errors import InternalError, NotFound
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
-from controllers._serving import TRIGGER_TIME
+from controllers._pods import TRIGGER_TIME
 from controllers.endpoint_slices.decide import MANAGER, TOPOLOGY_MODE
 
 pytestmark = pytest.mark.virtual

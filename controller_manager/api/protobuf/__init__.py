@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from controller_manager.api.platform import VENDOR
-from controller_manager.api.protobuf.exact import fits
-from controller_manager.api.protobuf.table import table
+from controller_manager.api.protobuf.table import fits, table
 from controller_manager.api.protobuf.wire import Write, scalar, sized
 from controller_manager.api.protobuf.writer import MessageWriters
 

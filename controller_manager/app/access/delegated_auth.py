@@ -1,12 +1,17 @@
 """Delegated authentication and authorization as the flags ask for it, with what it looks up at the API server."""
 
+import asyncio
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
-from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.platform import ADMIN_GROUP, SYSTEM_NAMESPACE
+from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
-from controller_manager.app.access.lookup import Lookup, Wanted
 from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.app.access.options import (
     AuthenticationOptions,
@@ -14,23 +19,176 @@ from controller_manager.app.access.options import (
     believe_files,
     follow_files,
 )
-from controller_manager.app.network import Network
+from controller_manager.app.clients import Network
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
-from controller_manager.client import Client, ClientMetrics, Transport
+from controller_manager.cache import Informer, Selection
+from controller_manager.client import Client, ClientMetrics, ConfigError, Transport, TransportError
 from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.options import Parsed
-from controller_manager.serving.access import Access
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,
     BearerTokenAuthenticator,
     RequestAuthenticator,
     RequestHeaderAuthenticator,
+    RequestHeaderConfig,
     X509Authenticator,
 )
-from controller_manager.serving.authorization import AlwaysAllowedPaths, Authorizer, AuthorizerChain, PrivilegedGroups
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.serving.authorization import (
+    Access,
+    AlwaysAllowedPaths,
+    Authorizer,
+    AuthorizerChain,
+    PrivilegedGroups,
+)
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+
+PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
+
+_PATIENCE = 30.0  # seconds the API server gets at the start: it may just be starting too
+_PAUSE = 1.0
+_DEADLINE = 10.0
+_WHERE = f"the ConfigMap {PUBLISHED.namespace}/{PUBLISHED.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The things to look up: the authorities of clients, and those of proxies with the rules for them, of which the
+    fields in `stated` are as the flags have it.
+    """
+
+    clients: bool
+    proxies: bool
+    stated: Mapping[str, tuple[str, ...]]
+    tolerant: bool = False
+
+    def __bool__(self) -> bool:
+        return self.clients or self.proxies
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The published authorities (PEM, empty where none are published) and the rules for proxies."""
+
+    clients: bytes
+    proxies: bytes
+    request_headers: RequestHeaderConfig
+
+
+def read_published(data: Mapping[str, str]) -> Found:
+    """Return what the ConfigMap says. Raises ValueError with a sentence that names the key."""
+    lists = {field: _names(data, key) for field, key in REQUEST_HEADER_NAMES.items()}
+    clients, proxies = _authorities(data, "client-ca-file"), _authorities(data, "requestheader-client-ca-file")
+    return Found(clients, proxies, RequestHeaderConfig(**lists))
+
+
+class Lookup:
+    """Keeps `trust` and the configuration of `proxies` as they are published, where no flag says otherwise.
+
+    What is published and cannot be read, or is no longer published at all, changes nothing.
+    """
+
+    def __init__(
+        self, client: Client, wanted: Wanted, trust: Trust, proxies: RequestHeaderAuthenticator, log: Logger
+    ) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._trust = trust
+        self._proxies = proxies
+        self._log = log
+        self._problem = ""
+
+    async def prepare(self) -> None:
+        """Look it up for the first time.
+
+        That may take a while, since an API server may just be starting. Raises ConfigError unless failure is
+        tolerated; that nothing is published is none.
+        """
+        patient_until = monotonic() + (0.0 if self._wanted.tolerant else _PATIENCE)
+        while problem := await self._try():
+            if monotonic() >= patient_until:
+                break
+            self._log.info("the published authorities cannot be looked up yet", error=problem)
+            await asyncio.sleep(_PAUSE)
+        if problem and not self._wanted.tolerant:
+            raise ConfigError(
+                f"--authentication-clusterconfig: {_WHERE} cannot be looked up: {problem}; "
+                "--authentication-tolerate-lookup-failure starts without it"
+            )
+        if problem:
+            self._tell(problem)
+
+    async def follow(self) -> None:
+        """Take over each change, until cancelled."""
+        chosen = Selection(CONFIG_MAPS, PUBLISHED.namespace, fields=f"metadata.name={PUBLISHED.name}")
+        informer = Informer(self._client, chosen, self._log)
+        informer.subscribe(lambda change: self._take(change.after))
+        await informer.run()
+
+    async def _try(self) -> str:
+        """Look it up once; why that failed."""
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                self._use(await self._client.get(CONFIG_MAPS, PUBLISHED))
+        except NotFound:
+            self._tell(f"{_WHERE} does not exist")
+        except TimeoutError:
+            return "the API server does not answer"
+        except (ApiError, TransportError, ValueError) as error:
+            return str(error)
+        return ""
+
+    def _take(self, published: ConfigMap | None) -> None:
+        try:
+            if published is None:
+                raise ValueError(f"{_WHERE} was deleted")
+            self._use(published)
+        except ValueError as error:
+            self._tell(str(error))
+        else:
+            self._problem = ""
+
+    def _use(self, published: ConfigMap) -> None:
+        """Take over what is wanted of what is published: all of it, or raise ValueError."""
+        found = read_published(published.data)
+        if self._wanted.clients and found.clients:
+            self._trust.set(CLIENTS, found.clients)
+        if self._wanted.proxies and found.proxies:
+            self._trust.set(PROXIES, found.proxies)
+            self._proxies.config = replace(found.request_headers, **self._wanted.stated)
+
+    def _tell(self, problem: str) -> None:
+        """Log a problem, once as long as it lasts."""
+        if problem != self._problem:
+            self._log.warning("callers are known by what the flags say and what was looked up before", error=problem)
+        self._problem = problem
+
+
+def _names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """The list of names under a key, which is a JSON array; empty without the key."""
+    text = data.get(key, "")
+    try:
+        names = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError(f"{_WHERE}: {key} is no list of names")
+    return tuple(name.strip() for name in names)
+
+
+def _authorities(data: Mapping[str, str], key: str) -> bytes:
+    from cryptography import x509  # loaded only by who looks something up
+
+    bundle = data.get(key, "").strip().encode()
+    try:
+        if bundle:
+            x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        raise ValueError(f"{_WHERE}: {key} holds no certificates that can be read") from None
+    return bundle
 
 
 class DelegatedAuth:

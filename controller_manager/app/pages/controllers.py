@@ -20,7 +20,7 @@ from controller_manager.app.state import (
 )
 from controller_manager.cache import InformerState
 from controller_manager.component.pages import Handler
-from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.controller.runner import ControllerState, Phase
 from controller_manager.work import LoopState
 from controller_manager.work.failures import Due, Failing, Running
 

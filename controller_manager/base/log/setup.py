@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import structlog
 
+from controller_manager.base.clock import running_loop
 from controller_manager.base.log.formats import Line, as_json, as_text, from_event, from_record, without_secrets
 from controller_manager.base.log.logger import Levels, Logger
-from controller_manager.base.loop import running_loop
 
 # The destinations of finished lines: one stream, or two of which that for information may be buffered.
 

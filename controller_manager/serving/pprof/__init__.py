@@ -3,7 +3,7 @@
 Nothing here shows the value of a variable: only the names of files, functions, types, threads and tasks.
 """
 
-from controller_manager.serving.pprof.contention import Contention
 from controller_manager.serving.pprof.handler import PprofPages
+from controller_manager.serving.pprof.tasks import Contention
 
 __all__ = ["Contention", "PprofPages"]

@@ -14,9 +14,9 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
 from controller_manager.base.log import MASKED, without_secrets
 from controller_manager.serving.pprof import formats, heap, tasks
-from controller_manager.serving.pprof.contention import Contention, mutex_profile
 from controller_manager.serving.pprof.cpu import cpu_profile
 from controller_manager.serving.pprof.profile import Profile
+from controller_manager.serving.pprof.tasks import Contention, mutex_profile
 from controller_manager.serving.pprof.trace import trace_profile
 
 LONGEST = 120  # seconds

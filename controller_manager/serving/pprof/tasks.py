@@ -1,4 +1,6 @@
-"""The profile of tasks and threads as they are now: tasks are to this process what goroutines are to others."""
+"""The profile of tasks and threads as they are now, tasks being to this process what goroutines are to others, and the
+contention profile: the stacks that kept every other task waiting for the event loop.
+"""
 
 import asyncio
 import gc
@@ -11,7 +13,8 @@ from typing import Any
 
 from controller_manager.base.stacks import DEEPEST, Stack, place_of, running_stack
 from controller_manager.base.standard_library import awaited
-from controller_manager.serving.pprof.profile import COUNT, Profile, Sample, Unit, labels_of
+from controller_manager.base.watchdog import RECORDED, RECORDED_EVERY, Hold
+from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Profile, Sample, Tally, Unit, labels_of
 
 RUNNING, READY, WAITING = "running", "ready", "waiting"
 _TASKS = (Unit("goroutine", COUNT),)  # as pprof and those who collect profiles call them
@@ -93,3 +96,42 @@ def thread_profile() -> Profile:
     stacks = ((running_stack(frame), names.get(ident, "")) for ident, frame in sys._current_frames().items())
     samples = tuple(Sample(stack, labels_of({"thread": name}), (1,)) for stack, name in stacks)
     return Profile(_THREADS, samples, (_NOW,))
+
+
+_UNITS = (Unit("contentions", COUNT), Unit("delay", NANOSECONDS))
+_MOST_STACKS = 5_000
+_ON = (
+    "Recorded since the start: what kept all tasks waiting, as a rule by computing. From "
+    f"{1000 * (RECORDED_EVERY + RECORDED):.0f} ms on it is always seen, below {1000 * RECORDED:.0f} ms never. What a "
+    "task waits for by itself is not in here."
+)
+_OFF = "Nothing is recorded: start with --contention-profiling."
+_NO_MUTEXES = "Empty, as it must be: tasks of one thread share what they have without locks. See block."
+
+
+class Contention:
+    """The recorded delays, if recording is `on`; `describe` makes labels of a task's name."""
+
+    def __init__(self, describe: Describe, *, on: bool) -> None:
+        self._describe = describe
+        self._comments = (_ON if on else _OFF,)
+        self._delays = Tally(len(_UNITS), _MOST_STACKS)
+
+    def record(self, hold: Hold) -> None:
+        """Add what one delay has cost; it counts once, for the stack that was seen first."""
+        for place, (look, nanoseconds) in enumerate(hold.shares()):
+            labels = labels_of(self._describe(look.task)) if look.task else ()
+            self._delays.add(look.stack, labels, int(place == 0), nanoseconds)
+
+    def profile(self) -> Profile:
+        """Return what was recorded so far."""
+        return Profile(_UNITS, tuple(self._delays.samples()), self._comments)
+
+    def __len__(self) -> int:
+        """Return how often the loop was held."""
+        return self._delays.total(0)
+
+
+def mutex_profile() -> Profile:
+    """Empty, with the reason."""
+    return Profile(_UNITS, (), (_NO_MUTEXES,))

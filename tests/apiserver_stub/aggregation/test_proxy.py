@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.serving.http_server import HTTPServer, Limits
-from controller_manager.transport.in_process import HandlerTransport
-from controller_manager.transport.transport import TransportError
+from controller_manager.transport.transport import HandlerTransport, TransportError
 
 ROOT = "/apis/x.example.com/v1"
 ADMIN_GROUPS = ("system:masters", "system:authenticated")

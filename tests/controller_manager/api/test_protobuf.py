@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode.protobuf import decode
 from controller_manager.api.protobuf import body, knows, object_writer
-from controller_manager.api.protobuf.exact import fits
-from controller_manager.api.protobuf.table import table
+from controller_manager.api.protobuf.table import fits, table
 
 DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",

@@ -6,7 +6,7 @@ import pytest
 
 from controller_manager.api.coordination import Lease
 from controller_manager.api.timestamps import nonzero_time, time_of
-from controller_manager.leader.record import held, read
+from controller_manager.leader.lease import held, read
 
 ZERO = "0001-01-01T00:00:00Z"
 

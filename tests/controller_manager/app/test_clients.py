@@ -12,8 +12,7 @@ from controller_manager.api.core import NAMESPACES, Namespace
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.clients import ClientOptions, Clients
-from controller_manager.app.network import HttpNetwork
+from controller_manager.app.clients import ClientOptions, Clients, HttpNetwork
 from controller_manager.base.clock import monotonic
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError

@@ -15,7 +15,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.app.catalog import AnySpec
 from controller_manager.base.clock import monotonic
 from controller_manager.controller import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
-from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.controller.runner import ControllerState, Phase
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
 

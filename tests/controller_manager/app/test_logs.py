@@ -14,14 +14,14 @@ from apiserver_stub.flags import FLAGS as SERVER_FLAGS
 from controller_manager.api.core import NAMESPACES
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
+from controller_manager.app.clients import HttpNetwork
 from controller_manager.app.features import FeatureOptions
-from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Manager
-from controller_manager.app.network import HttpNetwork
+from controller_manager.app.program import flag_set
 from controller_manager.base.log import get_logger
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import InProcessTransport
-from controller_manager.component.logs import LoggingOptions, logs_allowed
+from controller_manager.component.options import LoggingOptions, logs_allowed
 from controller_manager.component.process import configure_logs, unhandled
 from controller_manager.controller import Context, ControllerSpec, For
 from controller_manager.options import FlagError, FlagSet, Options

@@ -18,13 +18,13 @@ from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.app.catalog import AnySpec
-from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.app.pages.controllers import page
+from controller_manager.app.program import flag_set
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, InProcessTransport
 from controller_manager.controller import Context, ControllerSpec, For, Requeue
-from controller_manager.controller.lifecycle import Phase
+from controller_manager.controller.runner import Phase
 from controller_manager.options import Int32, Options, flag
 from controller_manager.serving.listening import CannotListen
 from controller_manager.testing import FaultyNetwork

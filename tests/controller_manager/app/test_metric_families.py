@@ -11,8 +11,8 @@ from prometheus_client.core import Metric
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
 from controller_manager.app.catalog import installed
-from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Manager
+from controller_manager.app.program import flag_set
 from controller_manager.base.metrics import Shown, bound_text, qualified
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import InProcessTransport

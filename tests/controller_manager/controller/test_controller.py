@@ -28,8 +28,7 @@ from controller_manager.controller import (
     Requeue,
     Watch,
 )
-from controller_manager.controller.build import Controller
-from controller_manager.controller.lifecycle import Phase
+from controller_manager.controller.runner import Controller, Phase
 from controller_manager.options import Options
 from controller_manager.testing.virtual import run
 from controller_manager.work import WorkMetrics

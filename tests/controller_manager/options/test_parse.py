@@ -20,7 +20,7 @@ from controller_manager.options import (
     command_line,
     flag,
 )
-from controller_manager.options.help import help_text
+from controller_manager.options.command_line import help_text
 
 
 class LeaseOptions(Options):

@@ -17,7 +17,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.access.delegated_auth import DelegatedAuth
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import flag_set
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError, InProcessTransport

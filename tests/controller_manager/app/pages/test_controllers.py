@@ -14,7 +14,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.controllers import controllers_handler, page
 from controller_manager.app.state import LockState, ManagerState
 from controller_manager.cache import InformerState
-from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.controller.runner import ControllerState, Phase
 from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster
 from controller_manager.work import LoopState

@@ -1,0 +1,242 @@
+"""A declared controller as it runs: put together, kept running and counted, from the start to the stop of its process.
+
+    phase      left when                                    then
+    standby    this replica leads and its turn has come     waiting
+    waiting    its informers have read everything           running
+    running    it is asked to stop                          stopped
+    any        it fails                                     crashed, and after a pause waiting again
+
+A pause is twice as long as the one before it, at most `LONGEST_PAUSE`; a run that lasted longer than that makes them
+short again, and is taken for recovery.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.base import clock
+from controller_manager.base.errors import describe
+from controller_manager.base.metrics import Family, Shown
+from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.controller.cache_barrier import CacheBarrier
+from controller_manager.controller.spec import Context, ControllerSpec, Mapped, Reconciler, Source
+from controller_manager.controller.watches import EventHandler
+from controller_manager.options import Options
+from controller_manager.work import ControlLoop, LoopState, Requeue, WorkMetrics
+
+
+class Phase(StrEnum):
+    """A phase in the life of a controller."""
+
+    STANDBY = "standby"
+    """Another replica leads, or its turn to start has not come."""
+    WAITING = "waiting"
+    """Its informers have not read everything yet."""
+    RUNNING = "running"
+    CRASHED = "crashed"
+    """It failed and will be started again."""
+    STOPPED = "stopped"
+    ELSEWHERE = "elsewhere"
+    """Leader migration gives it to another component."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    """One controller: in its phase since so many `seconds`; `restarts` counts its crashes since the process began.
+
+    `crash` is what ended it last, so many `crash_seconds` ago, empty if nothing ever did; `failing_seconds` is how long
+    it has been failing without a recovery in between, 0 while it is well. `waits_for` are the local copies that are not
+    complete, and why. `work` is there while it runs. `component` is who runs it instead, if it is elsewhere.
+    """
+
+    name: str
+    phase: Phase
+    seconds: float = 0.0
+    restarts: int = 0
+    crash: str = ""
+    crash_seconds: float = 0.0
+    failing_seconds: float = 0.0
+    waits_for: tuple[str, ...] = ()
+    work: LoopState | None = None
+    component: str = ""
+
+
+LONGEST_PAUSE = 60.0
+
+
+class Lifecycle:
+    """The past of one controller as far as it matters."""
+
+    def __init__(self, now: float) -> None:
+        self._phase, self._since = Phase.STANDBY, now
+        self._restarts = 0
+        self._crash, self._crashed_at = "", 0.0
+        # Since when it has been failing without a recovery in between; None while it is well.
+        self._failing_since: float | None = None
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """It is in that phase from now on."""
+        self._phase, self._since = phase, now
+
+    def crash(self, error: BaseException, now: float) -> None:
+        """It failed, and will be started again."""
+        if self._failing_since is None or self._has_recovered(now):
+            self._failing_since = now
+        self._restarts += 1
+        self._crash, self._crashed_at = describe(error), now
+        self.enter(Phase.CRASHED, now)
+
+    def state(self, name: str, now: float, waits_for: tuple[str, ...], work: LoopState | None) -> ControllerState:
+        """Everything about the controller at a time, with what others know about it."""
+        well = self._failing_since is None or self._has_recovered(now)
+        return ControllerState(
+            name=name,
+            phase=self._phase,
+            seconds=now - self._since,
+            restarts=self._restarts,
+            crash=self._crash,
+            crash_seconds=now - self._crashed_at if self._crash else 0.0,
+            failing_seconds=0.0 if well or self._failing_since is None else now - self._failing_since,
+            waits_for=waits_for,
+            work=work,
+        )
+
+    def _has_recovered(self, now: float) -> bool:
+        return self._phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
+
+
+_RUNNING = Family(
+    "running_managed_controllers",
+    "1 while the controller runs in this process: the replica leads, and it is not waiting or crashed.",
+    "gauge",
+    ("manager", "name"),
+)
+_RESTARTS = Family("controller_restarts_total", "Crashes of the controller itself.", "counter", ("controller",))
+
+# Seconds that what runs has to finish in when a controller stops.
+_GRACE = 5.0
+
+
+class Controller:
+    """One controller of this process; making it declares its informers, so that they fill before it runs.
+
+    `metrics` are those of all controllers of the process.
+    """
+
+    def __init__(self, spec: ControllerSpec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
+        self.spec = spec
+        unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
+        self._barrier = CacheBarrier(context.informers, unechoed)
+        self._context = replace(context, client=context.client.derive(on_write=self._barrier.note))
+        self._options = options
+        self._metrics = metrics
+        self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
+        with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
+            self._add_indexes()
+        self._life = Lifecycle(clock.monotonic())
+        self._loop: ControlLoop[Hashable] | None = None
+        self._handler: EventHandler | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
+        if self._stop.is_set():
+            return
+        work = keep_running(
+            self._run_once,
+            self._context.log,
+            name=self.spec.name,
+            longest_pause=LONGEST_PAUSE,
+            on_failure=lambda error: self._life.crash(error, clock.monotonic()),
+        )
+        try:
+            async with Tasks() as tasks:
+                working = tasks.start(work, name=f"run {self.spec.name}")
+                stopping = tasks.start(self._stop.wait(), name=f"stop {self.spec.name}")
+                await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if self._loop is not None:
+                    self._loop.stop()
+                    await asyncio.wait((working,), timeout=_GRACE + 1.0)
+        finally:
+            self._life.enter(Phase.STOPPED, clock.monotonic())
+
+    def stop(self) -> None:
+        """Start nothing more; `run` returns once what runs has finished or had its time."""
+        self._stop.set()
+
+    def state(self) -> ControllerState:
+        """Return how it fares now."""
+        work = self._loop.state() if self._loop is not None else None
+        return self._life.state(self.spec.name, clock.monotonic(), self.waits_for, work)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The informers it can't start without, by name, and what keeps them."""
+        missing = (one.state() for one in dict.fromkeys(self._watched) if not one.is_synced)
+        return tuple(f"{one.selection} ({one.last_error})" if one.last_error else one.selection for one in missing)
+
+    async def _run_once(self) -> None:
+        self._life.enter(Phase.WAITING, clock.monotonic())
+        self._add_indexes()
+        reconciler = self.spec.reconciler(self._context, self._options)
+        for informer in self._watched:
+            await informer.synced()
+        self._loop = loop = ControlLoop(
+            self.spec.name,
+            partial(self._reconcile, reconciler),
+            self._metrics,
+            self._context.log,
+            workers=self.spec.workers(self._options),
+            when_seen=self._barrier.when_seen,
+            queue=self.spec.queue,
+        )
+        self._handler = handler = EventHandler(
+            self.spec.watches, self._context.informers, self._options, loop.add, self._barrier.is_echo
+        )
+        self._life.enter(Phase.RUNNING, clock.monotonic())
+        try:
+            async with Tasks() as tasks:
+                tasks.start(handler.run(), name=f"watches {self.spec.name}")
+                if isinstance(reconciler, Source):
+                    tasks.start(reconciler.run(loop.add), name=f"source {self.spec.name}")
+                await loop.run(grace=_GRACE)
+        finally:
+            self._loop = self._handler = None
+            self._barrier.clear()
+
+    def _add_indexes(self) -> None:
+        for watch, informer in zip(self.spec.watches, self._watched, strict=True):
+            informer.add_indexes(watch.indexes)
+
+    async def _reconcile(self, reconciler: Reconciler[Any], key: Hashable) -> Requeue | None:
+        handler = self._handler
+        if handler is not None:
+            handler.began(key)
+        with self._barrier.noting(key):
+            try:
+                return await reconciler.reconcile(key)
+            finally:
+                if handler is not None:
+                    handler.ended(key)
+
+
+class ControllerMetrics(Collector):
+    """Read from the controllers of the process `manager` at scrape time."""
+
+    def __init__(self, controllers: Sequence[Controller], manager: str) -> None:
+        self._controllers = controllers
+        self._manager = manager
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample of each family per controller; called by the registry."""
+        states = [controller.state() for controller in self._controllers]
+        running = [((self._manager, one.name), float(one.phase is Phase.RUNNING)) for one in states]
+        restarts = [((one.name,), float(one.restarts)) for one in states]
+        return (Shown(_RUNNING, running), Shown(_RESTARTS, restarts))

@@ -1,0 +1,138 @@
+"""What a file of leader migration says, and what it says of files that are wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.app.catalog import AnySpec
+from controller_manager.app.election import ElectionOptions, MigrationOptions, Parts, divide
+from controller_manager.base.runtime import Runtime
+from controller_manager.client import ConfigError
+from controller_manager.controller import ControllerSpec
+from controller_manager.options import FlagSet, Options
+
+HEAD = "apiVersion: controllermanager.config.k8s.io/v1alpha1\nkind: LeaderMigrationConfiguration\n"
+
+
+def spec(name: str, *aliases: str) -> AnySpec:
+    return ControllerSpec(name=name, aliases=aliases, reconciler=_unused, watches=(), options=Options)
+
+
+def _unused(*_: Any) -> Any:
+    raise NotImplementedError
+
+
+SPECS = (spec("route-controller", "route"), spec("service-lb-controller", "service"), spec("namespace-controller"))
+
+
+def divided(*argv: str, component: str = "cluster-controller-manager") -> Parts:
+    return divide(FlagSet(ElectionOptions, MigrationOptions).parse(argv), SPECS, Runtime(component))
+
+
+def by_lock(parts: Parts) -> dict[str, list[str]]:
+    return {lock: [one.name for one in specs] for lock, specs in parts.by_lock}
+
+
+def with_file(tmp_path: Path, text: str, *argv: str, component: str = "cluster-controller-manager") -> Parts:
+    path = tmp_path / "migration.yaml"
+    path.write_text(text)
+    flags = ("--enable-leader-migration", f"--leader-migration-config={path}", *argv)
+    return divided(*flags, component=component)
+
+
+ALL = [one.name for one in SPECS]
+
+
+@pytest.mark.flag("enable-leader-migration")
+def test_without_migration_all_controllers_are_under_the_main_lock() -> None:
+    assert by_lock(divided()) == {"": ALL}
+    assert by_lock(divided("--leader-migration-config=/nowhere")) == {"": ALL}
+    assert by_lock(divided("--enable-leader-migration", "--leader-elect=false")) == {"": ALL}
+
+
+@pytest.mark.flag("enable-leader-migration")
+def test_without_a_file_the_controllers_for_cloud_providers_are_under_the_lock_everybody_knows() -> None:
+    assert by_lock(divided("--enable-leader-migration")) == {
+        "": ["namespace-controller"],
+        "cloud-provider-extraction-migration": ["route-controller", "service-lb-controller"],
+    }
+
+
+@pytest.mark.flag("leader-migration-config")
+def test_the_file_says_who_runs_what(tmp_path: Path) -> None:
+    text = f"""{HEAD}leaderName: hand-over
+resourceLock: leases
+controllerLeaders:
+- name: route
+  component: '*'
+- name: service-lb-controller
+  component: other-manager
+- name: a-controller-of-somebody-else
+  component: other-manager
+"""
+    parts = with_file(tmp_path, text)
+    assert by_lock(parts) == {"": ["namespace-controller"], "hand-over": ["route-controller"]}
+    assert parts.elsewhere == {"service-lb-controller": "other-manager"}
+    other = with_file(tmp_path, text, component="other-manager")
+    assert by_lock(other) == {
+        "": ["namespace-controller"],
+        "hand-over": ["route-controller", "service-lb-controller"],
+    }
+
+
+@pytest.mark.parametrize("component", ["kube-controller-manager", "cluster-controller-manager"])
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1"])
+def test_every_version_and_both_names_of_this_component_are_understood(
+    tmp_path: Path, version: str, component: str
+) -> None:
+    leaders = f"controllerLeaders: [{{name: service, component: {component}}}]"
+    text = HEAD.replace("v1alpha1", version) + f"leaderName: x\n{leaders}\n"
+    assert by_lock(with_file(tmp_path, text))["x"] == ["service-lb-controller"]
+
+
+WRONG = {
+    "no such version": (HEAD.replace("v1alpha1", "v2") + "leaderName: x", "apiVersion must be one of"),
+    "another group": (HEAD.replace("controllermanager.config", "other") + "leaderName: x", "apiVersion must be one of"),
+    "another kind": (HEAD.replace("LeaderMigrationConf", "Conf") + "leaderName: x", "$.kind"),
+    "no name": (HEAD, "leaderName"),
+    "an empty name": (HEAD + "leaderName: ''", "leaderName must not be empty"),
+    "an older lock": (HEAD + "leaderName: x\nresourceLock: endpoints", "$.resourceLock"),
+    "an unknown field": (HEAD + "leaderName: x\nlocks: y", "unknown field `locks`"),
+    "a field of another type": (HEAD + "leaderName: [x]", "$.leaderName"),
+    "a leader without component": (
+        HEAD + "leaderName: x\ncontrollerLeaders: [{name: a}]",
+        "missing required field `component` - at `$.controllerLeaders[0]`",
+    ),
+    "an empty component": (
+        HEAD + "leaderName: x\ncontrollerLeaders: [{name: a, component: ''}]",
+        "controllerLeaders[0].component must not be empty",
+    ),
+    "a controller twice": (
+        HEAD + "leaderName: x\ncontrollerLeaders: [{name: a, component: b}, {name: a, component: c}]",
+        "controllerLeaders[1].name: 'a' is there already",
+    ),
+    "a key twice": (HEAD + "leaderName: x\nleaderName: y", "line 4: a key is there twice"),
+    "no YAML": (HEAD + "leaderName: [", "line 3: expected the node content"),
+    "two documents": (HEAD + "leaderName: x\n---\n" + HEAD, "line 4"),
+    "no object": ("- 1", "Expected `object`"),
+    "nothing": ("", "Expected `object`"),
+    "the main lock again": (HEAD + "leaderName: cluster-controller-manager", "needs a lock of its own"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.flag("leader-migration-config")
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        with_file(tmp_path, text)
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere can't be read: No such file"):
+        divided("--enable-leader-migration", f"--leader-migration-config={tmp_path}/nowhere")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="bytes is no text in UTF-8"):
+        divided("--enable-leader-migration", f"--leader-migration-config={tmp_path}/bytes")

@@ -1,0 +1,84 @@
+"""Flags of controllers to come: without effect, but checked as if they had one; and rules of controllers there are."""
+
+import pytest
+
+from controller_manager.app.catalog import KNOWN, installed
+from controller_manager.app.program import flag_set
+from controller_manager.app.unimplemented import AWAITED
+from controller_manager.options import FlagError
+from controller_manager.options.flag import flags_of
+
+FLAGS = flag_set(installed())
+
+
+def problems_of(*argv: str) -> tuple[str, ...]:
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(argv)
+    return caught.value.problems
+
+
+def test_each_of_them_needs_a_controller_that_does_not_exist():
+    awaited = {one.name for one in KNOWN} - {spec.name for spec in installed()}
+    reasons = {flag.declared.inert for group in AWAITED for flag in flags_of(group)}
+    assert reasons <= {f"needs {name}" for name in awaited}
+
+
+def test_no_other_flag_is_without_effect():
+    assert [flag.name for flag in FLAGS if flag.declared.inert and flag.group not in AWAITED] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "problems"),
+    [
+        (["--cluster-cidr=10.0.0.0/33"], ["'10.0.0.0/33' does not appear to be an IPv4 or IPv6 network"]),
+        (["--cluster-cidr=pods"], ["'pods' does not appear to be an IPv4 or IPv6 network"]),
+        (
+            ["--cluster-cidr=10.0.0.0/8,11.0.0.0/8"],
+            ["must be one range, or one of each family, got '10.0.0.0/8,11.0.0"],
+        ),
+        (["--service-cluster-ip-range=::/0,::/1"], ["must be one range, or one of each family, got '::/0,::/1'"]),
+        (
+            ["--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv6=64"],
+            ["--node-cidr-mask-size cannot be given with --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6"],
+        ),
+        (
+            ["--node-cidr-mask-size=24", "--cluster-cidr=10.0.0.0/8,fd00::/48"],
+            ["--node-cidr-mask-size cannot be given with two ranges in --cluster-cidr, but one for each family"],
+        ),
+        (
+            ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/25"],
+            ["--node-cidr-mask-size must be from 25 to 32 for --cluster-cidr=10.0.0.0/25, and is 24"],
+        ),
+        (
+            ["--allocate-node-cidrs", "--cluster-cidr=fd00::/47"],
+            ["--node-cidr-mask-size must be from 47 to 63 for --cluster-cidr=fd00::/47, and is 64"],
+        ),
+        (["--cloud-provider=aws"], ["--cloud-provider must be empty or external, got 'aws'"]),
+        (["--node-monitor-grace-period=5s"], ["--node-monitor-grace-period must be more than --node-monitor-period"]),
+    ],
+)
+def test_what_cannot_work_is_refused(argv, problems):
+    found = problems_of(*argv)
+    assert len(found) == len(problems)
+    for told, expected in zip(found, problems, strict=True):
+        assert expected in told
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56"],
+        ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=26"],
+        ["--allocate_node_cidrs", "--cluster-cidr", "fd00::/48", "--node-cidr-mask-size-ipv6=64"],
+        ["--cloud-provider=external", "--concurrent_rc_syncs=9", "--node-monitor-grace-period=40s"],
+    ],
+)
+def test_what_clusters_of_today_say_is_taken(argv):
+    FLAGS.parse(argv)
+
+
+def test_a_rule_between_groups_waits_until_its_group_can_be_read():
+    assert problems_of("--allocate-node-cidrs", "--node-cidr-mask-size=x", "--cloud-provider=aws") == (
+        "--node-cidr-mask-size: not a whole number, got 'x'",
+        "--cloud-provider must be empty or external, got 'aws'",
+    )

@@ -1,0 +1,31 @@
+"""Which loop counts: the running one, and for a thread the one it works for."""
+
+import asyncio
+import threading
+
+from controller_manager.base.clock import loop_served, monotonic, running_loop, working_for
+
+
+async def test_the_running_loop_counts():
+    loop = asyncio.get_running_loop()
+    assert (running_loop(), loop_served()) == (loop, loop)
+
+
+def test_outside_of_a_loop_there_is_none():
+    assert (running_loop(), loop_served()) == (None, None)
+
+
+async def test_a_thread_has_the_clock_of_the_loop_it_works_for_and_no_other_thread_has():
+    loop, seen = asyncio.get_running_loop(), []
+
+    def work() -> None:
+        with working_for(loop):
+            seen.append((running_loop(), loop_served()))
+            seen.append(abs(monotonic() - loop.time()) < 60)
+            other = threading.Thread(target=lambda: seen.append(loop_served()))
+            other.start()
+            other.join()
+        seen.append(loop_served())
+
+    await asyncio.to_thread(work)
+    assert seen == [(None, loop), True, None, None]

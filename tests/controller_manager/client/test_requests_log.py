@@ -1,0 +1,51 @@
+"""What the log says of requests, and what it keeps to itself."""
+
+import io
+import re
+
+import pytest
+
+from controller_manager.api.errors import ApiError
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.log import Levels, Streams, configure
+from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.client.client import Call
+
+pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("own_logs")]
+
+QUERY = (("labelSelector", "a=b c"), ("token", "s3cret"))
+
+
+async def tell(levels: Levels, *answers: Response | TransportError) -> list[str]:
+    """What is told of requests answered so, without what differs from run to run."""
+    out = io.StringIO()
+    configure(levels=levels, streams=Streams(out))
+    waiting = list(answers)
+
+    async def handle(_: Request) -> Response:
+        answer = waiting.pop(0)
+        if isinstance(answer, TransportError):
+            raise answer
+        return answer
+
+    client = Client(InProcessTransport(handle, token="s3cret"))
+    for _ in answers:
+        try:
+            await client.raw(Call("POST", "/api/v1/pods", QUERY, b'{"s3cret": 1}'))
+        except (ApiError, TransportError):
+            continue
+    return re.findall(r"\w+\.py:\d+\] (.*)", out.getvalue())
+
+
+@pytest.mark.parametrize("levels", [Levels(6), Levels(0, (("requests", 6),))])
+async def test_method_path_status_and_time_are_told_but_no_token_and_no_body(levels: Levels) -> None:
+    url = "/api/v1/pods?labelSelector=a%3Db%20c&token=<masked>"
+    answers = Response(201, {}, b"s3cret"), Response(404, {}, b"s3cret"), Response(299, {}, b""), TransportError("gone")
+    assert await tell(levels, *answers) == [
+        f'"Response" logger="client" verb="POST" url="{url}" status="{status}" milliseconds=0'
+        for status in ("201 Created", "404 Not Found", "299", "")
+    ]
+
+
+async def test_below_level_6_nothing_is_told() -> None:
+    assert await tell(Levels(5), Response(200, {}, b"")) == []

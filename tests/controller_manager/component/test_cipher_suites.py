@@ -1,0 +1,43 @@
+"""Names of cipher suites and what they come to."""
+
+import pytest
+
+from controller_manager.component.secure_serving import (
+    INSECURE_SUITES,
+    KNOWN_SUITES,
+    SECURE_SUITES,
+    CipherSuites,
+    choose_suites,
+)
+from controller_manager.serving import tls
+
+AES, RC4 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_RC4_128_SHA"
+
+
+@pytest.mark.parametrize(
+    ("names", "choice"),
+    [
+        ((AES,), CipherSuites("ECDHE-RSA-AES128-GCM-SHA256", (), ())),
+        ((AES, "TLS_AES_128_GCM_SHA256", AES), CipherSuites("ECDHE-RSA-AES128-GCM-SHA256", (), ())),
+        (("TLS_AES_128_GCM_SHA256",), CipherSuites("", (), ())),
+        ((RC4,), CipherSuites("", (RC4,), (RC4,))),
+        (
+            ("TLS_RSA_WITH_AES_128_CBC_SHA", AES),
+            CipherSuites("AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256", ("TLS_RSA_WITH_AES_128_CBC_SHA",), ()),
+        ),
+        (
+            ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+            CipherSuites("ECDHE-RSA-CHACHA20-POLY1305", (), ()),
+        ),
+    ],
+)
+def test_choosing(names, choice):
+    available = frozenset({*SECURE_SUITES.values(), *INSECURE_SUITES.values()} - {"RC4-SHA"})
+    assert choose_suites(names, available) == choice
+
+
+def test_openssl_has_what_it_is_asked_for():
+    assert set(SECURE_SUITES.values()) <= tls.available_ciphers()
+    chosen = choose_suites(KNOWN_SUITES, tls.available_ciphers())
+    assert all("RC4" in name or "3DES" in name for name in chosen.missing)
+    tls.context_of(tls.issue(tls.make_ca("ca"), "x"), policy=tls.Policy(ciphers=chosen.ciphers))

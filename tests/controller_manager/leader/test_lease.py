@@ -1,0 +1,109 @@
+"""The table, the terms and the record."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from controller_manager.api.coordination import Lease, LeaseSpec
+from controller_manager.leader.lease import (
+    Action,
+    LeaderElectionRecord,
+    LeaseTimings,
+    Seen,
+    decide,
+    held,
+    observe,
+    read,
+    released,
+)
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) -> LeaderElectionRecord:
+    return LeaderElectionRecord(holder, seconds, renewed, "t0", 1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "move"),
+    [
+        (Seen(), Action.CREATE),
+        (Seen(None, "other", until=99.0), Action.CREATE),
+        (Seen(None, "other", until=101.0), Action.WAIT),
+        (Seen(None, "me", until=101.0), Action.CREATE),
+        (Seen(record(""), "", until=99.0), Action.TAKE),
+        (Seen(record("me"), "me", until=101.0), Action.RENEW),
+        (Seen(record("me"), "me", until=99.0), Action.RENEW),
+        (Seen(record(), "other", until=100.1), Action.WAIT),
+        (Seen(record(), "other", until=100.0), Action.TAKE),
+    ],
+)
+def test_the_table(seen: Seen, move: Action) -> None:
+    assert decide("me", seen, 100.0) is move
+
+
+def test_a_term_starts_when_the_record_is_seen_to_change() -> None:
+    seen = observe(Seen(), record(renewed="long ago, by its clock"), 50.0)
+    assert seen.until == 65.0
+    assert observe(seen, record(renewed="long ago, by its clock"), 60.0).until == 65.0
+    assert observe(seen, record(renewed="later"), 60.0).until == 75.0
+
+
+def test_a_term_is_as_long_as_its_holder_said() -> None:
+    assert observe(Seen(), record(seconds=40), 50.0).until == 90.0
+
+
+def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
+    seen = observe(Seen(), record(), 50.0)
+    assert observe(seen, None, 51.0) == Seen(None, "other", 65.0)
+    assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is Action.TAKE
+
+
+@pytest.mark.parametrize(
+    ("lease", "renew", "retry", "words"),
+    [(10, 10, 2, "lease duration"), (15, 2.4, 2, "renew deadline"), (15, 10, 0, "retry period")],
+)
+def test_terms_that_can_not_work_are_refused(lease: float, renew: float, retry: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LeaseTimings(lease, renew, retry)
+
+
+def test_taking_counts_a_transition_and_renewing_does_not() -> None:
+    first = held(Lease(), "a", 15, NOON)
+    assert read(first) == LeaderElectionRecord(
+        "a", 15.0, "2026-01-01T12:00:00.000000Z", "2026-01-01T12:00:00.000000Z", 0
+    )
+    later = held(first, "a", 15, NOON.replace(hour=13))
+    assert (later.spec.acquire_time, later.spec.lease_transitions) == (first.spec.acquire_time, 0)
+    taken = held(later, "b", 2.5, NOON.replace(hour=14))
+    assert taken.spec == LeaseSpec(
+        holder_identity="b",
+        lease_duration_seconds=3,
+        acquire_time="2026-01-01T14:00:00.000000Z",
+        renew_time="2026-01-01T14:00:00.000000Z",
+        lease_transitions=1,
+    )
+
+
+def test_a_released_lease_is_nobodys_for_a_second() -> None:
+    free = released(held(Lease(), "a", 15, NOON), NOON)
+    assert (free.spec.holder_identity, free.spec.lease_duration_seconds) == ("", 1)
+    assert held(free, "b", 15, NOON).spec.lease_transitions == 1
+
+
+def test_leases_as_client_go_leaves_them_are_understood() -> None:
+    spec = (
+        b'{"acquireTime":"2026-11-20T20:26:57.539148Z","holderIdentity":"go1","leaseDurationSeconds":15,'
+        b'"leaseTransitions":1,"renewTime":"2026-11-20T20:27:03.568953Z"}'
+    )
+    kept = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
+    assert read(kept).holder == "go1"
+    assert held(kept, "b", 15, NOON).spec.lease_transitions == 2
+    # It leaves out the holder of a lease it gave back.
+    spec = (
+        b'{"acquireTime":"2026-11-20T20:27:54.531000Z","leaseDurationSeconds":1,"leaseTransitions":4,'
+        b'"renewTime":"2026-11-20T20:27:54.531000Z"}'
+    )
+    free = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
+    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is Action.TAKE
+    assert held(free, "b", 15, NOON).spec.lease_transitions == 5

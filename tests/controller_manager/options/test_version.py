@@ -1,0 +1,62 @@
+"""The flags of every process: help, the version that is printed, and the one that is reported."""
+
+import json
+
+import pytest
+
+from controller_manager.options import FlagError, FlagSet, command_line, reported_version
+from controller_manager.options.flag import GeneralOptions
+
+FLAGS = FlagSet()
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        command_line("daemon", "A daemon.", FLAGS, argv)
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.flag("help")
+@pytest.mark.parametrize("word", ["-h", "--help", "--help=true", "--help=T"])
+def test_help_is_printed(word, capsys):
+    assert printed(capsys, word).startswith("A daemon.\n\nUsage: daemon [flags]\n")
+
+
+def test_help_can_be_declined():
+    assert command_line("daemon", "A daemon.", FLAGS, ["--help=false"])[GeneralOptions] == GeneralOptions()
+
+
+@pytest.mark.flag("version")
+def test_the_version_is_printed(capsys):
+    ours = reported_version(FLAGS.parse([]))
+    assert ours.startswith("v1.36.0+")
+    assert printed(capsys, "--version") == printed(capsys, "--version=1") == f"daemon {ours}\n"
+    assert json.loads(printed(capsys, "--version=raw"))["gitVersion"] == ours
+
+
+@pytest.mark.flag("version")
+@pytest.mark.parametrize("text", ["v1.36.0", "v1.36.4", "v1.36.0-alpha.1+build-7.x"])
+def test_the_reported_version_can_be_set(text):
+    assert reported_version(FLAGS.parse([f"--version={text}"])) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("v1.35.0", "--version: a version to report is of the form v1.36.0 or v1.36.4-rebuilt+2, got 'v1.35.0'"),
+        ("v1.36", "--version: a version to report is of the form v1.36.0 or v1.36.4-rebuilt+2, got 'v1.36'"),
+        ("v1.36.01", "--version: a version to report is of the form v1.36.0 or v1.36.4-rebuilt+2, got 'v1.36.01'"),
+        ("maybe", "--version: a truth value is true or false, got 'maybe'"),
+    ],
+)
+def test_what_is_no_version_of_ours_is_refused(text, problem):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse([f"--version={text}"])
+    assert caught.value.problems == (problem,)
+
+
+def test_no_word_behind_the_version_is_taken_for_it():
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(["--version", "raw"])
+    assert caught.value.problems == ("unexpected argument 'raw'; write --version=raw",)

@@ -1,0 +1,58 @@
+"""What has held the loop is added up by stack and task."""
+
+import pytest
+
+from controller_manager.base.stacks import Frame, Stack
+from controller_manager.base.watchdog import Hold, Look
+from controller_manager.serving.pprof import tasks
+from controller_manager.serving.pprof.tasks import Contention, mutex_profile
+
+A, B = (Frame("a", "file", 2, 1),), (Frame("b", "file", 4, 3),)
+
+
+def look(time: int, stack: Stack = A, task: str = "") -> Look:
+    return Look(time, stack, task)
+
+
+def describe(task: str) -> dict[str, str]:
+    return {"task": task, "controller": ""}
+
+
+def test_a_stretch_counts_once_for_what_was_seen_first():
+    found = Contention(describe, on=True)
+    found.record(Hold(0, (look(5, A), look(10, B), look(20, A)), 30))
+    found.record(Hold(100, (look(105, B),), 140))
+    values = [one.values for one in found.profile().samples]
+    assert values == [(1, 20), (1, 50)]
+    assert len(found) == 2
+
+
+def test_a_bounded_number_of_stacks_is_kept(monkeypatch):
+    monkeypatch.setattr(tasks, "_MOST_STACKS", 1)
+    found = Contention(describe, on=True)
+    for stack in (A, B, B):
+        found.record(Hold(0, (look(5, stack),), 30))
+    assert [one.values for one in found.profile().samples] == [(1, 30), (2, 60)]
+    assert len(found) == 3
+
+
+def test_it_is_labelled_with_the_task_that_held_it():
+    found = Contention(describe, on=True)
+    found.record(Hold(0, (look(5, A, "holder"), look(10, A)), 30))
+    assert [(one.labels, one.values) for one in found.profile().samples] == [
+        ((("task", "holder"),), (1, 10)),
+        ((), (0, 20)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("on", "words"), [(True, "From 30 ms on it is always seen, below 20 ms never"), (False, "Nothing is recorded")]
+)
+def test_it_says_what_is_recorded(on: bool, words: str):
+    assert words in Contention(describe, on=on).profile().comments[0]
+
+
+def test_there_are_no_mutexes_and_it_says_so():
+    profile = mutex_profile()
+    assert profile.samples == ()
+    assert "without locks" in profile.comments[0]
