@@ -39,14 +39,23 @@ def _certain(declared: Type, checked: Type) -> bool:
     """Return whether values of a checked type need no look before they are passed on."""
     if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
         return True
-    return checked.kind is declared.kind and checked.name == declared.name
+    if checked.kind is not declared.kind or checked.name != declared.name:
+        return False
+    return all(map(_certain, declared.parameters, checked.parameters))
 
 
 def _fits(declared: Type, value: Any) -> bool:
+    """Return whether a value is of a declared type, as far as its type and those of what is first in it tell."""
     if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
         return True
     actual = type_of(value)
-    return actual.kind is declared.kind and actual.name == declared.name
+    if actual.kind is not declared.kind or actual.name != declared.name:
+        return False
+    if not declared.parameters or not value:
+        return True
+    if declared.kind is Kind.LIST:
+        return _fits(declared.parameters[0], value[0])
+    return declared.kind is not Kind.MAP or all(map(_fits, declared.parameters, next(iter(value.items()))))
 
 
 def _no_overload(function: Function, arguments: tuple[Any, ...]) -> EvaluationError:

@@ -26,7 +26,7 @@ from controller_manager.cel.syntax import (
     StructLiteral,
     walk,
 )
-from controller_manager.cel.types import ObjectType, Type, is_optional, is_scalar
+from controller_manager.cel.types import STRING, ObjectType, Type, is_optional, is_scalar
 from controller_manager.cel.values import (
     INT_MAX,
     CostBudget,
@@ -35,6 +35,7 @@ from controller_manager.cel.values import (
     Optional,
     Uint,
     equal,
+    unsupported_key,
 )
 
 _REGEX_ARGUMENTS = {"matches": 1, "find": 1, "findAll": 1}
@@ -164,6 +165,8 @@ class _Planner:
         if position is not None and isinstance(pattern := parts[position], Constant) and type(pattern.value) is str:
             _compile(pattern.value)
             chosen = chosen._replace(ordered=True)
+            if node.operands[0].type != STRING:
+                chosen = chosen._replace(implementation=_of_text(chosen.implementation))
         if node.function in _CONVERSIONS and len(parts) == 1 and isinstance(parts[0], Constant):
             return Constant(chosen.implementation(parts[0].value))
         return call_closure(chosen, [closure(part) for part in parts])
@@ -353,6 +356,17 @@ _SPECIAL: dict[str, Callable[[_Planner, Call], Part]] = {
 }
 
 
+def _of_text(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a text and a constant pattern, whose error for other values names no function."""
+
+    def applied(text: Any, *rest: Any) -> Any:
+        if type(text) is not str:
+            raise EvaluationError("no such overload")
+        return apply(text, *rest)
+
+    return applied
+
+
 def _unequal(left: Any, right: Any) -> bool:
     return not equal(left, right)
 
@@ -412,7 +426,10 @@ def _insert(made: dict[Any, Any], key: Any, value: Any, optional: bool) -> None:
             made.pop(key, None)
             return
         value = value.value
-    made[key] = value
+    try:
+        made[key] = value
+    except TypeError:
+        raise unsupported_key(key) from None
 
 
 def _membership(parts: list[Part]) -> Part | None:

@@ -118,6 +118,11 @@ class Opaque:
     length: int = 1
 
 
+def unsupported_key(key: Any) -> EvaluationError:
+    """Return the error of a list or a map as the key of a map, which dictionaries have not."""
+    return EvaluationError(f"unsupported map key of type {type_of(key).name}")
+
+
 class KeyedList(list[Any]):
     """A list whose items have keys: equal in any order, and added by replacing items of the same key."""
 

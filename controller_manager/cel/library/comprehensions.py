@@ -5,7 +5,7 @@ from typing import Any
 from controller_manager.cel.library import Function, Library, Overload
 from controller_manager.cel.shown import shown
 from controller_manager.cel.types import MapType, TypeParameter
-from controller_manager.cel.values import ABSENT, EvaluationError, GrowingMap, find
+from controller_manager.cel.values import ABSENT, EvaluationError, GrowingMap, find, unsupported_key
 
 _K, _V = TypeParameter("K"), TypeParameter("V")
 _MAP = MapType(_K, _V)
@@ -14,10 +14,12 @@ _MAP = MapType(_K, _V)
 def _inserted(target: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     if find(target, key) is not ABSENT:
         raise EvaluationError(f"insert failed: key {shown(key)} already exists")
-    if not isinstance(target, GrowingMap):
-        return {**target, key: value}
-    target[key] = value
-    return target
+    made = target if isinstance(target, GrowingMap) else dict(target)
+    try:
+        made[key] = value
+    except TypeError:
+        raise unsupported_key(key) from None
+    return made
 
 
 def _merged(target: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:

@@ -324,6 +324,8 @@ def to_timestamp(value: Any) -> Timestamp:
         if not MIN_SECONDS <= value <= MAX_SECONDS:
             raise EvaluationError("timestamp overflow")
         return Timestamp(value * SECOND)
+    if type(value) is not str:
+        _conversion_error(value, TIMESTAMP)
     try:
         return parse_timestamp(value)
     except OverflowError:

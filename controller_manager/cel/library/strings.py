@@ -12,6 +12,7 @@ from controller_manager.cel.library import (
     Function,
     Library,
     Overload,
+    fixed,
 )
 from controller_manager.cel.library.costs import (
     LONGEST_TEXT,
@@ -129,7 +130,7 @@ def _join_cost(arguments: Arguments, result: Any) -> int:
 
 def _join_estimate(operands: Operands) -> CallEstimate:
     texts = operands[0].size
-    size = texts.times(operands[0].element_size)
+    size = texts.times(operands[0].element_size) if operands[0].type.parameters else fixed(0)
     if len(operands) > 1:
         separators = Estimate(max(texts.min - 1, 0), max(texts.max - 1, 0))
         size = size.plus(operands[1].size.times(separators))
