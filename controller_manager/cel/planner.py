@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from controller_manager.base.regex import compile_regex
-from controller_manager.cel.attributes import Attribute, Conditional, Qualifier, Relative, Variable
+from controller_manager.cel.attributes import Attribute, Conditional, Qualifier, Relative, Variable, read
 from controller_manager.cel.calls import Chosen, call_closure, choose, logical, not_strictly_false
 from controller_manager.cel.comprehensions import Loop, bound, general, go_type, mapped, quantified
 from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
@@ -26,7 +26,7 @@ from controller_manager.cel.syntax import (
     StructLiteral,
     walk,
 )
-from controller_manager.cel.types import STRING, ObjectType, Type, is_optional, is_scalar
+from controller_manager.cel.types import STRING, ObjectType, Type, is_optional, is_scalar, tree_reader
 from controller_manager.cel.values import (
     INT_MAX,
     CostBudget,
@@ -189,7 +189,15 @@ class _Planner:
         scalar = is_scalar(left.type) and is_scalar(right.type)
         implementation = equal if node.function == "_==_" else _unequal
         chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
-        return call_closure(chosen, [self.closure(left), self.closure(right)])
+        return call_closure(chosen, [self.whole(left), self.whole(right)])
+
+    def whole(self, node: Node) -> Evaluate:
+        """Return the closure of a node that is compared with all that is in it."""
+        evaluate = self.closure(node)
+        reader = tree_reader(node.type)
+        if reader is None or reader is node.type.reader:
+            return evaluate
+        return lambda frame: read(frame, reader, evaluate(frame))
 
     def index(self, node: Call) -> Part:
         operand, key = node.arguments

@@ -125,15 +125,47 @@ class ObjectType(Type):
     """An object with declared fields; the name says which type it is, and no two of one environment share one.
 
     `fields` are by their names in CEL. An object without declared fields has none that an expression may select.
+    Fields are read from JSON when they are selected; `tree_reader` reads a whole object, where that differs.
     """
 
-    __slots__ = ("fields",)
+    __slots__ = ("fields", "tree_reader")
 
     def __init__(self, name: str, fields: Mapping[str, Type | Field], max_elements: int | None = None) -> None:
         super().__init__(Kind.STRUCT, name, (), max_elements)
         self.fields: dict[str, Field] = {
             key: value if isinstance(value, Field) else Field(value, key) for key, value in fields.items()
         }
+        readers = {one.property: reader for one in self.fields.values() if (reader := tree_reader(one.type))}
+        self.tree_reader = _object_reader(readers) if readers else None
+
+
+def tree_reader(one: Type) -> Callable[[Any], Any] | None:
+    """Return what reads a whole tree in JSON, objects within it included; None where that is the tree itself."""
+    if isinstance(one, ObjectType):
+        return one.tree_reader
+    below = tree_reader(one.parameters[-1]) if one.kind in (Kind.LIST, Kind.MAP) else None
+    if below is None or one.reader is None:
+        return one.reader if below is None else _container_reader(below)
+    return one.reader
+
+
+def _object_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def read(tree: Any) -> Any:
+        if type(tree) is not dict:
+            return tree
+        found = {key: readers[key](value) for key, value in tree.items() if key in readers and value is not None}
+        return {**tree, **found} if found else tree
+
+    return read
+
+
+def _container_reader(reader: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def read(tree: Any) -> Any:
+        if type(tree) is list:
+            return [reader(item) for item in tree]
+        return {key: reader(item) for key, item in tree.items()} if type(tree) is dict else tree
+
+    return read
 
 
 class OpaqueType(Type):

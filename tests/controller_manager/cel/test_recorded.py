@@ -18,6 +18,13 @@ ROWS = [
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])
 def test_row(row: dict[str, Any]) -> None:
     found = outcome(row)
+    if row.get("result_type") == "double":
+        row = {**row, "result": _double(row["result"])}
     wanted = {key: value for key, value in row.items() if key not in ("id", "expr", "vars", "types")}
     assert {key: found.get(key) for key in wanted} == wanted
     assert ("error" in found) == ("error" in wanted or "errors" in wanted)
+
+
+def _double(shown: Any) -> Any:
+    """Return a double that JSON has as an integer."""
+    return shown if isinstance(shown, str) else float(shown)
