@@ -4,22 +4,28 @@ The order of the causes, and which are told twice, is that of kube-apiserver.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.names import subdomain
 from apiserver_stub.kinds.resource_info import Verdict
 from apiserver_stub.kinds.rules.metadata import check_embedded_metadata, check_metadata
-from apiserver_stub.kinds.scale import ScalePaths
+from apiserver_stub.kinds.scale import ScalePaths, typed_in
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.objects import check_change, check_object, check_status, complete
+from apiserver_stub.kinds.structural.rules import RuleCheck, check_rules, has_rules
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 
 _GREATEST = 2**31 - 1
-_MISSING: Any = object()
-_GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", type(None): "<nil>"}
+# What rules are not asked of.
+_BLOCKING = frozenset({
+    "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
+})  # fmt: skip
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +54,30 @@ class CustomRules:
     def judge(self, new: Tree, old: Tree | None, subresource: str) -> Verdict:
         """Return what is wrong with a new object, or with a change of an old one."""
         errors = ErrorList()
-        if old is None:
+        correlation = None if old is None else Correlation(new, old, self.schema)
+        if correlation is None:
             self._check_new(new, errors)
         else:
-            self._check_change(new, old, subresource, errors)
-        return Verdict(errors.causes)
+            self._check_change(correlation, subresource, errors)
+        check = RuleCheck(errors)
+        if self.schema.derived(has_rules):
+            if any(cause.reason in _BLOCKING for cause in errors.causes):
+                errors.invalid(NOWHERE, None, _UNCHECKED)
+            else:
+                check_rules(self.schema, new, correlation, check)
+        return Verdict(errors.causes, tuple(check.warnings))
 
     def _check_new(self, new: Tree, errors: ErrorList) -> None:
-        if self._is_other(new, errors):
-            return
-        check_metadata(subdomain, new, None, errors, namespaced=self.namespaced)
-        check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
+        if not self._is_other(new, errors):
+            check_metadata(subdomain, new, None, errors, namespaced=self.namespaced)
+            check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
 
-    def _check_change(self, new: Tree, old: Tree, subresource: str, errors: ErrorList) -> None:
+    def _check_change(self, correlation: Correlation, subresource: str, errors: ErrorList) -> None:
+        new, old = correlation.new, correlation.old
         check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
         if self._is_other(new, errors):
             return
         check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
-        correlation = Correlation(new, old, self.schema)
         if subresource == "status":
             check_status(correlation, self.schema, self._check_scale_status, errors)
         else:
@@ -89,16 +101,19 @@ class CustomRules:
             return
         _check_count(tree, self.scale.status, errors)
         if self.scale.selector:
-            _, why = _find(tree, self.scale.selector, str)
-            if why:
-                errors.invalid(_dotted(self.scale.selector), "", why)
+            try:
+                typed_in(tree, self.scale.selector, str)
+            except TypeError as error:
+                errors.invalid(_dotted(self.scale.selector), "", str(error))
 
 
 def _check_count(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:
-    found, why = _find(tree, path, int)
-    if why:
-        errors.invalid(_dotted(path), 0, why)
-    elif found < 0:
+    try:
+        found = typed_in(tree, path, int) or 0
+    except TypeError as error:
+        errors.invalid(_dotted(path), 0, str(error))
+        return
+    if found < 0:
         errors.invalid(_dotted(path), found, "should be a non-negative integer")
     elif found > _GREATEST:
         errors.invalid(_dotted(path), found, f"should be less than or equal to {_GREATEST}")
@@ -106,21 +121,3 @@ def _check_count(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:
 
 def _dotted(path: tuple[str, ...]) -> FieldPath:
     return None, "." + ".".join(path)
-
-
-def _find(tree: Any, path: tuple[str, ...], expected: type) -> tuple[Any, str]:
-    """Return the value at a path, the empty one if there is none, and what is wrong with its type, or on the way."""
-    for depth, name in enumerate(path):
-        if tree is None:
-            return expected(), ""
-        if type(tree) is not dict:
-            return expected(), _unlike(path[:depth], tree, "map[string]interface {}")
-        tree = tree.get(name, _MISSING)
-        if tree is _MISSING:
-            return expected(), ""
-    return (tree, "") if type(tree) is expected else (expected(), _unlike(path, tree, _GO_TYPES[expected]))
-
-
-def _unlike(path: tuple[str, ...], value: Any, expected: str) -> str:
-    found = _GO_TYPES.get(type(value), "map[string]interface {}")
-    return f".{'.'.join(path)} accessor error: {value} is of the type {found}, expected {expected}"

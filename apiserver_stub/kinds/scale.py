@@ -1,11 +1,18 @@
 """The `scale` subresource: a view of any kind that says where its replica counts and selector are."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
+T = TypeVar("T")
+_OBJECT = "map[string]interface {}"
+_GO_TYPES: Mapping[type, str] = MappingProxyType({
+    bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", type(None): "<nil>",
+})  # fmt: skip
 _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -19,6 +26,29 @@ class ScalePaths:
     status: tuple[str, ...] = ("status", "replicas")
     selector: tuple[str, ...] = ("spec", "selector")
     strict: bool = False
+
+
+def typed_in(tree: Any, path: Sequence[str], expected: type[T]) -> T | None:
+    """Return the value at a path, None if there is none. Raises TypeError for one of another type, and where something
+    on the way is no object, in words of Go.
+    """
+    for depth, name in enumerate(path):
+        if tree is None:
+            return None
+        if type(tree) is not dict:
+            raise TypeError(_unlike(path[:depth], tree, _OBJECT))
+        if name not in tree:
+            return None
+        tree = tree[name]
+    if type(tree) is not expected:
+        raise TypeError(_unlike(path, tree, _GO_TYPES[expected]))
+    return tree
+
+
+def _unlike(path: Sequence[str], value: Any, expected: str) -> str:
+    found = _GO_TYPES.get(type(value), _OBJECT)
+    shown = "<nil>" if value is None else value
+    return f".{'.'.join(path)} accessor error: {shown} is of the type {found}, expected {expected}"
 
 
 def to_scale(tree: Tree, paths: ScalePaths) -> Tree:

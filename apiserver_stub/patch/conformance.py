@@ -1,27 +1,18 @@
 """Whether an applied configuration is of the type that its schema describes, as structured-merge-diff sees it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.patch.field_set import render, to_keyed, to_value
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import UnknownError
 
 _MOST = 50  # problems in one answer
 _GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
 
 
-class UntypedError(ApiError):
-    """A custom object does not have the types of its schema, so that nobody could own its fields. kube-apiserver gives
-    no reason for that.
-    """
-
-    code: ClassVar[int] = 500
-    reason: ClassVar[str] = ""
-
-
 def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
-    """Raises `UntypedError`, which begins with `what`, for an object with other fields or types than its schema's."""
+    """Raises `UnknownError`, which begins with `what`, for an object with other fields or types than its schema's."""
     found = []
     for path, why in _misfits(tree, schema, ""):
         found.append(f"{path}: {why}")
@@ -29,7 +20,7 @@ def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
             break
     if found:
         listed = found[0] if len(found) == 1 else "\n  ".join(["errors:", *found])
-        raise UntypedError(f"{what}: {listed}" if what else listed)
+        raise UnknownError(f"{what}: {listed}" if what else listed)
 
 
 def _misfits(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,7 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
     """Check the tree as `fit` does, but leave it as it is, with its nulls, and refuse unknown fields whatever the
-    caller asks for: nobody could own them. Raises `BadRequest`, or `UntypedError` for a custom object.
+    caller asks for: nobody could own them. Raises `BadRequest`, or `UnknownError` for a custom object.
     """
     if request.kind.custom and node is request.kind.schema:
         report = Report()

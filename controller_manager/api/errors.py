@@ -138,6 +138,12 @@ class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
 
+class UnknownError(ApiError):
+    """A failure that the API has no word for."""
+
+    code, reason = 500, ""
+
+
 class StorageReadError(ApiError):
     code, reason = 500, "StorageReadError"
 

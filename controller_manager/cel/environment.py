@@ -41,6 +41,11 @@ class Program:
         except EvaluationError as error:
             raise ProgramError(error.message, expression) from None
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """Return the names of the variables that are asked for."""
+        return self._plan.names
+
     def estimate(self, sizes: Sizes | None = None) -> CostEstimate:
         """Return the range that the cost of an evaluation is in, given what is known of sizes of variables."""
         return estimate(self._tree, sizes)

@@ -63,6 +63,11 @@ class Plan:
         self._readers = [(SLOTS + at, one.reader) for at, one in enumerate(variables.values()) if one.reader]
         self._loops = [UNSET] * loops
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the variables that are wanted."""
+        return frozenset(self._names)
+
     def run(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
         """Return the value; `budget.spent` grows by its cost. Raises EvaluationError and CostExceeded."""
         frame: Frame = [budget.spent, budget.limit, {}]

@@ -10,7 +10,7 @@ from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import DecodedBody, decode_body
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.kinds.scale import ScalePaths, from_scale, to_scale
+from apiserver_stub.kinds.scale import ScalePaths, from_scale, to_scale, typed_in
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.decode import check, fit
@@ -22,7 +22,7 @@ from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
-from controller_manager.api.errors import ApiError, BadRequest, Cause, invalid
+from controller_manager.api.errors import ApiError, BadRequest, Cause, Details, InternalError, UnknownError, invalid
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 
@@ -42,9 +42,24 @@ async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
     scaling, run = _Scaling(request), scope.run_of(request.http)
     if is_apply(request):
         application = await run(partial(scaling.application, scope))
-        return await _change(scope, request, application.edit, nothing)
+        edit = _refusing(request, application.edit) if _paths(request.kind).strict else application.edit
+        return await _change(scope, request, edit, nothing)
     document = await run(partial(Patch, request))
     return await _change(scope, request, partial(scaling.patch, document))
+
+
+def _refusing(request: APIRequest, edit: Edit) -> Edit:
+    """Return an edit that fails where the given one succeeds: kube-apiserver knows no owners of fields of a Scale of a
+    custom object, but of those of the object it does.
+    """
+
+    def refuse(load: Load) -> Edited:
+        edit(load)
+        named = f"{request.namespace}/{request.name}; autoscaling/v1, Kind=Scale"
+        why = "request to convert CR to an invalid group/version: autoscaling/v1"
+        raise UnknownError(f"failed to convert new object ({named}) to proper version: {why}")
+
+    return refuse
 
 
 async def _change(
@@ -60,7 +75,20 @@ async def _change(
 def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
     """Return the answer that shows an object, with its scale instead."""
     assert isinstance(reply.body, Item)
-    return replace(reply, body=Item(encode(in_order(to_scale(orjson.loads(reply.body.data), _paths(kind))))))
+    tree, paths = orjson.loads(reply.body.data), _paths(kind)
+    if paths.strict and not _has_count(tree, paths):
+        why = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
+        raise InternalError(f"Internal error occurred: {why}", Details(causes=(Cause(message=why),)))
+    return replace(reply, body=Item(encode(in_order(to_scale(tree, paths)))))
+
+
+def _has_count(tree: Tree, paths: ScalePaths) -> bool:
+    """Return whether an object says how many replicas there should be. Raises `UnknownError` for what is no number."""
+    try:
+        typed_in(tree, paths.status, int)
+        return typed_in(tree, paths.spec, int) is not None
+    except TypeError as error:
+        raise UnknownError(str(error)) from None
 
 
 class _Scaling:
@@ -79,8 +107,13 @@ class _Scaling:
 
     def patch(self, patch: Patch, load: Load) -> Edited:
         """Return the object with its scale patched."""
-        tree = load()
-        scale = patch.apply(to_scale(tree, _paths(self._request.kind)), self._subresource.schema)
+        tree, paths = load(), _paths(self._request.kind)
+        scale = to_scale(tree, paths)
+        if paths.strict and not _has_count(tree, paths):
+            del scale["spec"]["replicas"]
+        scale = patch.apply(scale, self._subresource.schema)
+        if paths.strict and get_in(scale, ("spec", "replicas")) is None and not _has_count(tree, paths):
+            raise BadRequest(f'the spec replicas field ".{".".join(paths.spec)}" cannot be empty')
         patch.check(scale, self._api_version, self._subresource.kind)
         return self._laid_over(tree, DecodedBody(scale, patch.duplicates), unfit)
 
@@ -112,6 +145,8 @@ class _Scaling:
         return Edited(scaled, warnings)
 
     def _check(self, scale: Tree) -> None:
+        if _paths(self._request.kind).strict:
+            return  # the object is held to that
         replicas = get_in(scale, ("spec", "replicas")) or 0
         if replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
