@@ -13,6 +13,7 @@ from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
+from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, authentication_reviews, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
@@ -67,6 +68,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import all_of
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
@@ -108,6 +110,7 @@ class ApiServer:
         allocations: Allocations,
         aggregation: Aggregation,
         objects: Objects,
+        custom_resources: CustomResources,
     ) -> None:
         self.server = server
         self.store = store
@@ -120,6 +123,7 @@ class ApiServer:
         self._allocations = allocations
         self._aggregation = aggregation
         self._objects = objects
+        self._custom_resources = custom_resources
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
@@ -133,6 +137,7 @@ class ApiServer:
     async def open(self) -> None:
         """Read the store; requests are answered from here on. Raises `Unusable`."""
         await self.store.start()
+        await self._custom_resources.read()
         await self._allocations.repair(self._remove_address)
         self._aggregation.read()
         self._progress.stored = True
@@ -151,7 +156,7 @@ class ApiServer:
 
     async def run(self) -> None:
         """Do what this server does besides answering, until cancelled."""
-        await self._aggregation.run()
+        await all_of(self._aggregation.run(), self._custom_resources.run())
 
     async def _remove_address(self, name: str) -> None:
         with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
@@ -177,6 +182,7 @@ class ApiServer:
         self.end_streams()
         self._progress.stored = False
         await self._aggregation.close()
+        await self._custom_resources.close()
         await self.store.close()
         self._offload.close()
 
@@ -273,7 +279,10 @@ def build(
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects)
+    return ApiServer(
+        server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
+        CustomResources(own, resolver, runtime.log("definitions"), runtime.registry),
+    )  # fmt: skip
 
 
 def _end_watches(hub: Hub, change: ResourceChange) -> None:

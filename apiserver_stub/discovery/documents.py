@@ -11,6 +11,10 @@ from controller_manager.api.platform import GROUP_DOMAIN
 
 GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
+# The verbs of custom resources, in the order in which clients know them.
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_WHEN_TERMINATING = ("delete", "deletecollection", "get", "list", "watch")
+
 
 class GroupVersion(NamedTuple):
     """A version of a group as discovery tells of it: the kinds of this server, or what another server says of it, which
@@ -114,7 +118,7 @@ def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": sorted(kind.verbs),
+        "verbs": _verbs(kind),
     }
     hashed = {"storageVersionHash": _storage_hash(kind)} if kind.persisted else {}
     yield entry | _names(kind) | hashed
@@ -137,12 +141,19 @@ def _aggregated(kind: ResourceInfo) -> dict[str, Any]:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": sorted(kind.verbs),
+        "verbs": _verbs(kind),
     }
     subresources = sorted(kind.subresources.values(), key=lambda one: one.name)
     if subresources:
         entry["subresources"] = [_aggregated_subresource(subresource) for subresource in subresources]
     return entry | _names(kind)
+
+
+def _verbs(kind: ResourceInfo) -> list[str]:
+    """Return the verbs of a kind, in the order in which clients see them."""
+    if kind.definition:
+        return sorted(kind.verbs)
+    return [verb for verb in (_WHEN_TERMINATING if kind.terminating else _CUSTOM_VERBS) if verb in kind.verbs]
 
 
 def _aggregated_subresource(subresource: Subresource) -> dict[str, Any]:

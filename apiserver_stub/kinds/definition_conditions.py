@@ -12,6 +12,7 @@ from controller_manager.base.clock import utc_now
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 ESTABLISHED, NAMES_ACCEPTED, TERMINATING = "Established", "NamesAccepted", "Terminating"
+NON_STRUCTURAL = "NonStructuralSchema"
 APPROVED = "KubernetesAPIApprovalPolicyConformant"
 
 Condition = Mapping[str, Any]

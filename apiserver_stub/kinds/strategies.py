@@ -7,6 +7,7 @@ from typing import Any
 
 from apiserver_stub.kinds.api_service import RESOURCE, api_service_on_create
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
+from apiserver_stub.kinds.definition_conditions import CLEANUP_FINALIZER, DELETION_PENDING, with_condition
 from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
@@ -98,7 +99,7 @@ def _job_on_create(job: Tree) -> None:
 
 
 def _definition_on_create(definition: Tree) -> None:
-    definition["status"] = {}
+    definition["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
     _definition_on_update(definition, {}, "")
 
 
@@ -109,6 +110,11 @@ def _definition_on_update(new: Tree, _old: Tree, _part: str) -> None:
     current = next((version["name"] for version in versions if version.get("storage") and "name" in version), "")
     if current and current not in stored:
         put_in(new, ("status", "storedVersions"), [*stored, current])
+
+
+def _definition_on_delete(definition: Tree) -> None:
+    conditions = get_in(definition, ("status", "conditions")) or ()
+    put_in(definition, ("status", "conditions"), with_condition(conditions, DELETION_PENDING))
 
 
 # The writers of a status change nothing of the metadata.
@@ -128,6 +134,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "csistoragecapacities.storage.k8s.io": Strategy(unconditional_update=False),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
         generation=True, on_create=_definition_on_create, on_update=_definition_on_update,
+        on_delete=_definition_on_delete, deletion_finalizer=CLEANUP_FINALIZER,
         unconditional_update=False,
     ),
     "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),

@@ -58,6 +58,8 @@ def _only(node: Schema) -> str | None:
 
 def _each(fill: Fill, only: str | None) -> Fill:
     def fill_each(elements: Any) -> None:
+        if elements is None:  # as the server tells of none yet
+            return
         for element in elements.values() if type(elements) is dict else elements:
             if only is None or only in element:
                 fill(element)

@@ -52,7 +52,7 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
     reading, page = await read_page(scope, request, list_semantics(request.query), select(request))
     refusals: list[ApiError] = []
     for rows in batches(page.rows, scope.limits.deletes):
-        refusals += await _delete(scope, request, rows, options)
+        refusals += await delete_rows(scope, request, rows, options)
     if refusals:
         raise refusals[0]
     warnings = _warnings(request, options)
@@ -121,9 +121,11 @@ async def _found(scope: RequestScope, request: APIRequest, reading: Reading, pag
     return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
 
 
-async def _delete(
+async def delete_rows(
     scope: RequestScope, request: APIRequest, rows: Sequence[Row], options: DeleteOptions
 ) -> list[ApiError]:
+    """Delete the objects of these rows, all at the same time; return the refusals."""
+
     async def one(row: Row) -> ApiError | None:
         named = replace(request, namespace=row.namespace, name=row.name)
         try:

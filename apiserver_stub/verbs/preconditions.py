@@ -2,9 +2,19 @@
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.error_list import IMMUTABLE
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api import errors
-from controller_manager.api.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound, conflict, invalid
+from controller_manager.api.errors import (
+    AlreadyExists,
+    BadRequest,
+    Cause,
+    Conflict,
+    NotFound,
+    conflict,
+    forbidden,
+    invalid,
+)
 
 
 def check_name(request: APIRequest, metadata: Tree) -> None:
@@ -62,6 +72,13 @@ def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
         message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
         cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
         raise invalid(kind.group, kind.kind, request.name, [cause])
+
+
+def check_may_create(kind: ResourceInfo, name: str) -> None:
+    """Raises `Forbidden` where no object of a kind is created any more."""
+    if kind.terminating:
+        why = "create not allowed while custom resource definition is terminating"
+        raise forbidden(kind.group, kind.plural, name, why)
 
 
 def object_not_found(request: APIRequest) -> NotFound:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
+from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
@@ -45,13 +46,13 @@ def change(
 async def amend(
     scope: RequestScope, of: tuple[str, str, str], namespace: str, name: str, edit: Callable[[Tree], Tree]
 ) -> None:
-    """Write what a function makes of an object; its kind is named by group, version and plural. Raises `NotFound`, and
-    what the function raises.
+    """Write what a function makes of an object, which may take away the last hold of it; its kind is named by group,
+    version and plural. Raises `NotFound`, and what the function raises.
     """
     kind = scope.kinds.find(*of)
     assert kind is not None
     request = APIRequest(Request("PUT", "/"), User(""), "update", kind, namespace, name, None, {})
-    await write(scope, request, Mutation(None, lambda load: Edited(edit(load()))))
+    await write(scope, request, Mutation(None, lambda load: Edited(edit(load())), partial(_is_let_go, kind.strategy)))
 
 
 def _sent(request: APIRequest, _load: Load) -> Edited:
@@ -74,7 +75,12 @@ def _prepare(request: APIRequest, new: Tree, old: Tree | None) -> bool:
         strategy.prepare_subresource(subresource.name, new, old)
     else:
         strategy.prepare_update(new, old)
-    metadata = old["metadata"]
+    return _is_let_go(strategy, new, old)
+
+
+def _is_let_go(strategy: Strategy, new: Tree, old: Tree | None) -> bool:
+    """Return whether an object is to go since nothing holds its deletion any more."""
+    metadata = old["metadata"] if old is not None else {}
     if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
         return False
     return not strategy.still_held(new)

@@ -42,7 +42,14 @@ from apiserver_stub.offload import Run
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
-from apiserver_stub.verbs.preconditions import already_exists, check_namespace, check_version, object_not_found, stale
+from apiserver_stub.verbs.preconditions import (
+    already_exists,
+    check_may_create,
+    check_namespace,
+    check_version,
+    object_not_found,
+    stale,
+)
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, read
@@ -112,6 +119,8 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation)
     admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation)
     await draft.run(partial(_edit, request, draft))
+    if draft.row is None:
+        check_may_create(request.kind, _name(request, draft))
     attributes = _shown(request, draft)
     await admission.mutate(attributes)
     _take(draft, attributes)

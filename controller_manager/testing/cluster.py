@@ -179,6 +179,7 @@ class Cluster:
         self.api.store.subscribe(self._count)
         await _first_start(self.api, self._log, self._flags)
         await self._tasks.__aenter__()
+        self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         return self
 
     async def __aexit__(
@@ -247,6 +248,7 @@ class Cluster:
     async def stop_api(self) -> None:
         """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
         if not self._link.is_cut:
+            self._upkeep.cancel()
             await self.api.stop()
             self._link.cut()
 
@@ -254,6 +256,7 @@ class Cluster:
         """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
         self._log = self._log.copy()
         self._link.cut()
+        self._upkeep.cancel()
         await self.api.stop()
 
     async def start_api(self, *, wiped: bool = False) -> None:
@@ -263,6 +266,7 @@ class Cluster:
         self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
         self.api.store.subscribe(self._count)
         await self.api.start()
+        self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         self._link = Link()
 
     async def sleep(self, seconds: float) -> None:

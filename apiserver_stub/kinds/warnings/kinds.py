@@ -37,7 +37,6 @@ _WEBHOOKS = _without_effect("no webhook is called")
 _POLICIES = _without_effect("no policy is applied")
 
 AWAITED: Mapping[str, Warn] = MappingProxyType({
-    "apiextensions.k8s.io/v1/CustomResourceDefinition": _without_effect("the kind it defines is not served"),
     "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,

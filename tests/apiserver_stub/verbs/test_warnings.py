@@ -60,16 +60,17 @@ async def test_an_apparmor_annotation_that_says_what_the_pod_says_adds_no_field(
     assert "securityContext" not in (await api.get(f"{PODS}/a"))["spec"]["containers"][0]
 
 
-async def test_a_definition_of_a_kind_that_is_not_served_yet(api) -> None:
+async def test_a_format_that_nobody_checks(api) -> None:
     url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     names = {"plural": "shirts", "singular": "shirt", "kind": "Shirt", "listKind": "ShirtList"}
-    schema = {"openAPIV3Schema": {"type": "object"}}
+    sizes = {"a": {"type": "integer", "format": "odd"}, "b": {"type": "string", "format": "date-time"}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": sizes}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
     spec = {"group": "example.com", "names": names, "scope": "Namespaced", "versions": [version]}
     (warning,) = await _warned(api, "POST", url, {"metadata": {"name": "shirts.example.com"}, "spec": spec})
-    assert warning == ("this server keeps the object and does not act upon it yet: the kind it defines is not served")
-    label = {"metadata": {"labels": {"a": "b"}}}
-    assert await _warned(api, "PATCH", f"{url}/shirts.example.com", label, "application/merge-patch+json") == ()
+    assert warning == 'unrecognized format "odd"'
+    change = {"spec": {"names": {"shortNames": ["sh"]}}}
+    assert await _warned(api, "PATCH", f"{url}/shirts.example.com", change, "application/merge-patch+json") == ()
 
 
 async def test_a_webhook_that_is_not_called_yet(api) -> None:

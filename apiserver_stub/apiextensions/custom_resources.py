@@ -1,0 +1,39 @@
+"""The part of a server that custom resources are: their definitions, and the webhooks that convert their objects."""
+
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.apiextensions.conversion import ConversionMetrics, Converters
+from apiserver_stub.apiextensions.definitions import DefinitionController
+from apiserver_stub.apiextensions.resources import resources_of
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.service_resolver import ServiceResolver
+from apiserver_stub.verbs import RequestScope
+from apiserver_stub.webhooks import WebhookClient
+from controller_manager.base.log import Logger
+
+
+class CustomResources:
+    """Serves custom resources from `read` on; `run` keeps their definitions as they should be."""
+
+    def __init__(
+        self, scope: RequestScope, resolver: ServiceResolver, log: Logger, registry: CollectorRegistry | None = None
+    ) -> None:
+        self._webhooks = WebhookClient(resolver)
+        self._converters = Converters(self._webhooks.post, scope.offload, ConversionMetrics(registry))
+        self._definitions = DefinitionController(scope, self._resources_of, log)
+
+    async def read(self) -> None:
+        """Serve what is defined already, and hear of all changes from now on."""
+        await self._definitions.read()
+
+    async def run(self) -> None:
+        """Keep the status of all definitions as it should be, and remove what is deleted, until cancelled."""
+        await self._definitions.run()
+
+    async def close(self) -> None:
+        """End all conversions by webhooks."""
+        await self._webhooks.close()
+
+    def _resources_of(self, definition: Tree) -> tuple[ResourceInfo, ...]:
+        return resources_of(definition, self._converters.of(definition))

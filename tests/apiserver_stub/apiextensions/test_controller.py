@@ -1,0 +1,215 @@
+"""Definitions while a server runs: what is served of them and when, their names and conditions, and their end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import embedded_storage
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.storage.backend import MemoryBackend
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+ROOT = "/apis/example.org/v1"
+THINGS = f"{ROOT}/namespaces/default/things"
+
+pytestmark = pytest.mark.virtual
+
+
+def definition(plural: str = "things", kind: str = "Thing", group: str = "example.org", **more: Any) -> Tree:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "kind": kind, **more}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }  # fmt: skip
+
+
+def thing(name: str, **metadata: Any) -> Tree:
+    return {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": name, **metadata}, "spec": {"a": "x"}}
+
+
+def conditions(found: Tree) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in found["status"]["conditions"] or ()}
+
+
+async def make(admin: Any, **changes: Any) -> Tree:
+    """Create a definition, and return it as it is when it has had time."""
+    manifest = definition(**changes)
+    assert (await admin("POST", DEFINITIONS, manifest))[0] == 201
+    await asyncio.sleep(0.1)
+    return await admin.definition(manifest["metadata"]["name"])
+
+
+async def test_a_definition_is_served_within_a_tenth_of_a_second(admin: Any) -> None:
+    assert (await admin("GET", THINGS))[0] == 404
+    found = await make(admin, shortNames=["th"])
+    assert conditions(found) == {
+        "NamesAccepted": ("True", "NoConflicts"),
+        "Established": ("True", "InitialNamesAccepted"),
+    }
+    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList", "shortNames": ["th"]}
+    assert found["status"]["acceptedNames"] == names
+    assert (await admin("POST", THINGS, thing("one")))[0] == 201
+    _, told = await admin("GET", ROOT)
+    assert [(one["name"], one["shortNames"]) for one in told["resources"]] == [("things", ["th"])]
+    assert [group["name"] for group in (await admin("GET", "/apis"))[1]["groups"]].count("example.org") == 1
+
+
+async def test_names_of_others_are_not_accepted_until_they_are_free(admin: Any) -> None:
+    await make(admin, shortNames=["th"])
+    names = {"plural": "others", "singular": "other", "kind": "Thing", "listKind": "OtherList"}
+    found = await make(admin, **names, shortNames=["th", "ot"])
+    assert conditions(found) == {
+        "NamesAccepted": ("False", "KindConflict"),
+        "Established": ("False", "NotAccepted"),
+    }
+    assert found["status"]["acceptedNames"] == {**names, "kind": ""}
+    assert (await admin("GET", f"{ROOT}/namespaces/default/others"))[0] == 404
+    await admin("DELETE", f"{DEFINITIONS}/things.example.org")
+    await asyncio.sleep(2)
+    found = await admin.definition("others.example.org")
+    assert conditions(found)["Established"] == ("True", "InitialNamesAccepted")
+    assert (await admin("GET", f"{ROOT}/namespaces/default/others"))[0] == 200
+
+
+async def test_names_in_other_groups_are_free(admin: Any) -> None:
+    await make(admin)
+    assert conditions(await make(admin, group="example.com"))["NamesAccepted"] == ("True", "NoConflicts")
+
+
+async def test_a_definition_that_was_served_stays_so_with_the_names_it_has(admin: Any) -> None:
+    await make(admin)
+    await make(admin, plural="others", kind="Other", shortNames=["ot"])
+    patch = {"spec": {"names": {"shortNames": ["ot"]}}}
+    assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+    await asyncio.sleep(0.1)
+    found = await admin.definition("things.example.org")
+    assert conditions(found) == {
+        "NamesAccepted": ("False", "ShortNamesConflict"),
+        "Established": ("True", "InitialNamesAccepted"),
+    }
+    assert "shortNames" not in found["status"]["acceptedNames"]
+    assert (await admin("GET", THINGS))[0] == 200
+
+
+async def test_a_bundle_that_cannot_be_read_is_told_until_it_is_mended(admin: Any) -> None:
+    manifest = definition()
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h/", "caBundle": "bm8="}}
+    manifest["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    assert (await admin("POST", DEFINITIONS, manifest))[0] == 201
+    await asyncio.sleep(0.1)
+    found = await admin.definition("things.example.org")
+    assert conditions(found)["Established"] == ("False", "InvalidCABundle")
+    assert (await admin("GET", THINGS))[0] == 404
+    patch = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": None}}}}}
+    assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+    await asyncio.sleep(0.1)
+    found = await admin.definition("things.example.org")
+    assert conditions(found)["Established"] == ("True", "InitialNamesAccepted")
+
+
+async def test_a_version_comes_and_goes(admin: Any) -> None:
+    found = await make(admin)
+    version = {**found["spec"]["versions"][0], "name": "v2", "storage": False}
+    patch: Tree = {"spec": {"versions": [*found["spec"]["versions"], version]}}
+    assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+    await asyncio.sleep(0.1)
+    assert (await admin("POST", THINGS, thing("one")))[0] == 201
+    code, one = await admin("GET", "/apis/example.org/v2/namespaces/default/things/one")
+    assert (code, one["apiVersion"]) == (200, "example.org/v2")
+    version["served"] = False
+    assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+    await asyncio.sleep(0.1)
+    assert (await admin("GET", "/apis/example.org/v2/namespaces/default/things/one"))[0] == 404
+    assert (await admin("GET", f"{THINGS}/one"))[0] == 200
+
+
+class TestEnd:
+    async def test_all_objects_go_and_do_not_come_back(self, admin: Any) -> None:
+        await make(admin)
+        for name in "abc":
+            assert (await admin("POST", THINGS, thing(name)))[0] == 201
+        code, found = await admin("DELETE", f"{DEFINITIONS}/things.example.org")
+        assert (code, found["metadata"]["finalizers"]) == (200, ["customresourcecleanup.apiextensions.k8s.io"])
+        assert conditions(found)["Terminating"] == ("True", "InstanceDeletionPending")
+        assert found["metadata"]["generation"] == 1
+        await asyncio.sleep(2)
+        assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
+        assert (await admin("GET", THINGS))[0] == 404
+        assert (await admin("GET", ROOT))[0] == 404
+        await make(admin)
+        code, listed = await admin("GET", THINGS)
+        assert (code, listed["items"]) == (200, [])
+
+    async def test_an_object_that_is_held_holds_its_definition(self, admin: Any) -> None:
+        await make(admin)
+        assert (await admin("POST", THINGS, thing("held", finalizers=["example.org/hold"])))[0] == 201
+        await admin("DELETE", f"{DEFINITIONS}/things.example.org")
+        code, refusal = await admin("POST", THINGS, thing("new"))
+        assert (code, refusal["reason"]) == (403, "Forbidden")
+        _, told = await admin("GET", ROOT)
+        assert told["resources"][0]["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
+        await asyncio.sleep(5)
+        found = await admin.definition("things.example.org")
+        assert conditions(found)["Terminating"] == ("True", "InstanceDeletionInProgress")
+        assert (await admin("GET", f"{THINGS}/held"))[1]["metadata"]["deletionTimestamp"]
+        await asyncio.sleep(70)
+        found = await admin.definition("things.example.org")
+        assert conditions(found)["Terminating"] == ("True", "InstanceDeletionCheck")
+        patch = {"metadata": {"finalizers": None}}
+        assert (await admin("PATCH", f"{THINGS}/held", patch, MERGE))[0] == 200
+        await asyncio.sleep(2)
+        assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
+
+    async def test_a_definition_that_was_never_served_goes_at_once(self, admin: Any) -> None:
+        await make(admin)
+        await make(admin, plural="others", kind="Thing")
+        assert (await admin("DELETE", f"{DEFINITIONS}/others.example.org"))[0] == 200
+        await asyncio.sleep(0.1)
+        assert (await admin("GET", f"{DEFINITIONS}/others.example.org"))[0] == 404
+
+    async def test_other_finalizers_hold_it(self, admin: Any) -> None:
+        found = await make(admin)
+        patch = {"metadata": {"finalizers": ["example.org/hold"]}}
+        assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+        await admin("DELETE", f"{DEFINITIONS}/things.example.org")
+        await asyncio.sleep(2)
+        found = await admin.definition("things.example.org")
+        assert found["metadata"]["finalizers"] == ["example.org/hold"]
+        assert conditions(found)["Terminating"] == ("False", "InstanceDeletionCompleted")
+
+
+async def test_definitions_are_served_when_a_server_starts(serve: Any) -> None:
+    log = MemoryBackend()
+    async with serve(embedded_storage(log)) as admin:
+        await make(admin)
+        assert (await admin("POST", THINGS, thing("one")))[0] == 201
+    async with serve(embedded_storage(log), settled=False) as admin:
+        assert (await admin("GET", f"{THINGS}/one"))[0] == 200
+
+
+async def test_a_deletion_goes_on_after_a_restart(serve: Any) -> None:
+    log = MemoryBackend()
+    async with serve(embedded_storage(log)) as admin:
+        await make(admin)
+        assert (await admin("POST", THINGS, thing("one")))[0] == 201
+        await admin("DELETE", f"{DEFINITIONS}/things.example.org")
+    async with serve(embedded_storage(log)) as admin:
+        await asyncio.sleep(2)
+        assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
+
+
+async def test_two_servers_serve_the_same(serve: Any) -> None:
+    storage = embedded_storage(MemoryBackend())
+    async with serve(storage) as one, serve(storage) as other:
+        await make(one)
+        assert (await other("POST", THINGS, thing("made")))[0] == 201
+        assert (await one("GET", f"{THINGS}/made"))[0] == 200
+        await other("DELETE", f"{DEFINITIONS}/things.example.org")
+        await asyncio.sleep(2)
+        assert (await one("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
+        assert (await one("GET", THINGS))[0] == (await other("GET", THINGS))[0] == 404
