@@ -247,6 +247,23 @@ async def test_a_watch_begins_with_all_of_a_long_state_in_order(api: Any, rename
     assert [len(asked) for asked, _ in renamer.take()] == [100, 100, 50]
 
 
+@pytest.mark.parametrize("table", [False, True])
+async def test_a_watch_tells_large_objects_some_at_a_time(api: Any, table: bool) -> None:
+    names = [f"n{number:02}" for number in range(12)]
+    for name in names:
+        await api.post(V1, body("v1", name, more="x" * 150_000))
+    headers = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"} if table else {}
+    stream = (await api.send("GET", f"{V2}?watch=1", **headers)).body
+    told: list[str] = []
+    async for chunk in stream:
+        objects = [json.loads(line)["object"] for line in chunk.splitlines()]
+        told += [(tree["rows"][0]["object"] if table else tree)["metadata"]["name"] for tree in objects]
+        if len(told) == len(names):
+            break
+    await stream.aclose()
+    assert told == names
+
+
 async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 9))
