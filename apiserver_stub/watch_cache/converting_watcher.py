@@ -46,8 +46,15 @@ class ConvertingWatcher(Watcher):
         self._ahead: list[Row] = []  # of the initial state, which are converted or waited for
         self._selective = not (options.labels.empty and options.fields.empty)
 
+    def end(self) -> None:
+        """Say nothing more."""
+        super().end()
+        self.unconverted = []
+
     def converted(self, rows: Sequence[Row]) -> None:
-        """Take in the rows that were unconverted, in their order."""
+        """Take in the rows that were unconverted, in their order; who has ended needs none."""
+        if self.ended:
+            return
         self._served.update(zip(self.unconverted, rows, strict=True))
         self.unconverted = []
 

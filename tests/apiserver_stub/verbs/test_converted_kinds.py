@@ -269,12 +269,24 @@ async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, ren
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 9))
     beside = asyncio.ensure_future(lines_of(api, f"{V1}?watch=1", 2))
     await asyncio.sleep(0.01)
+    renamer.take()
     renamer.refusal = InternalError("no way")
     await api.post(V1, body("v1", "b"))
     added, error = await watching
+    assert renamer.take() == [(["b"], "v2")]
     assert (added["type"], error["type"]) == ("ADDED", "ERROR")
     assert (error["object"]["code"], error["object"]["message"]) == (500, "no way")
     assert [line["object"]["metadata"]["name"] for line in await beside] == ["a", "b"]
+
+
+async def test_a_watch_that_is_ended_meanwhile_says_nothing_more(api: Any, renamer: Renamer) -> None:
+    await api.post(V1, body("v1", "a"))
+    renamer.gate = asyncio.Event()
+    watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
+    await asyncio.sleep(0.01)
+    api.hub.end(STORAGE, f"{GROUP}/v2")
+    renamer.gate.set()
+    assert await watching == []
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "apply", "delete", "collection"])
