@@ -9,7 +9,7 @@ from controller_manager.cel.frame import Evaluate, Frame, charge, failed
 from controller_manager.cel.library import Function, Overload, RuntimeCost
 from controller_manager.cel.syntax import Call
 from controller_manager.cel.types import Kind, Type, is_dyn
-from controller_manager.cel.values import EvaluationError, type_of
+from controller_manager.cel.values import Duration, EvaluationError, Timestamp, Uint, type_of
 
 
 class Chosen(NamedTuple):
@@ -30,23 +30,18 @@ def choose(call: Call, function: Function) -> Chosen:
     cost = overload.cost or function.cost
     if function.implementation is not None:
         return Chosen(function.implementation, cost, ordered=False)
-    if not function.guarded or all(map(_certain, overload.arguments, (one.type for one in call.operands))):
+    if not function.guarded:
         return Chosen(overload.implementation, cost, ordered=False)
     return Chosen(_guard(function, overload), cost, ordered=False)
 
 
-def _certain(declared: Type, checked: Type) -> bool:
-    """Return whether values of a checked type need no look before they are passed on."""
-    if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
-        return True
-    if checked.kind is not declared.kind or checked.name != declared.name:
-        return False
-    return all(map(_certain, declared.parameters, checked.parameters))
+def _takes_anything(declared: Type) -> bool:
+    return is_dyn(declared) or declared.kind is Kind.TYPE_PARAM
 
 
 def _fits(declared: Type, value: Any) -> bool:
     """Return whether a value is of a declared type, as far as its type and those of what is first in it tell."""
-    if is_dyn(declared) or declared.kind is Kind.TYPE_PARAM:
+    if _takes_anything(declared):
         return True
     actual = type_of(value)
     if actual.kind is not declared.kind or actual.name != declared.name:
@@ -64,12 +59,31 @@ def _no_overload(function: Function, arguments: tuple[Any, ...]) -> EvaluationEr
 
 
 def _guard(function: Function, overload: Overload) -> Callable[..., Any]:
+    """Return an implementation that looks at its arguments, since types of what was dynamic once say little."""
+    implementation = overload.implementation
+    expected = [(_CLASSES.get(one.kind), one) for one in overload.arguments]
+    if all(map(_takes_anything, overload.arguments)):
+        return implementation
+
     def guarded(*arguments: Any) -> Any:
-        if not all(map(_fits, overload.arguments, arguments)):
-            raise _no_overload(function, arguments)
-        return overload.implementation(*arguments)
+        for argument, (exact, declared) in zip(arguments, expected, strict=True):
+            if type(argument) is not exact and not _fits(declared, argument):
+                raise _no_overload(function, arguments)
+        return implementation(*arguments)
 
     return guarded
+
+
+_CLASSES: dict[Kind, type] = {
+    Kind.BOOL: bool,
+    Kind.BYTES: bytes,
+    Kind.DOUBLE: float,
+    Kind.DURATION: Duration,
+    Kind.INT: int,
+    Kind.STRING: str,
+    Kind.TIMESTAMP: Timestamp,
+    Kind.UINT: Uint,
+}
 
 
 def _dispatcher(function: Function) -> Callable[..., Any]:

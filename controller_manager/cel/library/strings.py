@@ -139,8 +139,8 @@ def _join_estimate(operands: Operands) -> CallEstimate:
 
 def _quote_estimate(operands: Operands) -> CallEstimate:
     size = operands[0].size
-    doubled = size.max * 2 + 2
-    return CallEstimate(size.scaled(STRING_TRAVERSAL), Estimate(size.min + 2, min(doubled, UNBOUNDED)))
+    most = (size.max * 2 + 2) % 2**64  # for a text without bound it is 0, as in cel-go
+    return CallEstimate(size.scaled(STRING_TRAVERSAL), Estimate(size.min + 2, most))
 
 
 def _split_estimate(operands: Operands) -> CallEstimate:
