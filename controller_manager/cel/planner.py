@@ -34,7 +34,8 @@ from controller_manager.cel.values import (
     EvaluationError,
     Optional,
     Uint,
-    equal,
+    equal_operands,
+    unequal_operands,
     unsupported_key,
 )
 
@@ -192,7 +193,7 @@ class _Planner:
         left, right = node.arguments
         function = self.functions[node.function]
         scalar = is_scalar(left.type) and is_scalar(right.type)
-        implementation = equal if node.function == "_==_" else _unequal
+        implementation = equal_operands if node.function == "_==_" else unequal_operands
         chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
         return call_closure(chosen, [self.whole(left), self.whole(right)])
 
@@ -378,10 +379,6 @@ def _of_text(apply: Callable[..., Any]) -> Callable[..., Any]:
         return apply(text, *rest)
 
     return applied
-
-
-def _unequal(left: Any, right: Any) -> bool:
-    return not equal(left, right)
 
 
 def _flat(node: Node, function: str) -> Iterator[Node]:

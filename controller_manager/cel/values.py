@@ -117,6 +117,12 @@ class Opaque:
     type: ClassVar[Type]
     length: int = 1
 
+    def equals(self, other: Any) -> bool:
+        """Return what `self == other` is in an expression. Raises EvaluationError for a value of another type."""
+        if type(other) is not type(self):
+            raise EvaluationError("no such overload")
+        return bool(self == other)
+
 
 def unsupported_key(key: Any) -> EvaluationError:
     """Return the error of a list or a map as the key of a map, which dictionaries have not."""
@@ -234,6 +240,21 @@ def equal(left: Any, right: Any) -> bool:
             return _equal_sets(left, right)
         return equal(list(left), list(right))
     return False
+
+
+def equal_operands(left: Any, right: Any) -> bool:
+    """Return what `left == right` is in an expression. Raises EvaluationError as `Opaque.equals` does."""
+    if isinstance(left, Opaque) and right is not None:
+        return left.equals(right)
+    return equal(left, right)
+
+
+def unequal_operands(left: Any, right: Any) -> bool:
+    """Return what `left != right` is in an expression: true for what cannot be compared."""
+    try:
+        return not equal_operands(left, right)
+    except EvaluationError:
+        return True
 
 
 def _has_equal(mapping: dict[Any, Any], key: Any, value: Any) -> bool:

@@ -64,10 +64,9 @@ class _Incomparable(Opaque):
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> NoReturn:
+    def equals(self, other: Any) -> NoReturn:
+        """Raises EvaluationError."""
         no_overload()
-
-    __hash__ = Opaque.__hash__
 
 
 @dataclass(frozen=True, slots=True, eq=False)

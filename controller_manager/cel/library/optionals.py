@@ -9,10 +9,10 @@ from controller_manager.cel.types import (
     BOOL,
     DYN,
     INT,
-    OPTIONAL,
     STRING,
     ListType,
     MapType,
+    OpaqueType,
     OptionalType,
     TypeParameter,
 )
@@ -99,5 +99,5 @@ OPTIONALS = Library(
         Function("optional.unwrap", (Overload("optional_unwrap", (_OPTIONALS,), _LIST, _unwrap),)),
         Function("unwrapOpt", (Overload("optional_unwrapOpt", (_OPTIONALS,), _LIST, _unwrap, receiver=True),)),
     ),
-    (OPTIONAL,),
+    (OpaqueType("optional_type"),),
 )

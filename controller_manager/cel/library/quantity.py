@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from controller_manager.api.quantity import Quantity as Canonical
 from controller_manager.cel.library import Function, Library, Overload
 from controller_manager.cel.library.costs import nominal, nominal_estimate, scan, scan_estimate
+from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType, Type
 from controller_manager.cel.values import INT_MAX, INT_MIN, EvaluationError, Opaque
 
@@ -29,7 +30,8 @@ class Quantity(Opaque):
     """A number, `unscaled` times ten to the power of `scale`, with the family of suffixes it is written with.
 
     `small` numbers fit the integers that Go counts with: only those are integers to an expression. `text` is what
-    it was read from, where that is canonical.
+    it was read from, where that is canonical. Sums are `computed`: upstream has another type for them, which is not
+    accepted at the right of `==`.
     """
 
     type: ClassVar[Type] = ObjectType("kubernetes.Quantity", {})
@@ -39,6 +41,13 @@ class Quantity(Opaque):
     family: str
     small: bool
     text: str = ""
+    computed: bool = False
+
+    def equals(self, other: Any) -> bool:
+        """Return what `self == other` is in an expression. Raises EvaluationError for all but read quantities."""
+        if not isinstance(other, Quantity) or other.computed:
+            no_overload()
+        return self == other
 
     def __str__(self) -> str:
         """Return the canonical text."""
@@ -146,16 +155,15 @@ def add(one: Quantity, other: Quantity | int) -> Quantity:
     if isinstance(other, int):
         other = Quantity(other, 0, "exponent", small=True)
     family = one.family if one.unscaled else other.family
-    if one.small and other.small:
-        if not other.unscaled:
-            return Quantity(one.unscaled, one.scale, family, small=True)
-        if not one.unscaled:
-            return Quantity(other.unscaled, other.scale, family, small=True)
+    small = one.small and other.small
+    if small and not (one.unscaled and other.unscaled):
+        rest = one if one.unscaled or not other.unscaled else other
+        return Quantity(rest.unscaled, rest.scale, family, small=True, computed=True)
     scale = min(one.scale, other.scale)
     parts = one.at(scale), other.at(scale)
     total = sum(parts)
     fits = all(INT_MIN <= part <= INT_MAX for part in (*parts, total))
-    return Quantity(total, scale, family, one.small and other.small and fits)
+    return Quantity(total, scale, family, small and fits, computed=True)
 
 
 def subtract(one: Quantity, other: Quantity | int) -> Quantity:
