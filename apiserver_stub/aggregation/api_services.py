@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from apiserver_stub.kinds.api_service import RESOURCE, Priority
+from apiserver_stub.kinds.api_service import GROUP, RESOURCE, Priority
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.conditions import Condition, condition_of
@@ -113,7 +113,9 @@ class APIServices:
 
     @property
     def remote(self) -> Mapping[GroupVersion, APIService]:
-        """Those with a server of others behind them, by group and version."""
+        """Those with a server of others behind them, by group and version. Nobody else has API services themselves:
+        they could not be put right any more.
+        """
         return self._remote
 
     def subscribe(self, listener: Listener) -> None:
@@ -131,7 +133,7 @@ class APIServices:
             self._remote.pop(before.group_version, None)
         if after is not None:
             self._found[name] = after
-            if after.spec.service is not None:
+            if after.spec.service is not None and after.spec.group != GROUP:
                 self._remote[after.group_version] = after
         if before is None and after is None:
             return

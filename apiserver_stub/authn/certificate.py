@@ -11,7 +11,7 @@ from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Certificate, Request, Response, Upgrade
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving.authentication import Authenticator, RequestHeaderAuthenticator, RequestHeaderConfig
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 
 _LONGEST = 60.0  # seconds between two looks at open answers
 Handle = Callable[[Request], Awaitable[Response]]
@@ -53,7 +53,7 @@ class ClientCertificates:
             response = await handle(request)
             certificate = request.certificate
             body = response.body
-            if certificate is None or isinstance(body, bytes) or not self.believes(certificate):
+            if certificate is None or isinstance(body, bytes) or not self._counts(certificate):
                 return response  # a token was shown beside one that is not believed
             self._wake_at(certificate.expires)
             if isinstance(body, Upgrade):
@@ -67,9 +67,13 @@ class ClientCertificates:
 
         return followed
 
+    def _counts(self, certificate: Certificate) -> bool:
+        """Tell whether a certificate is good for anything now: for its holder, or as a proxy's."""
+        return self.believes(certificate) or (self._trust is not None and self._trust.believes(PROXIES, certificate))
+
     def _end_some(self) -> None:
         for answer, certificate in list(self._open.items()):
-            if not self.believes(certificate):
+            if not self._counts(certificate):
                 del self._open[answer]
                 answer.end()
         if self._open:

@@ -90,3 +90,10 @@ async def test_a_stray_one_that_is_marked_as_ours_goes(front: Any) -> None:
     stray = local_api_service("stray.example.com", "v1", "true")
     assert (await front("POST", SERVICES, stray))[0] == 201
     await appears(front, "v1.stray.example.com", there=False)
+
+
+async def test_nobody_takes_over_api_services_themselves(front: Any) -> None:
+    priorities = {"groupPriorityMinimum": 17400, "versionPriority": 15}
+    code, _ = await front("POST", SERVICES, front.service(1, "apiregistration.k8s.io", **priorities))
+    assert code == 201
+    assert (await front("DELETE", f"{SERVICES}/v1.apiregistration.k8s.io"))[0] == 200

@@ -99,6 +99,17 @@ async def test_every_verb_is_passed_on(front: Any, extension: Extension, method:
     assert response.repeated["warning"] == ('299 - "a"', '299 - "b"')
 
 
+async def test_requests_are_counted_as_those_of_other_resources(front: Any, extension: Extension) -> None:
+    """Names of resources that the server behind does not tell of are no labels, of which there would be no end."""
+    for resource in ("foos", "anything", "else"):
+        await front("GET", f"{ROOT}/{resource}")
+    counted = [line for line in (await front("GET", "/metrics"))[1].splitlines() if "x.example.com" in line]
+    (line,) = (line for line in counted if line.startswith("apiserver_request_total"))
+    assert 'component="aggregator",' in line
+    assert 'group="x.example.com",' in line
+    assert 'resource="foos",' in line
+
+
 async def test_refusals_are_the_servers_own(front: Any, extension: Extension) -> None:
     assert (await front("GET", f"{ROOT}/teapot"))[0] == 418
     assert await front("GET", f"{ROOT}") == (200, extension._resources)

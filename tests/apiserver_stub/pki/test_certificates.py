@@ -22,7 +22,7 @@ from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now, wall_seconds
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
-from controller_manager.serving.tls import KeyPair, make_ca
+from controller_manager.serving.tls import KeyPair, issue, make_ca
 from controller_manager.serving.trust import Trust, digest
 from controller_manager.testing.virtual import VirtualLoop
 
@@ -233,3 +233,83 @@ async def test_data_folders_are_their_owners_alone(tmp_path: Path) -> None:
     certs.mkdir(mode=0o755)
     async with serving(data, f"--cert-dir={certs}"):
         assert [folder.stat().st_mode & 0o777 for folder in (data, certs)] == [0o700, 0o700]
+
+
+AS_JOE = {"x-remote-user": "joe", "x-remote-group": "dev"}
+PROXIES = ("--requestheader-client-ca-file={}/proxies.crt", "--requestheader-allowed-names=front")
+
+
+def flags_of_proxies(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]]:
+    proxies = make_ca("proxies")
+    proxies.write(folder / "proxies.crt", folder / "proxies.key")
+    return proxies, tuple(flag.format(folder) for flag in (*PROXIES, *more))
+
+
+async def test_who_a_trusted_proxy_speaks_for(tmp_path: Path) -> None:
+    proxies, flags = flags_of_proxies(tmp_path)
+    async with serving(tmp_path / "data", *flags) as server:
+        for name, status in (("front", 200), ("other", 401)):
+            asked = await server.ask(Certificate(name, root=root(proxies)), **AS_JOE)
+            assert asked.status == status
+        own = (tmp_path / "data" / "client-ca.crt").read_bytes()
+        assert (await server.ask(Certificate("front", root=root(own)), **AS_JOE)).status == 200  # itself, not joe
+        assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # speaks for nobody
+
+
+async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path) -> None:
+    proxies, flags = flags_of_proxies(tmp_path)
+    async with serving(tmp_path / "data", *flags) as server:
+        watch = await server.ask(Certificate("front", root=root(proxies)), f"{CONFIGS}?watch=1", **AS_JOE)
+        assert watch.status == 200
+        (tmp_path / "proxies.crt").write_bytes(make_ca("others").certificate)
+        async with asyncio.timeout(10):
+            async for _ in watch.body:
+                pass
+        asked = await server.ask(Certificate("front", root=root(proxies)), **AS_JOE)
+        assert asked.status == 401
+
+
+async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
+    more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid")
+    proxies, flags = flags_of_proxies(tmp_path, *more)
+    async with serving(tmp_path / "data", *flags) as server:
+        data = await published(server)
+    told = {name.removeprefix("requestheader-"): text for name, text in data.items()}
+    assert data["requestheader-client-ca-file"] == proxies.certificate.decode()
+    assert {name: json.loads(text) for name, text in told.items() if text.startswith("[")} == {
+        "allowed-names": ["front"],
+        "username-headers": ["X-User"],
+        "uid-headers": ["X-Uid"],
+        "group-headers": ["x-remote-group"],
+        "extra-headers-prefix": ["x-remote-extra-"],
+    }
+    assert proxies.certificate.decode() not in data["client-ca-file"]
+
+
+async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> None:
+    async with serving(tmp_path, lifetime=timedelta(days=3)) as server:
+        first = server.certificates.proxy_pair()
+        await asyncio.sleep(DAY)
+        assert server.certificates.proxy_pair() == first
+        await asyncio.sleep(1.1 * DAY)
+        second = server.certificates.proxy_pair()
+        assert second is not None
+        assert second != first
+        authority = x509.load_pem_x509_certificate((tmp_path / "front-proxy-ca.crt").read_bytes())
+        x509.load_pem_x509_certificate(second.certificate).verify_directly_issued_by(authority)
+
+
+async def test_the_certificate_shown_as_a_proxy_may_be_given(tmp_path: Path) -> None:
+    files = tmp_path / "proxy.crt", tmp_path / "proxy.key"
+    given = issue(make_ca("proxies"), "mine", client=True)
+    given.write(*files)
+    flags = (f"--proxy-client-cert-file={files[0]}", f"--proxy-client-key-file={files[1]}")
+    async with serving(tmp_path / "data", *flags) as server:
+        assert server.certificates.proxy_pair() == given
+        files[1].write_bytes(b"nonsense")
+        await asyncio.sleep(6)
+        assert server.certificates.proxy_pair() == given
+        other = issue(make_ca("proxies"), "mine", client=True)
+        other.write(*files)
+        await asyncio.sleep(6)
+        assert server.certificates.proxy_pair() == other
