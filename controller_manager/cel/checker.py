@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from controller_manager.cel.library import Function, Overload
+from controller_manager.cel.messages import MESSAGES
 from controller_manager.cel.syntax import (
     Call,
     Comprehension,
@@ -21,9 +22,11 @@ from controller_manager.cel.syntax import (
 )
 from controller_manager.cel.types import (
     BOOL,
+    DURATION,
     DYN,
     ERROR,
     INT,
+    TIMESTAMP,
     Field,
     Kind,
     ListType,
@@ -96,6 +99,8 @@ class _Checker:
         if variable is not None:
             return variable, None
         named = self.declarations.types.get(name) or self.declarations.objects.get(name)
+        if named is None and self.declarations.objects:
+            named = _TIMES.get(name)
         return (TypeType(named), named) if named is not None else None
 
     def ident(self, node: Ident) -> Type:
@@ -128,7 +133,8 @@ class _Checker:
         if owner.kind is Kind.MAP:
             checked = owner.parameters[1]
         elif owner.kind is Kind.STRUCT:
-            declared = self.declared_field(node, owner.name, field)
+            known = self.declarations.objects.get(owner.name)
+            declared = self.declared_field(node, owner.name, field, None if known is None else known.fields)
             checked = ERROR if declared is None else declared.type
         elif owner.kind is Kind.TYPE_PARAM:
             self.bindings.assignable(DYN, owner)
@@ -136,13 +142,14 @@ class _Checker:
             self.report(node, f"type '{owner}' does not support field selection")
         return OptionalType(checked) if wrapped or optional else checked
 
-    def declared_field(self, node: Node, name: str, field: str, position: int | None = None) -> Field | None:
-        """Return the declaration of a field of the object type of a name."""
-        owner = self.declarations.objects.get(name)
-        if owner is None:
+    def declared_field(
+        self, node: Node, name: str, field: str, fields: Mapping[str, Field] | None, position: int | None = None
+    ) -> Field | None:
+        """Return the declaration of a field among those of the object type of a name."""
+        if fields is None:
             self.report(node, f"unexpected failed resolution of '{name}'", position)
             return None
-        declared = owner.fields.get(field)
+        declared = fields.get(field)
         if declared is None:
             self.report(node, f"undefined field '{field}'", position)
         return declared
@@ -252,6 +259,11 @@ class _Checker:
         return self.bindings.more_general(previous, current) if self.bindings.assignable(previous, current) else DYN
 
     def struct_literal(self, node: StructLiteral) -> Type:
+        message = MESSAGES.get(node.name.removeprefix("."))
+        if message is not None:
+            node.name = node.name.removeprefix(".")
+            self.fields(node, message.fields)
+            return message.type
         found = self.look_up(node.name)
         if found is None:
             self.undeclared(node, node.name)
@@ -265,15 +277,20 @@ class _Checker:
             self.report(node, f"'{named}' is not a message type")
         else:
             result = named
+        owner = self.declarations.objects.get(node.name)
+        self.fields(node, None if owner is None else owner.fields)
+        return result
+
+    def fields(self, node: StructLiteral, declared_fields: Mapping[str, Field] | None) -> None:
+        """Check the fields of an object against those that are declared for its type."""
         for entry in node.entries:
             value = self.check(entry.value)
-            declared = self.declared_field(node, node.name, entry.key, entry.position)
+            declared = self.declared_field(node, node.name, entry.key, declared_fields, entry.position)
             expected = declared.type if declared is not None else ERROR
             value = self.unwrapped(entry.value, value, entry.optional)
             if not self.bindings.assignable(expected, value):
                 message = f"expected type of field '{entry.key}' is '{expected}' but provided type is '{value}'"
                 self.report(node, message, entry.position)
-        return result
 
     def comprehension(self, node: Comprehension) -> Type:
         self.check(node.range)
@@ -312,6 +329,9 @@ class _Checker:
         if not self.bindings.assignable(expected, node.type):
             self.mismatch(node, expected, node.type)
 
+
+# Where object types are declared, these are names of types too, if ones that no program can refer to.
+_TIMES = {"timestamp": TIMESTAMP, "duration": DURATION}
 
 _CHECKS: dict[type[Node], Callable[[_Checker, Any], Type]] = {
     Ident: _Checker.ident,

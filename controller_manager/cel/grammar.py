@@ -165,7 +165,7 @@ class Network(NamedTuple):
 
     begins: dict[str, State]
     ends: dict[str, State]
-    follows: dict[str, list[State]]
+    follows: dict[str, list[tuple[State, int]]]  # with the precedence of the call
 
 
 def _build() -> Network:
@@ -188,7 +188,7 @@ def _states(part: Part, rule: str, after: State, network: Network) -> State:
         state.tokens, state.target = part.tokens, after
     elif part.kind == "rule":
         state.call, state.target, state.precedence = part.rule, after, part.value
-        network.follows[part.rule].append(after)
+        network.follows[part.rule].append((after, part.value))
     elif part.kind == "precedence":
         state.precedence, state.steps = part.value, [after]
     elif part.kind == "alt":
@@ -234,12 +234,16 @@ Stack = tuple[State, ...]  # where the rules that were called go on, the innermo
 
 
 class _Configuration(NamedTuple):
-    """A way that the tokens so far may have been read; `outer`: it has left the rule that decides."""
+    """A way that the tokens so far may have been read.
+
+    `outer`: it has left the rule that decides; `lowest`: it did so to a caller that asked for no precedence.
+    """
 
     state: State
     alternative: int
     stack: Stack
     outer: bool = False
+    lowest: bool = False
 
 
 class NoViableAlternative(Exception):
@@ -266,6 +270,8 @@ def predict(decision: State, kinds: list[str], at: int, precedence: int, stack: 
 def _simulate(decision: State, kinds: list[str], at: int, precedence: int, stack: Stack | None) -> int | None:
     starts = [_Configuration(target, number, stack or ()) for number, target in enumerate(decision.steps, start=1)]
     known = _closure(starts, stack is not None, precedence)
+    if stack is None and decision.rule in _RECURSIVE:
+        known = _without_doubles(known)
     index = at
     while True:
         token = kinds[min(index, len(kinds) - 1)]
@@ -288,6 +294,15 @@ def _simulate(decision: State, kinds: list[str], at: int, precedence: int, stack
             return min(min(group) for group in groups)
         known = reached
         index += 1
+
+
+_RECURSIVE = frozenset({"relation", "calc", "member"})  # to the left: a loop decides whether they go on
+
+
+def _without_doubles(known: set[_Configuration]) -> set[_Configuration]:
+    """Leave out ways to end a rule that come to the same as going on in it: operators of a rule are its own."""
+    own = {(one.state, one.stack) for one in known if one.alternative == 1}
+    return {one for one in known if one.alternative == 1 or one.lowest or (one.state, one.stack) not in own}
 
 
 def _is_end(one: _Configuration) -> bool:
@@ -345,8 +360,9 @@ def _steps(
         elif full or not NETWORK.follows[state.rule]:
             keep(one)
         else:
-            for follow in NETWORK.follows[state.rule]:
-                yield one._replace(state=follow, outer=True), depth - 1
+            for follow, asked in NETWORK.follows[state.rule]:
+                lowest = one.lowest or (asked == 0 and state.rule in _RECURSIVE and not one.outer)
+                yield one._replace(state=follow, outer=True, lowest=lowest), depth - 1
     elif state.tokens:
         keep(one)
     elif state.call is not None and state.target is not None:

@@ -12,6 +12,7 @@ from controller_manager.cel.calls import Chosen, call_closure, choose, logical, 
 from controller_manager.cel.comprehensions import Loop, bound, general, go_type, mapped, quantified
 from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
 from controller_manager.cel.library import LIST_BASE, MAP_BASE, STRUCT_BASE, Function
+from controller_manager.cel.messages import MESSAGES
 from controller_manager.cel.shown import shown
 from controller_manager.cel.syntax import (
     ACCUMULATOR,
@@ -144,6 +145,8 @@ class _Planner:
         return Constant(node.value)
 
     def ident(self, node: Ident) -> Part:
+        if node.constant is not None and node.name in ("timestamp", "duration"):
+            raise EvaluationError(f"reference to undefined type: {node.name}")
         if node.constant is not None:
             return Constant(node.constant)
         for scope in reversed(self.scopes):
@@ -276,7 +279,9 @@ class _Planner:
     def struct_literal(self, node: StructLiteral) -> Part:
         fields = [(_property(node.type, one.key), self.closure(one.value), one.optional) for one in node.entries]
 
-        def make(frame: Frame) -> dict[Any, Any]:
+        message = MESSAGES.get(node.name)
+
+        def make(frame: Frame) -> Any:
             made: dict[Any, Any] = {}
             try:
                 for name, value, optional in fields:
@@ -285,7 +290,7 @@ class _Planner:
                 charge(frame, STRUCT_BASE)
                 raise
             charge(frame, STRUCT_BASE)
-            return made
+            return made if message is None else message.make(made)
 
         return make
 

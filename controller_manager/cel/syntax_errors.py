@@ -29,12 +29,13 @@ MAX_ERRORS = 100
 
 def syntax_errors(text: str) -> list[Issue]:
     """Return what is wrong with a text, in the order in which it is found."""
-    tokens, errors = _tokens(text)
-    walker = _Walker(text, tokens)
+    tokens, removed = _tokens(text)
+    walker = _Walker(text, tokens, removed)
     with suppress(_GaveUp, RecursionError):
         walker.rule("start", 0, None)
+    errors = [(begin, f"token recognition error at: {_quoted(text[begin:end])}") for begin, end in removed]
     found = [*errors, *walker.errors][:MAX_ERRORS]
-    return [issue_at(text, offset, f"Syntax error: {message}") for offset, message in found] + walker.internal
+    return [issue_at(text, offset, f"Syntax error: {message}") for offset, message in found] + walker.other
 
 
 _ESCAPE = re.compile(r"\\(?:[abfnrtv\"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7][0-7])")
@@ -42,18 +43,18 @@ _PART_OF_ESCAPE = re.compile(r"\\(?:[xX][0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA
 _PART_OF_NAME = re.compile(r"`[A-Za-z0-9_.\-/ ]*")
 
 
-def _tokens(text: str) -> tuple[list[Token], list[tuple[int, str]]]:
-    """Return the tokens of a text without what is none, and errors about that."""
+def _tokens(text: str) -> tuple[list[Token], list[tuple[int, int]]]:
+    """Return the tokens of a text, and from where to where it is none."""
     tokens: list[Token] = []
-    errors: list[tuple[int, str]] = []
+    removed: list[tuple[int, int]] = []
     offset = 0
     while True:
         more, end = tokenize(text, offset)
         tokens += more
         if end >= len(text):
-            return tokens, errors
+            return tokens, removed
         offset = _end_of_no_token(text, end) + 1
-        errors.append((end, f"token recognition error at: {_quoted(text[end:offset])}"))
+        removed.append((end, offset))
 
 
 def _end_of_no_token(text: str, start: int) -> int:
@@ -104,13 +105,14 @@ class _Context:
 
 
 class _Walker:
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], removed: list[tuple[int, int]]) -> None:
         self.text = text
         self.tokens = tokens
+        self.removed = removed
         self.kinds = [token.kind for token in tokens] + [EOF]
         self.at = 0
         self.errors: list[tuple[int, str]] = []
-        self.internal: list[Issue] = []
+        self.other: list[Issue] = []
         self.recovering = False
         self.recoveries = 0
         self.context = _Context(None, None, 0)
@@ -124,7 +126,7 @@ class _Walker:
 
     def rule(self, name: str, precedence: int, follow: State | None) -> None:
         """Parse a rule; what is wrong in it is told, and its rest passed over."""
-        outer = self.context
+        outer, begin = self.context, self.at
         self.context = _Context(outer if follow is not None else None, follow, precedence)
         try:
             self.walk(RULES[name])
@@ -133,6 +135,8 @@ class _Walker:
             self.recover()
         except _Mismatch:
             self.report(f"mismatched input {self.shown()} expecting {_listed(self.expected())}")
+            if name == "escapeIdent":
+                self.other.append(issue_at(self.text, self.offset(begin), "unsupported ident kind"))
             self.recover()
         finally:
             self.context = outer
@@ -267,7 +271,7 @@ class _Walker:
         while self.kind != EOF and self.kind not in until:
             if passed >= MAX_LOOKAHEAD:
                 message = f"error recovery token lookahead limit exceeded: {MAX_LOOKAHEAD}"
-                self.internal.append(Issue(-1, 0, message))
+                self.other.append(Issue(-1, 0, message))
                 raise _GaveUp
             passed += 1
             self.consume()
@@ -311,7 +315,10 @@ class _Walker:
         start, at = self.at + error.start, self.at + error.at
         begin = self.offset(start)
         end = len(self.text) if at >= len(self.tokens) else self.offset(at) + len(self.tokens[at].text)
-        text = self.text[begin:end] + (EOF if at >= len(self.tokens) else "")
+        text = ""
+        for removed, after in [*self.removed, (end, end)]:
+            text += self.text[begin : min(removed, end)]
+            begin = max(begin, after)
         message = f"no viable alternative at input {_quoted(text if start < len(self.tokens) else EOF)}"
         if keyword := _KEYWORD_AS_NAME.search(message):
             message = f"mismatched input '{keyword[1]}' expecting IDENTIFIER"

@@ -186,6 +186,18 @@ class OptionalType(OpaqueType):
         super().__init__("optional_type", value)
 
 
+class WrapperType(Type):
+    """A scalar that may be null, and is the scalar's type otherwise."""
+
+    __slots__ = ()
+
+    def __init__(self, of: Type) -> None:
+        super().__init__(of.kind, of.name)
+
+    def __str__(self) -> str:
+        return f"wrapper({self.name})"
+
+
 class TypeParameter(Type):
     """A type variable of the signature of a function: its overload holds for any type in its place."""
 

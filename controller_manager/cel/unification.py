@@ -15,6 +15,7 @@ from controller_manager.cel.types import (
     Type,
     TypeParameter,
     TypeType,
+    WrapperType,
     is_dyn,
 )
 
@@ -112,7 +113,7 @@ class Bindings:
             return True
         if left.kind is Kind.NULL or right.kind is Kind.NULL:
             other = right if left.kind is Kind.NULL else left
-            return other.kind in _NULLABLE or other.kind is Kind.NULL
+            return other.kind in _NULLABLE or other.kind is Kind.NULL or isinstance(other, WrapperType)
         if left.kind is not right.kind:
             return False
         if left.kind in _SIMPLE:

@@ -85,6 +85,9 @@ class Timestamp:
     def __lt__(self, other: Timestamp) -> bool:
         return self.nanoseconds < other.nanoseconds
 
+    def __le__(self, other: Timestamp) -> bool:
+        return self.nanoseconds <= other.nanoseconds
+
 
 class _Absent:
     """The content of an optional value that has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -201,19 +202,20 @@ def _negated(value: Any) -> Any:
     no_overload("" if type(value) is bool else "-_")
 
 
-_COMPARABLE = frozenset({int, str, float, bool, Uint, bytes, Duration, Timestamp})
+_ORDERED = frozenset({int, str, bool, Uint, bytes, Duration, Timestamp})
+_COMPARABLE = _ORDERED | {float}
 _NUMBERS = frozenset({int, float, Uint})
 
 
-def _comparison(function: str, holds: Callable[[int], bool]) -> _Operator:
+def _comparison(function: str, order: _Operator) -> _Operator:
     def compare(left: Any, right: Any) -> bool:
         kind, other = type(left), type(right)
+        if kind is other and kind in _ORDERED:
+            return bool(order(left, right))
         if kind in _NUMBERS and other in _NUMBERS:
             if left != left or right != right:
                 raise EvaluationError("NaN values cannot be ordered")
-            return holds(compare_numbers(left, right))
-        if kind is other and kind in _COMPARABLE:
-            return holds(-1 if left < right else (0 if left == right else 1))
+            return bool(order(compare_numbers(left, right), 0))
         no_overload("" if kind in _COMPARABLE else function)
 
     return compare
@@ -447,8 +449,8 @@ _COMPARED: tuple[tuple[str, tuple[Type, Type]], ...] = (
 )
 
 
-def _relation(function: str, prefix: str, holds: Callable[[int], bool]) -> Function:
-    compare = _comparison(function, holds)
+def _relation(function: str, prefix: str, order: _Operator) -> Function:
+    compare = _comparison(function, order)
     overloads = tuple(
         Overload(f"{prefix}_{suffix}", types, BOOL, compare, cost=_BYTES_AND_STRINGS.get(suffix))
         for suffix, types in _COMPARED
@@ -521,10 +523,10 @@ def _operators() -> tuple[Function, ...]:
             ("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION),
             ("subtract_uint64", (UINT, UINT), UINT),
         ),
-        _relation("_<_", "less", (-1).__eq__),
-        _relation("_<=_", "less_equals", (1).__ne__),
-        _relation("_>_", "greater", (1).__eq__),
-        _relation("_>=_", "greater_equals", (-1).__ne__),
+        _relation("_<_", "less", operator.lt),
+        _relation("_<=_", "less_equals", operator.le),
+        _relation("_>_", "greater", operator.gt),
+        _relation("_>=_", "greater_equals", operator.ge),
         Function(
             "_[_]",
             (

@@ -21,6 +21,7 @@ from controller_manager.cel.types import (
     ListType,
     MapType,
     Type,
+    WrapperType,
 )
 from controller_manager.cel.values import (
     CostBudget,
@@ -155,6 +156,8 @@ _TIMES = (Timestamp, Duration)
 
 def _named(one: Type) -> str:
     parameters = ", ".join(map(_named, one.parameters))
+    if isinstance(one, WrapperType):
+        return str(one)
     return f"{one.name}({parameters})" if parameters else one.name
 
 
