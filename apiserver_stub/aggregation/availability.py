@@ -50,7 +50,6 @@ _EVERY = 30.0  # seconds between two checks of a server
 _PAUSES = Pauses(0.005, 30.0)
 _ATTEMPTS = 5  # at a time, of which one must succeed
 _SECONDS = 5.0
-_LARGEST = 8 << 20  # bytes
 _SERVICE = Decoder(Service)
 _SLICE = Decoder(EndpointSlice)
 
@@ -177,11 +176,11 @@ class Availability:
         except (ApiError, ConfigError) as error:
             return str(error)
         try:
-            answer = await self._servers.ask(service, path, seconds=_SECONDS, largest=_LARGEST)
+            status = await self._servers.status(service, path, seconds=_SECONDS)
         except (ApiError, TransportError) as error:
             return f"failing or missing response from {url}: {error}"
-        if not 200 <= answer.status < 300:
-            return f"failing or missing response from {url}: bad status from {url}: {answer.status}"
+        if not 200 <= status < 300:
+            return f"failing or missing response from {url}: bad status from {url}: {status}"
         return ""
 
     async def _tell(self, service: APIService, condition: Condition) -> None:

@@ -19,7 +19,7 @@ from controller_manager.transport.transport import ConfigError, TransportError
 _EVERY = 60.0  # seconds between two looks at what a server tells
 _PAUSES = Pauses(0.5, _EVERY)
 _SECONDS = 5.0
-_LARGEST = 8 << 20  # bytes
+_LARGEST = 2 << 20  # bytes; JSON is read at one go, which holds up others
 _ACCEPT = f"{AGGREGATED},{AGGREGATED.replace('v=v2', 'v=v2beta1')}"
 _CURRENT, _STALE = "Current", "Stale"
 Entry = Mapping[str, Any]

@@ -3,20 +3,23 @@
 import asyncio
 import ssl
 from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from apiserver_stub.aggregation.api_services import APIService
-from apiserver_stub.aggregation.front_proxy import ProxyPair, identity
+from apiserver_stub.aggregation.front_proxy import ProxyPair, in_the_name_of
 from apiserver_stub.service_resolver import ServiceResolver
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.api.platform import ADMIN_GROUP
-from controller_manager.api.wire import Request, Upgrade
+from controller_manager.api.wire import Request, Response, Upgrade
 from controller_manager.serving.authentication import User
 from controller_manager.transport.connection_pool import Origin
 from controller_manager.transport.http import client_context
-from controller_manager.transport.streaming import StreamingTransport
+from controller_manager.transport.streaming import StreamingTransport, known_length
 from controller_manager.transport.transport import Endpoint, TransportError, close_body
 
+_SMALL = 64 * 1024  # bytes
 AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
 """Who asks whether a server is there, and what it serves."""
 
@@ -67,34 +70,25 @@ class ExtensionServers:
         """
         told = {"accept": accept, "if-none-match": etag}
         headers = {name: value for name, value in told.items() if value}
-        repeated: dict[str, tuple[str, ...]] = {}
-        for name, value in identity(user):
-            repeated[name] = (*repeated.get(name, ()), value)
-            headers[name] = value
-        request = Request("GET", path, (), headers, repeated=repeated)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._whole(self.origin(service), request, largest)
-        except TimeoutError:
-            raise TransportError(f"no answer within {seconds:.0f} seconds") from None
-
-    async def _whole(self, origin: Origin, request: Request, largest: int) -> Answer:
-        response = await self.transport.send(origin, request)
-        assert not isinstance(response.body, Upgrade)
-        parts, size = [], 0
-        try:
-            if isinstance(response.body, bytes):
-                parts.append(response.body)
-            else:
-                async for part in response.body:
-                    parts.append(part)
-                    size += len(part)
-                    if size > largest:
-                        raise TransportError(f"the answer is larger than {largest} bytes")
-        finally:
-            await close_body(response)
+        async with _within(seconds):
+            response = await self._get(service, path, user, headers)
+            body = await _read(response, largest)
         media, etag = (response.headers.get(name, "") for name in ("content-type", "etag"))
-        return Answer(response.status, media, etag, b"".join(parts))
+        return Answer(response.status, media, etag, body)
+
+    async def status(self, service: APIService, path: str, *, seconds: float) -> int:
+        """Return the status that a GET is answered with within so many seconds. Raises as `ask` does."""
+        async with _within(seconds):
+            response = await self._get(service, path, AGGREGATOR, {})
+            if (known_length(response) or _SMALL + 1) <= _SMALL:
+                await _read(response, _SMALL)  # so that the connection can be used again
+            else:
+                await close_body(response)
+            return response.status
+
+    async def _get(self, service: APIService, path: str, user: User, headers: Mapping[str, str]) -> Response:
+        request = in_the_name_of(user, Request("GET", path, (), headers))
+        return await self.transport.send(self.origin(service), request)
 
     def _context(self, service: APIService) -> ssl.SSLContext:
         spec, pair = service.spec, self._pair()
@@ -106,3 +100,28 @@ class ExtensionServers:
         context = client_context(endpoint, *((pair.certificate, pair.key) if pair else (b"", b"")))
         self._contexts[service.name] = proved, context
         return context
+
+
+@asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TransportError(f"no answer within {seconds:.0f} seconds") from None
+
+
+async def _read(response: Response, largest: int) -> bytes:
+    if isinstance(response.body, bytes):
+        return response.body
+    assert not isinstance(response.body, Upgrade)
+    parts, size = [], 0
+    try:
+        async for part in response.body:
+            parts.append(part)
+            size += len(part)
+            if size > largest:
+                raise TransportError(f"the answer is larger than {largest} bytes")
+    finally:
+        await close_body(response)
+    return b"".join(parts)

@@ -35,23 +35,23 @@ def forwarded(request: Request, user: User, audit_id: str, host: str) -> Request
     named = _of_connection(request)
     kept = {name: value for name, value in request.headers.items() if not (name in named or _is_kept_back(name))}
     apart = {name: values for name, values in request.repeated.items() if name in kept}
+    told = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}
+    headers = {**kept, **told, "x-forwarded-uri": request.path}
+    passed = replace(request, headers=headers, repeated=apart, certificate=None, unread=None)
+    return in_the_name_of(user, passed)
+
+
+def in_the_name_of(user: User, request: Request) -> Request:
+    """Return a request with the headers that name a user."""
     told: dict[str, tuple[str, ...]] = {}
-    for name, value in identity(user):
+    for name, value in _identity(user):
         told[name] = (*told.get(name, ()), value)
-    headers = {
-        **kept,
-        "audit-id": audit_id,
-        "x-forwarded-host": host,
-        "x-forwarded-proto": "https",
-        "x-forwarded-uri": request.path,
-        **{name: ", ".join(values) for name, values in told.items()},
-    }
-    apart |= {name: values for name, values in told.items() if len(values) > 1}
-    return replace(request, headers=headers, repeated=apart, certificate=None, unread=None)
+    joined = {name: ", ".join(values) for name, values in told.items()}
+    apart = {name: values for name, values in told.items() if len(values) > 1}
+    return replace(request, headers={**request.headers, **joined}, repeated={**request.repeated, **apart})
 
 
-def identity(user: User) -> Iterator[tuple[str, str]]:
-    """Yield the headers that name a user."""
+def _identity(user: User) -> Iterator[tuple[str, str]]:
     yield USER, user.name
     if user.uid:
         yield UID, user.uid

@@ -19,7 +19,7 @@ from controller_manager.base.tasks import first_of
 from controller_manager.serving.authentication import User
 from controller_manager.transport.connection_pool import Origin
 from controller_manager.transport.duplex import SocketStream
-from controller_manager.transport.streaming import authority
+from controller_manager.transport.streaming import authority, known_length
 from controller_manager.transport.transport import ConfigError, TransportError, close_body
 
 _DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
@@ -120,8 +120,8 @@ class ExtensionProxy:
         body_of = response.body
         assert not isinstance(body_of, Upgrade)
         if not isinstance(body_of, bytes):
-            length = response.headers.get("content-length", "")
-            if length.isascii() and length.isdigit() and int(length[:9]) <= _SMALL and len(length) < 9:
+            length = known_length(response)
+            if length is not None and length <= _SMALL:
                 return Response(response.status, headers, b"".join([part async for part in body_of]), apart)
             body_of = PassingBody(body_of, ends_at)
         return Response(response.status, headers, body_of, apart)

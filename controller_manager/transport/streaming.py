@@ -16,6 +16,7 @@ _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about 
 _CONNECT = 10.0  # seconds
 _HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
 _NO_BODY = (204, 304)
+_DIGITS = 18
 
 
 class StreamingTransport:
@@ -94,6 +95,12 @@ class _Once:
 def authority(origin: Origin) -> str:
     """Return host and port as a URL has them."""
     return f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+
+
+def known_length(response: Response) -> int | None:
+    """Return how long an answer says that its body is, in bytes; None if it does not."""
+    length = response.headers.get("content-length", "")
+    return int(length) if len(length) < _DIGITS and length.isascii() and length.isdigit() else None
 
 
 def url_of(origin: Origin, request: Request) -> str:

@@ -44,6 +44,7 @@ class Front:
         arguments = ("--storage-backend=memory", "--advertise-address=192.0.2.1", f"--data-dir={folder}", *flags)
         self.runtime = Runtime("front")
         self.api: ApiServer = build(FLAGS.parse(arguments), self.runtime, proxy_pair=lambda: self.pair)
+        self.behind: list[HTTPServer] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Front":
@@ -80,6 +81,7 @@ class Front:
         pair = issue(self.servers, "server", hosts=[name])
         server = HTTPServer(handle, "127.0.0.1", 0, context_of(pair, self.proxies.certificate))
         await server.start()
+        self.behind.append(server)
         self._stack.push_async_callback(server.stop, 0.2)
         return server.port
 

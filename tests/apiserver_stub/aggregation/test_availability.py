@@ -4,6 +4,7 @@ messages are those that a real API server of 1.36 gave.
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -122,3 +123,15 @@ async def test_servers_that_hang_delay_no_other(front: Any, reply: Any, resource
 async def test_authorities_that_are_none(front: Any) -> None:
     await front.register(1, caBundle="eA==")
     assert "holds no usable PEM certificate" in await front.until("FailedDiscoveryCheck")
+
+
+async def test_an_endless_answer_is_one(front: Any) -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b" " * 100_000
+            await asyncio.sleep(0.01)
+
+    async def handle(_: Request) -> Response:
+        return Response(200, {"content-type": "application/json"}, drip())
+
+    await front.aggregate(handle)

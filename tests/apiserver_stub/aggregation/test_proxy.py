@@ -99,6 +99,14 @@ async def test_every_verb_is_passed_on(front: Any, extension: Extension, method:
     assert response.repeated["warning"] == ('299 - "a"', '299 - "b"')
 
 
+async def test_connections_are_used_again(front: Any, extension: Extension) -> None:
+    before = front.behind[0].connections
+    for _ in range(20):
+        assert (await front("POST", f"{ROOT}/foos", {"a": "b"}))[0] == 200
+    assert front.behind[0].connections <= before
+    assert len(extension.asked) == 20
+
+
 async def test_requests_are_counted_as_those_of_other_resources(front: Any, extension: Extension) -> None:
     """Names of resources that the server behind does not tell of are no labels, of which there would be no end."""
     for resource in ("foos", "anything", "else"):
