@@ -16,6 +16,7 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.resource_info import Converter
 from apiserver_stub.kinds.rules import metadata
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.offload import Offload, at_once, is_large
 from apiserver_stub.webhooks import WebhookConfig, WebhookError, decode_review, json_type
 from controller_manager.api.errors import ApiError
@@ -125,7 +126,10 @@ class _Relabelled(_Versions):
 
     async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         self._check(trees, api_version)
-        return [tree if tree["apiVersion"] == api_version else {**tree, "apiVersion": api_version} for tree in trees]
+        return [
+            tree if tree["apiVersion"] == api_version else {**deep_copy(tree), "apiVersion": api_version}
+            for tree in trees
+        ]
 
 
 class _Review(msgspec.Struct, frozen=True):
@@ -297,7 +301,7 @@ def _check_object(sent: Any) -> None:
 
 
 def _restored(original: Tree, said: Tree) -> Tree:
-    found = {name: value for name, value in original.items() if name not in ("labels", "annotations")}
+    found: Tree = deep_copy({name: value for name, value in original.items() if name not in ("labels", "annotations")})
     for name, rule, at in (
         ("labels", metadata.labels, _LABELS_AT),
         ("annotations", metadata.annotations, _ANNOTATIONS_AT),

@@ -19,7 +19,6 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
 from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
-from apiserver_stub.kinds.trees import deep_copy
 
 VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 _OF_PARTS = frozenset({"get", "patch", "update"})
@@ -64,7 +63,6 @@ class _Versions:
         found = []
         for tree, each in zip(trees, converted, strict=True):
             if tree["apiVersion"] != api_version:
-                each = deep_copy(each)
                 fit(each, self._schemas[api_version], drop=True)
             found.append(each)
         return found

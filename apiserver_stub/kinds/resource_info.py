@@ -47,7 +47,8 @@ class Converter(Protocol):
 
     def __call__(self, trees: Sequence[Tree], api_version: str, /) -> Awaitable[list[Tree]]:
         """Return the objects in a version of the kind, in the same order. Each of those handed in says which version it
-        is of and is not changed; one that is of the right version is returned itself. Raises `ApiError`.
+        is of and is not changed; one that is of the right version is returned itself, others are trees of their own.
+        Raises `ApiError`.
         """
 
 

@@ -21,7 +21,7 @@ from apiserver_stub.verbs.storage import MUCH, batches
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import ApiError, Details, TooManyRequests
 
-_TOGETHER = 100  # rows of one request that are converted at a time
+_TOGETHER, _BYTES_TOGETHER = 100, 256 << 10  # rows of one request that are converted at a time, and their size
 _AT_A_TIME = 16  # batches of a kind in one version
 _PATIENCE = 30.0  # seconds for the conversions of others
 _RETRY_AFTER = 1  # seconds
@@ -37,6 +37,7 @@ class ConvertedRows:
         self._api_version = kind.api_version
         self._prefix = type_prefix(kind.api_version, kind.kind)
         self._read, self._converter = kind.from_storage, kind.converter
+        self._serial = kind.serial
         self._cached = kind.storage, f"converted {kind.serial}"
         self._offload = offload
         self._cache = cache
@@ -45,7 +46,7 @@ class ConvertedRows:
 
     def is_served(self, row: Row) -> bool:
         """Return whether the row is as it is answered; one that cannot be read stays as it is."""
-        if isinstance(row, CorruptRow):
+        if row.settled == self._serial or isinstance(row, CorruptRow):
             return True
         return self._read is None and row.data.startswith(self._prefix)
 
@@ -86,7 +87,7 @@ class ConvertedRows:
         futures: dict[Row, asyncio.Future[Row]] = {row: loop.create_future() for row in rows}
         self._under_way |= futures
         try:
-            for batch in batches(rows, _TOGETHER):
+            for batch in batches(rows, _TOGETHER, _BYTES_TOGETHER):
                 served = await self._converted(batch)
                 self._keep(batch, served)
                 for row, each in zip(batch, served, strict=True):
@@ -117,13 +118,21 @@ class ConvertedRows:
             objects = await run(partial(_written, converted))
         finally:
             self._turns.release()
-        return [Row(row.resource, row.key, row.revision, data) for row, data in zip(rows, objects, strict=True)]
+        return [self._as_served(row, data) for row, data in zip(rows, objects, strict=True)]
+
+    def _as_served(self, row: Row, data: bytes) -> Row:
+        """Return the row itself, if it turns out to be what is answered: then nobody looks at it again."""
+        if data == row.data:
+            row.settled = self._serial
+            return row
+        return Row(row.resource, row.key, row.revision, data)
 
     def _keep(self, rows: Sequence[Row], served: Sequence[Row]) -> None:
         if self._cache is not None:
             cached = self._cache.rows(*self._cached)
             for row, each in zip(rows, served, strict=True):
-                cached.add(row, each.data)
+                if each is not row:
+                    cached.add(row, each.data)
             cached.keep()
 
 

@@ -80,14 +80,14 @@ async def all_from_storage(
         raise _unreadable(kind, rows) if named else refusal from None
 
 
-def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+def batches(rows: Iterable[Row], most: int, most_bytes: int = _BATCH) -> Iterator[list[Row]]:
     """Yield so many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
     batch: list[Row] = []
     size = 0
     for row in rows:
         batch.append(row)
         size += row.size
-        if len(batch) == most or size >= _BATCH:
+        if len(batch) == most or size >= most_bytes:
             yield batch
             batch, size = [], 0
     if batch:
