@@ -72,6 +72,11 @@ class ErrorList:
         """A list has too many items."""
         self._add("TooMany", at, f"Too many: {count}: must have at most {limit} {_counted('items', limit)}")
 
+    def internal(self, at: FieldPath, why: str) -> None:
+        """A value could not be judged."""
+        if len(self.causes) < MOST:
+            self.causes.append(Cause(reason="InternalError", message=f"Internal error: {why}", field=render(at)))
+
     def _add(self, reason: str, at: FieldPath, message: str) -> None:
         if len(self.causes) < MOST:
             self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))

@@ -17,6 +17,7 @@ from apiserver_stub.kinds.api_approval import APPROVAL, Approval, approval_of, i
 from apiserver_stub.kinds.definition_conditions import ESTABLISHED, is_true
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import KindRules
+from apiserver_stub.kinds.rules.metadata import check_embedded_metadata
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.definition_schema import SchemaOptions, check_schema, options_for
 from apiserver_stub.kinds.structural.field_path import resolve_path
@@ -45,7 +46,7 @@ class _Ratchets:
     selectable fields are too many and the same, `unchanged` those whose schemas are.
     """
 
-    schema: SchemaOptions = field(default_factory=SchemaOptions)
+    schema: SchemaOptions = field(default_factory=lambda: SchemaOptions(check_metadata=check_embedded_metadata))
     needs_schema: bool = True
     known_review: bool = True
     any_bundle: bool = True
@@ -441,7 +442,7 @@ def _ratchets(new: Tree, old: Tree) -> _Ratchets:
         and version.get("selectableFields") == was["selectableFields"]
     }
     return _Ratchets(
-        options_for(schemas),
+        options_for(schemas, check_embedded_metadata),
         needs_schema=len(schemas) == len(before),
         known_review=not reviews or any(review in _REVIEW_VERSIONS for review in reviews),
         any_bundle=not is_true(old, ESTABLISHED) or bool(bundle_problem(config)),

@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.structural.default_rules import DefaultRules, has_unpruned_defaults
+from apiserver_stub.kinds.structural.embedded import CheckMetadata
+from apiserver_stub.kinds.structural.expressions import Expressions
 from apiserver_stub.kinds.structural.go_form import SCHEMA_FIELDS, schema_form, shown
+from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.schema_rules import TYPES, Ratchets, SchemaRules, Scope, check_keys, no_atom
 from apiserver_stub.kinds.structural.structurality import (
     DEEPEST,
@@ -26,12 +30,19 @@ _AT_ROOT = (
 )  # fmt: skip
 
 
+def nothing(_metadata: Tree, _at: FieldPath, _errors: ErrorList) -> None:
+    """Accept all metadata."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """The rules that hold: those that a stored schema may go on breaking, and whether defaults must be pruned."""
+    """The rules that hold: those that a stored schema may go on breaking, whether defaults must be pruned, and those of
+    metadata in defaults.
+    """
 
     ratchets: Ratchets = field(default_factory=Ratchets)
     pruned_defaults: bool = True
+    check_metadata: CheckMetadata = nothing
 
 
 def check_schema(
@@ -51,14 +62,30 @@ def check_schema(
     if schema.get("nullable"):
         found.forbidden((here, "nullable"), "nullable cannot be true at the root")
     impossible = unsupported(schema)
-    if not impossible:
-        check_structural(schema, here, found)
-    rules = SchemaRules(options.ratchets, None)
+    expressions = None if impossible else _expressions(schema, here, options, found, same=same)
+    rules = SchemaRules(options.ratchets, None if expressions is None else expressions.check)
     rules.check(schema, here, Scope(), is_root=True)
     found.causes += [*rules.errors.causes, *rules.cel_errors.causes]
     if impossible and not found.causes:
         found.invalid(here, "", impossible)
+    if expressions is not None:
+        expressions.check_total(here, found)
     errors.causes += found.causes
+
+
+def _expressions(
+    schema: Tree, at: FieldPath, options: SchemaOptions, found: ErrorList, *, same: bool
+) -> Expressions | None:
+    """Report what keeps a schema from being structural, and what is wrong with its defaults; returns the check of its
+    rules in CEL, which are looked at if nothing is.
+    """
+    before = len(found.causes)
+    check_structural(schema, at, found)
+    if len(found.causes) == before:
+        defaults = DefaultRules(options.check_metadata, options.pruned_defaults)
+        defaults.check(StructuralSchema(schema, root=True), at)
+        found.causes += defaults.errors.causes
+    return Expressions(schema, same) if len(found.causes) == before else None
 
 
 def _check_root(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
@@ -77,15 +104,17 @@ def _check_root(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
             return
 
 
-def options_for(stored: Iterable[Tree]) -> SchemaOptions:
+def options_for(stored: Iterable[Tree], check_metadata: CheckMetadata) -> SchemaOptions:
     """Return the rules that hold for an update of these schemas."""
+    stored = tuple(stored)
     inner = [one for schema in stored for one in every_schema(schema)]
     ratchets = Ratchets(
         types=all(one.get("type") in ("", None, *TYPES) for one in inner),
         atomic_sets=not any(one.get(LIST_TYPE) == "set" and no_atom(one) for one in inner),
         list_keys=not any(_has_loose_keys(one) for one in inner),
     )
-    return SchemaOptions(ratchets)
+    unpruned = any(has_unpruned_defaults(StructuralSchema(schema, root=True)) for schema in stored)
+    return SchemaOptions(ratchets, pruned_defaults=not unpruned, check_metadata=check_metadata)
 
 
 def _has_loose_keys(schema: Tree) -> bool:

@@ -25,12 +25,13 @@ def fit_metadata(metadata: Any) -> Report:
     return clean_tree(metadata, schemas().node(OBJECT_META))
 
 
-def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> list[str]:
+def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False, itself: bool = False) -> list[str]:
     """Fit the metadata of all embedded resources, in place; returns the sorted paths of unknown fields, which go.
-    What is of another type goes too, or raises `WrongMetadataError` unless it is to `drop`.
+    What is of another type goes too, or raises `WrongMetadataError` unless it is to `drop`. The tree `itself` may count
+    as a resource.
     """
     unknown: list[str] = []
-    for resource, at in _embedded(tree, schema, None):
+    for resource, at in _resources(tree, schema, None, itself=itself):
         for name in TYPE_META & resource.keys():
             _coerce(resource, name, at, unknown, drop)
     return sorted(unknown)
@@ -50,16 +51,24 @@ def _coerce(resource: Tree, name: str, at: FieldPath, unknown: list[str], drop: 
         raise WrongMetadataError(f"{where}: Invalid value: {shown(value)}: {wrong}")
 
 
-def check_embedded(tree: Tree, schema: StructuralSchema, check_metadata: CheckMetadata, errors: ErrorList) -> None:
-    """Report what is wrong with embedded resources."""
-    for resource, at in _embedded(tree, schema, None):
+def check_embedded(
+    tree: Tree,
+    schema: StructuralSchema,
+    check_metadata: CheckMetadata,
+    errors: ErrorList,
+    at: FieldPath = None,
+    *,
+    itself: bool = False,
+) -> None:
+    """Report what is wrong with embedded resources; the tree `itself`, which is at `at`, may count as one."""
+    for resource, where in _resources(tree, schema, at, itself=itself):
         for name in ("apiVersion", "kind"):
             if name not in resource:
-                errors.required((at, name))
-        _check_version(resource.get("apiVersion", "v1"), (at, "apiVersion"), errors)
-        _check_kind(resource.get("kind", "kind"), (at, "kind"), errors)
+                errors.required((where, name))
+        _check_version(resource.get("apiVersion", "v1"), (where, "apiVersion"), errors)
+        _check_kind(resource.get("kind", "kind"), (where, "kind"), errors)
         if "metadata" in resource:
-            check_metadata(resource["metadata"], (at, "metadata"), errors)
+            check_metadata(resource["metadata"], (where, "metadata"), errors)
 
 
 def _check_version(version: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -78,6 +87,14 @@ def _check_kind(kind: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, kind, "must not be empty")
     elif why := names.old_label(kind.lower()):
         errors.invalid(at, kind, f"may have mixed case, but should otherwise match: {why}")
+
+
+def _resources(
+    value: Any, schema: StructuralSchema, at: FieldPath, *, itself: bool
+) -> Iterator[tuple[Tree, FieldPath]]:
+    if itself and type(value) is dict:
+        yield value, at
+    yield from _embedded(value, schema, at)
 
 
 def _embedded(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:

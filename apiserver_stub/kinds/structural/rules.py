@@ -4,6 +4,7 @@ What is told of a rule that is broken, fails or costs too much is what kube-apis
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -95,6 +96,18 @@ def check_rules(schema: StructuralSchema, new: Any, correlation: Correlation | N
             rules.check(new, None if correlation is None else correlation.old, None, ratchet, check)
         except _Ended:
             return
+
+
+def check_default_rules(schema: StructuralSchema, value: Any, at: FieldPath, check: RuleCheck) -> None:
+    """Ask all rules of a default, as of one that was there before, and of one that is new."""
+    before = len(check.errors.causes)
+    if schema.derived(has_rules):
+        rules = schema.derived(_rules_of)
+        for old in (value, None):
+            if len(check.errors.causes) > before:
+                return
+            with suppress(_Ended):
+                rules.check(value, old, at, _NO_RATCHET, check)
 
 
 class _Rules:

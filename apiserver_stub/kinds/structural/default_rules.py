@@ -1,0 +1,113 @@
+"""The rules of defaults in a schema: they must be pruned, and right by their own schema, its rules in CEL included."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.structural.embedded import CheckMetadata, WrongMetadataError, check_embedded, coerce
+from apiserver_stub.kinds.structural.pruning import prune
+from apiserver_stub.kinds.structural.rules import RuleCheck, check_default_rules
+from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from apiserver_stub.kinds.structural.values import check, tell
+from apiserver_stub.kinds.trees import deep_copy
+
+_TYPE_META = {"apiVersion": "validation/v1", "kind": "Validation"}
+# Returns the object that is around a value.
+Surround = Callable[[object], object]
+
+
+def _itself(value: object) -> object:
+    return {**_TYPE_META, **value} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The resource that a schema is part of, what makes one of a value of the schema, and whether that is its type or
+    metadata.
+    """
+
+    resource: StructuralSchema
+    surround: Surround = _itself
+    of_metadata: bool = False
+
+    def below(self, name: str, *, of_metadata: bool = False) -> "_Scope":
+        surround = self.surround
+        return _Scope(self.resource, lambda value: surround({name: value}), self.of_metadata or of_metadata)
+
+    def items(self) -> "_Scope":
+        surround = self.surround
+        return _Scope(self.resource, lambda value: surround([value]), self.of_metadata)
+
+
+@dataclass(slots=True)
+class DefaultRules:
+    """One check of the defaults of one schema; `pruned` if they may have no unknown fields."""
+
+    check_metadata: CheckMetadata
+    pruned: bool
+    rules: RuleCheck = field(default_factory=lambda: RuleCheck(ErrorList()))
+
+    @property
+    def errors(self) -> ErrorList:
+        """What is found."""
+        return self.rules.errors
+
+    def check(self, schema: StructuralSchema, at: FieldPath, scope: _Scope | None = None) -> None:
+        """Report what is wrong with the defaults at and below a schema."""
+        if self.errors.full or self.rules.budget < 0:
+            return
+        if scope is None or schema.resource:
+            scope = _Scope(schema)
+        if schema.default_value is not None:
+            self._check_default(schema, (at, "default"), scope)
+        if schema.items is not None:
+            self.check(schema.items, (at, "items"), scope.items())
+        for name, inner in schema.properties.items():
+            below = scope.below(name, of_metadata=schema.resource and name in TYPE_META)
+            self.check(inner, ((at, "properties"), key(name)), below)
+
+    def _check_default(self, schema: StructuralSchema, at: FieldPath, scope: _Scope) -> None:
+        value, found = schema.default_value, ErrorList()
+        if scope.of_metadata:
+            self._check_metadata(value, at, scope, found)
+        else:
+            self._check_unknown(value, schema, at)
+            self._check_resources(value, schema, at, found)
+        if not found.causes:
+            tell(check(value, schema.raw), found, at)
+        self.errors.causes += found.causes
+        if not found.causes:
+            check_default_rules(schema, value, at, self.rules)
+
+    def _check_metadata(self, value: object, at: FieldPath, scope: _Scope, found: ErrorList) -> None:
+        whole, wrong = scope.surround(deep_copy(value)), ErrorList()
+        self._check_resources(whole, scope.resource, None, wrong)
+        if wrong.causes:
+            told = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
+            why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+            found.invalid(at, value, f"must result in valid metadata: {why}")
+
+    def _check_unknown(self, value: object, schema: StructuralSchema, at: FieldPath) -> None:
+        if self.pruned and isinstance(value, dict | list):
+            tree: Tree = deep_copy(value)
+            if prune(tree, schema):
+                self.errors.invalid(at, value, "must not have unknown fields")
+
+    def _check_resources(self, value: object, schema: StructuralSchema, at: FieldPath, found: ErrorList) -> None:
+        if not isinstance(value, dict | list):
+            return
+        tree: Tree = deep_copy(value)
+        try:
+            coerce(tree, schema, itself=schema.resource)
+        except WrongMetadataError as error:
+            found.invalid(at, value, str(error))
+            return
+        check_embedded(tree, schema, self.check_metadata, found, at, itself=schema.resource)
+
+
+def has_unpruned_defaults(schema: StructuralSchema) -> bool:
+    """Return whether a default has fields that its schema does not know."""
+    if isinstance(schema.default_value, dict | list) and prune(deep_copy(schema.default_value), schema):
+        return True
+    return any(has_unpruned_defaults(child) for child in schema.nodes())
