@@ -63,10 +63,10 @@ class ExtensionDescriptions:
         remote = self._services.remote.values()
         return {_root(each): tag for each in remote if (tag := self._told.get(each.name, _Told()).tag)}
 
-    def parts(self) -> tuple[Part, ...]:
-        """Return the documents of OpenAPI 2, those of the highest priority first."""
+    def parts(self) -> Mapping[str, Part]:
+        """Return the documents of OpenAPI 2 by root, those of the highest priority first."""
         ranked = sorted(self._services.remote.values(), key=lambda each: (-each.priority.group, each.name))
-        return tuple(part for each in ranked if (part := self._told.get(each.name, _Told()).part))
+        return {_root(each): part for each in ranked if (part := self._told.get(each.name, _Told()).part)}
 
     async def run(self) -> None:
         """Ask all of them again and again, until cancelled."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.openapi import gnostic
 
-_DEFINITIONS, _PARAMETERS = "#/definitions/", "#/parameters/"
+DEFINITIONS, _PARAMETERS = "#/definitions/", "#/parameters/"
 _NO_TEXT = frozenset({"description"})
 
 
@@ -41,7 +41,7 @@ def merged(document: Mapping[str, Any], parts: Iterable[Part]) -> dict[str, Any]
     paths, definitions = dict(document["paths"]), dict(document["definitions"])
     for part in parts:
         names = {name: _free(name, found, definitions) for name, found in part.definitions.items()}
-        changed = {_DEFINITIONS + name: _DEFINITIONS + new for name, new in names.items() if name != new}
+        changed = {DEFINITIONS + name: DEFINITIONS + new for name, new in names.items() if name != new}
         for name, found in part.definitions.items():
             definitions.setdefault(names[name], _renamed(found, changed))
         for path, item in part.paths.items():
@@ -102,7 +102,7 @@ def _refs(tree: Any) -> Iterator[str]:
     if isinstance(tree, dict):
         for key, value in tree.items():
             if key == "$ref" and isinstance(value, str):
-                yield value.removeprefix(_DEFINITIONS)
+                yield value.removeprefix(DEFINITIONS)
             else:
                 yield from _refs(value)
     elif isinstance(tree, list):

@@ -19,6 +19,7 @@ from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
+from apiserver_stub.openapi.converted import converted
 from apiserver_stub.openapi.definitions import Definitions, built_in
 from apiserver_stub.openapi.extension import Part, merged
 from apiserver_stub.openapi.operation import Media, page, root_of
@@ -96,14 +97,15 @@ class Extensions(Protocol):
     def tags(self) -> Mapping[str, str]:
         """Return the tags of their documents of OpenAPI 3 by root (`apis/GROUP/VERSION`)."""
 
-    def parts(self) -> tuple[Part, ...]:
-        """Return what they tell in OpenAPI 2, the most important first."""
+    def parts(self) -> Mapping[str, Part]:
+        """Return what they tell in OpenAPI 2 by root, the most important first."""
 
 
 class OpenApi:
     """The descriptions of what is served now. When a resource changes, those that tell of it are made anew.
 
-    The documents of `extensions` are listed and laid beside those of this server, but answered elsewhere.
+    The documents of `extensions` are listed and laid beside those of this server. Those of version 3 are answered
+    elsewhere, unless they are made here of version 2.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class OpenApi:
         self._kinds = kinds
         self._media = media or Media()
         self._parts: dict[str, Document] = {}
+        self._converted: dict[str, Document] = {}  # of others, that know no version 3
         self._whole: Document | None = None  # made, as all parts are, when something is asked for
         kinds.subscribe(self._forget)
 
@@ -134,7 +137,7 @@ class OpenApi:
         if path == _V3:
             return await self._index(request)
         root = path.removeprefix(f"{_V3}/")
-        found = self._parts.get(root)
+        found = self._converted.get(root) or self._parts.get(root)
         if found is None:
             raise unknown()
         tag = await found.tagged(self._run)
@@ -145,7 +148,8 @@ class OpenApi:
         return _lasting(response) if asked else response
 
     async def _index(self, request: Request) -> Response:
-        tags = {root: await found.tagged(self._run) for root, found in tuple(self._parts.items())}
+        documents = {**self._parts, **self._converted}
+        tags = {root: await found.tagged(self._run) for root, found in documents.items()}
         tags.update(self._extensions.tags if self._extensions else {})
         body = msgspec.json.encode(
             {"paths": {root: {"serverRelativeURL": _address(root, tag)} for root, tag in tags.items()}}
@@ -158,12 +162,18 @@ class OpenApi:
 
     def _refreshed(self) -> Document:
         kinds = tuple(self._kinds.all())
-        parts = self._extensions.parts() if self._extensions else ()
+        parts = self._extensions.parts() if self._extensions else {}
+        answered = self._extensions.tags if self._extensions else {}
         self._parts = {
             root: self._parts.get(root) or Document("v3", gnostic.V3, partial(self._of_root, root, held))
             for root, held in sorted(_by_root(kinds).items())
         }
-        self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds, parts))
+        self._converted = {
+            root: Document("v3", gnostic.V3, partial(converted, part, root))
+            for root, part in parts.items()
+            if root not in answered
+        }
+        self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds, tuple(parts.values())))
         return self._whole
 
     @cached_property

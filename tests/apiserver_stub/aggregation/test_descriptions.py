@@ -34,7 +34,7 @@ class Extension:
             return self._reply(200, self._resources)
         if request.path.startswith("/openapi/"):
             self.read.append(f"{request.path} {request.headers['x-remote-user']}")
-        if request.path == "/openapi/v3":
+        if request.path == "/openapi/v3" and self.index is not None:
             return self._reply(200, self.index)
         if request.path == f"/openapi/v3/{NAME}":
             return self._reply(200, {"openapi": "3.0.0", "query": dict(request.query)})
@@ -81,6 +81,16 @@ async def test_documents_of_version_2_are_merged(front: Any, reply: Any, resourc
     assert after.headers["etag"] != before
     await front("DELETE", f"{SERVICES}/v1.x.example.com")
     assert path not in (await front("GET", "/openapi/v2"))[1]["paths"]
+
+
+async def test_what_is_described_in_version_2_alone_is_in_version_3_too(front: Any, reply: Any, resources: Any) -> None:
+    extension = Extension(reply, resources)
+    extension.index = None
+    await front.aggregate(extension)
+    found = await front.eventually(lambda: front("GET", "/openapi/v3"), lambda found: NAME in found[1]["paths"])
+    code, document = await front("GET", found[1]["paths"][NAME]["serverRelativeURL"])
+    assert (code, list(document["paths"])) == (200, [f"{ROOT}/foos/{{name}}"])
+    assert f"/openapi/v3/{NAME} admin" not in extension.read
 
 
 async def test_what_lies_or_floods_is_left_out(front: Any, reply: Any, resources: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.openapi import gnostic
+from apiserver_stub.openapi.converted import converted
 from apiserver_stub.openapi.extension import Part, merged, part_of
 
 ROOT = "/apis/x.example.com/v1"
@@ -89,3 +90,36 @@ def test_definitions_by_the_same_name() -> None:
     schema = {"$ref": "#/definitions/Foo_v2"}
     assert found["paths"]["/b"]["get"]["responses"]["200"]["schema"] == schema
     assert ours["definitions"]["Foo"] == {"description": "ours"}
+
+
+def test_the_same_in_version_3() -> None:
+    parameters = [
+        {"in": "body", "name": "body", "required": True, "schema": REF},
+        {"in": "query", "name": "dryRun", "type": "string", "uniqueItems": True, "description": "try"},
+    ]
+    about = {"x-kubernetes-action": "post", "consumes": ["a/b"], "produces": ["c/d", "e/f"], "tags": ["x"]}
+    name = {"in": "path", "name": "name", "type": "string", "required": True}
+    paths = {f"{ROOT}/foos": {"post": operation(parameters=parameters, **about), "parameters": [name]}}
+    found = converted(part_of(document(paths=paths), ROOT), "x")
+    ref = {"schema": {"$ref": "#/components/schemas/Foo"}}
+    assert found["paths"][f"{ROOT}/foos"] == {
+        "parameters": [{"in": "path", "name": "name", "required": True, "schema": {"type": "string"}}],
+        "post": {
+            "operationId": "readFoo",
+            "tags": ["x"],
+            "x-kubernetes-action": "post",
+            "parameters": [
+                {
+                    "in": "query",
+                    "name": "dryRun",
+                    "description": "try",
+                    "schema": {"type": "string", "uniqueItems": True},
+                }
+            ],
+            "requestBody": {"content": {"a/b": ref}, "required": True},
+            "responses": {"200": {"description": "OK", "content": {"c/d": ref, "e/f": ref}}},
+        },
+    }
+    schemas = found["components"]["schemas"]
+    assert schemas["Foo"]["properties"] == {"spec": {"$ref": "#/components/schemas/Spec"}}
+    assert gnostic.Writer(gnostic.V3).message("Document", found)
