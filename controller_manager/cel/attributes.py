@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from controller_manager.cel.frame import MEMO, UNSET, Evaluate, Frame
-from controller_manager.cel.shown import shown
+from controller_manager.cel.shown import go_type, shown
 from controller_manager.cel.values import (
     ABSENT,
     INT_MAX,
@@ -18,6 +18,8 @@ from controller_manager.cel.values import (
     find,
     type_of,
 )
+
+KEY_TYPES = (str, int, Uint, bool, float)
 
 
 class Qualifier:
@@ -48,6 +50,8 @@ class Qualifier:
     def qualify(self, frame: Frame, operand: Any, present_only: bool) -> Any:
         """Return the part of an operand; ABSENT for one that is not there, if only presence is asked about."""
         value = self.value if self.key is None else self.key(frame)
+        if type(value) not in KEY_TYPES:
+            raise EvaluationError(f"invalid qualifier type: {go_type(value)}")
         if self.property is not None and type(operand) is dict:
             found = operand.get(self.property)
             if found is None:
@@ -164,7 +168,7 @@ class Variable(Attribute):
                 value = frame[slot] = _attempt(lazy, frame)
             if isinstance(value, EvaluationError):
                 raise value
-            return value
+            return _flat(value) if type(value) is Optional else value
 
         return resolve
 
@@ -178,7 +182,7 @@ class Variable(Attribute):
 
             def name(frame: Frame) -> Any:
                 value = frame[slot]
-                if value is UNSET or isinstance(value, EvaluationError):
+                if value is UNSET or isinstance(value, EvaluationError | Optional):
                     return slow(frame)
                 frame[0] += 1
                 return value
@@ -232,7 +236,15 @@ class Relative(Attribute):
         return Relative(self.operand, (*self.qualifiers, qualifier))
 
     def resolver(self) -> Evaluate:
-        return _qualified(self.operand, self.qualifiers) if self.qualifiers else self.operand
+        operand = self.operand
+        if self.qualifiers:
+            return _qualified(operand, self.qualifiers)
+
+        def resolve(frame: Frame) -> Any:
+            value = operand(frame)
+            return _flat(value) if type(value) is Optional else value
+
+        return resolve
 
 
 class Conditional(Attribute):
@@ -263,7 +275,27 @@ class Conditional(Attribute):
         return resolve
 
     def evaluator(self) -> Evaluate:
-        return self.resolver()
+        resolve = self.resolver()
+        if not self.qualifiers or not self.qualifiers[-1].test_only:
+            return resolve
+
+        def tested(frame: Frame) -> Any:
+            try:
+                return resolve(frame)
+            finally:
+                frame[0] -= 1  # a test costs what any attribute does, less one; a condition costs nothing
+
+        return tested
+
+
+def _flat(value: Optional) -> Optional:
+    """Return an optional value of what is within all optional values in one another: null, if that is absent."""
+    content = value.value
+    if type(content) is not Optional:
+        return value
+    while type(content) is Optional:
+        content = content.value if content.present else None
+    return Optional(content)
 
 
 def _qualified(base: Evaluate, qualifiers: tuple[Qualifier, ...]) -> Evaluate:
@@ -275,7 +307,7 @@ def _qualified(base: Evaluate, qualifiers: tuple[Qualifier, ...]) -> Evaluate:
         if optional:
             if not value.present:
                 return False if qualifiers[-1].test_only else value
-            value = value.value
+            value = _flat(value).value
         for qualifier in qualifiers:
             optional = optional or qualifier.optional
             if not optional:

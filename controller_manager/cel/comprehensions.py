@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from controller_manager.cel.frame import LIMIT, SPENT, UNSET, Evaluate, Frame, charge, exceeded
-from controller_manager.cel.types import Kind, Type
+from controller_manager.cel.shown import go_type
 from controller_manager.cel.values import (
     EvaluationError,
     GrowingList,
     GrowingMap,
-    Opaque,
-    type_of,
 )
 
 
@@ -41,19 +39,6 @@ def _pairs(ranged: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(ranged, list):
         return enumerate(ranged)
     raise EvaluationError(f"unsupported comprehension range type: {go_type(ranged)}")
-
-
-def go_type(value: Any) -> str:
-    """Return the name that an implementation in Go has for the type of a value."""
-    if isinstance(value, Type):
-        return "*types.Type"
-    if isinstance(value, Opaque):
-        return f"*library.{type(value).__name__}"
-    known = type_of(value)
-    if known.kind is Kind.OPAQUE:
-        return "*types.Optional"
-    name = {Kind.NULL: "null", Kind.DURATION: "duration", Kind.TIMESTAMP: "timestamp"}.get(known.kind, known.name)
-    return f"types.{name.capitalize()}"
 
 
 def _advance(frame: Frame, ranged: Any, loop: Loop) -> Iterator[None]:

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from controller_manager.base.regex import compile_regex
-from controller_manager.cel.attributes import Attribute, Conditional, Qualifier, Relative, Variable, read
+from controller_manager.cel.attributes import KEY_TYPES, Attribute, Conditional, Qualifier, Relative, Variable, read
 from controller_manager.cel.calls import Chosen, call_closure, choose, logical, not_strictly_false
-from controller_manager.cel.comprehensions import Loop, bound, general, go_type, mapped, quantified
+from controller_manager.cel.comprehensions import Loop, bound, general, mapped, quantified
 from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
 from controller_manager.cel.library import LIST_BASE, MAP_BASE, STRUCT_BASE, Function
 from controller_manager.cel.messages import MESSAGES
-from controller_manager.cel.shown import shown
+from controller_manager.cel.shown import go_type, shown
 from controller_manager.cel.syntax import (
     ACCUMULATOR,
     Call,
@@ -215,7 +215,7 @@ class _Planner:
         if isinstance(part, Constant):
             if node.function == "_?._":
                 qualifier = _field(operand.type, part.value, optional=True)
-            elif type(part.value) in _KEYS:
+            elif type(part.value) in KEY_TYPES:
                 qualifier = Qualifier(part.value, optional=optional)
             else:
                 raise EvaluationError(f"invalid qualifier type: {go_type(part.value)}")
@@ -349,7 +349,6 @@ class _Planner:
         return partial(mapped, transform=closure(transform), condition=condition, list_cost=cost)
 
 
-_KEYS = (str, int, Uint, bool, float)
 _PARTS: dict[type[Node], Callable[[_Planner, Any], Part]] = {
     Literal: _Planner.literal,
     Ident: _Planner.ident,
@@ -456,7 +455,7 @@ def _membership(parts: list[Part]) -> Part | None:
         return Constant(False)
     known = set()
     for item in members.value:
-        if type(item) not in _KEYS:
+        if type(item) not in KEY_TYPES:
             return None
         known.add((type(item) is bool, item))
         if type(item) is int or type(item) is Uint:
@@ -465,7 +464,7 @@ def _membership(parts: list[Part]) -> Part | None:
 
     def contained(frame: Frame) -> bool:
         value = evaluate(frame)
-        return type(value) in _KEYS and (type(value) is bool, value) in known
+        return type(value) in KEY_TYPES and (type(value) is bool, value) in known
 
     return contained
 

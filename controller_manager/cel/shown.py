@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from controller_manager.cel.times import format_duration, format_timestamp
-from controller_manager.cel.values import Duration, Optional, Timestamp
+from controller_manager.cel.types import Kind, Type
+from controller_manager.cel.values import Duration, Opaque, Optional, Timestamp, type_of
 
 _EXPONENT_FROM = 6
 
@@ -55,6 +56,22 @@ def shown(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
     return str(value)
+
+
+def go_type(value: Any) -> str:
+    """Return the name that an implementation in Go has for the type of a value."""
+    if isinstance(value, Type):
+        return "*types.Type"
+    if isinstance(value, Opaque):
+        return f"*library.{type(value).__name__}"
+    known = type_of(value)
+    if known.kind in _REFERENCES:
+        return _REFERENCES[known.kind]
+    name = {Kind.NULL: "null", Kind.DURATION: "duration", Kind.TIMESTAMP: "timestamp"}.get(known.kind, known.name)
+    return f"types.{name.capitalize()}"
+
+
+_REFERENCES = {Kind.OPAQUE: "*types.Optional", Kind.LIST: "*types.baseList", Kind.MAP: "*types.baseMap"}
 
 
 def _time(moment: Timestamp) -> str:

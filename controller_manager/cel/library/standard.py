@@ -72,6 +72,9 @@ def no_overload(function: str = "") -> NoReturn:
     raise EvaluationError(f"no such overload: {function}" if function else "no such overload")
 
 
+_RECEIVERS = (str, Timestamp, Duration)  # types with methods of their own, whose errors name no function
+
+
 def _int(value: int) -> int:
     if INT_MIN <= value <= INT_MAX:
         return value
@@ -144,7 +147,7 @@ def _subtracted(left: Any, right: Any) -> Any:
             return between(left, right)
     if kind is Timestamp and other is Duration:
         return shifted(left, _int(-right.nanoseconds))
-    no_overload("" if kind in (int, float, Uint, Duration, Timestamp) else "_-_")
+    no_overload("" if kind in (int, float, Uint, *_RECEIVERS) else "_-_")
 
 
 def _multiplied(left: Any, right: Any) -> Any:
@@ -156,7 +159,7 @@ def _multiplied(left: Any, right: Any) -> Any:
             return left * right
         if kind is Uint:
             return _uint(int(left) * int(right))
-    no_overload("" if kind in (int, float, Uint) else "_*_")
+    no_overload("" if kind in (int, float, Uint, *_RECEIVERS) else "_*_")
 
 
 def _divided(left: Any, right: Any) -> Any:
@@ -169,7 +172,7 @@ def _divided(left: Any, right: Any) -> Any:
                 raise EvaluationError("division by zero")
             quotient = abs(int(left)) // abs(int(right))
             return Uint(quotient) if kind is Uint else _int(quotient if (left < 0) == (right < 0) else -quotient)
-    no_overload("" if kind in (int, float, Uint) else "_/_")
+    no_overload("" if kind in (int, float, Uint, *_RECEIVERS) else "_/_")
 
 
 def _double_quotient(left: float, right: float) -> float:
@@ -189,7 +192,7 @@ def _modulo(left: Any, right: Any) -> Any:
             raise EvaluationError("integer overflow")
         rest = abs(int(left)) % abs(int(right))
         return Uint(rest) if kind is Uint else (-rest if left < 0 else rest)
-    no_overload("" if kind in (int, Uint) else "_%_")
+    no_overload("" if kind in (int, Uint, *_RECEIVERS) else "_%_")
 
 
 def _negated(value: Any) -> Any:
@@ -199,7 +202,7 @@ def _negated(value: Any) -> Any:
         return -value
     if type(value) is Duration:
         return Duration(_int(-value.nanoseconds))
-    no_overload("" if type(value) is bool else "-_")
+    no_overload("" if type(value) in (bool, *_RECEIVERS) else "-_")
 
 
 _ORDERED = frozenset({int, str, bool, Uint, bytes, Duration, Timestamp})
@@ -212,9 +215,9 @@ def _comparison(function: str, order: _Operator) -> _Operator:
         kind, other = type(left), type(right)
         if kind is other and kind in _ORDERED:
             return bool(order(left, right))
+        if left != left or (right != right and kind in _NUMBERS):
+            raise EvaluationError("NaN values cannot be ordered")
         if kind in _NUMBERS and other in _NUMBERS:
-            if left != left or right != right:
-                raise EvaluationError("NaN values cannot be ordered")
             return bool(order(compare_numbers(left, right), 0))
         no_overload("" if kind in _COMPARABLE else function)
 
@@ -226,7 +229,7 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, Opaque) and type(value).length is not Opaque.length:
         return value.length
-    no_overload("size")
+    no_overload("" if isinstance(value, _RECEIVERS) else "size")
 
 
 def _in(value: Any, container: Any) -> bool:
@@ -390,7 +393,7 @@ def _contains(text: str, part: str) -> bool:
 
 def _matches(text: Any, pattern: Any) -> bool:
     if type(text) is not str:
-        no_overload("matches")
+        no_overload("" if isinstance(text, _RECEIVERS) else "matches")
     if type(pattern) is not str:
         no_overload()
     try:
