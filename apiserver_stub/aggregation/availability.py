@@ -47,6 +47,7 @@ from controller_manager.transport.transport import ConfigError, TransportError
 
 _SERVICES, _SLICES = "services", f"endpointslices.{SLICES_GROUP}"
 _EVERY = 30.0  # seconds between two checks of a server
+_DISPUTED = 1.0  # seconds until a condition that somebody else has written is judged again
 _PAUSES = Pauses(0.005, 30.0)
 _ATTEMPTS = 5  # at a time, of which one must succeed
 _SECONDS = 5.0
@@ -122,8 +123,10 @@ class Availability:
             self._by_service = services_named(self._services.remote.values())
         if after is None:
             self._written.pop(before.name if before else "", None)
-        elif before is None or before.spec != after.spec or _timeless(after.condition) != self._written.get(after.name):
+        elif before is None or before.spec != after.spec:
             self._work.add(after.name)
+        elif _timeless(after.condition) != self._written.get(after.name):  # by another server, which may see it so
+            self._work.add_later(after.name, _DISPUTED)
 
     def _follow(self, changes: Sequence[Change]) -> None:
         if not self._by_service:

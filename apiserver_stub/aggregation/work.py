@@ -40,6 +40,10 @@ class KeyedWork:
         self._tasks: Tasks | None = None
         self._room = asyncio.Semaphore(AT_ONCE)
 
+    def add_later(self, key: str, seconds: float) -> None:
+        """Work on a key in so many seconds; within a loop only."""
+        asyncio.get_running_loop().call_later(seconds, self.add, key)
+
     def add(self, key: str) -> None:
         """Work on a key soon, and once more after a run that is under way."""
         wanted = self._wanted.get(key)

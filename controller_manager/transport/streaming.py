@@ -15,6 +15,7 @@ from controller_manager.transport.transport import TransportError, UnaskedUpgrad
 _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
 _CONNECT = 10.0  # seconds
 _HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
+_SWITCHING = 101
 _NO_BODY = (204, 304)
 _DIGITS = 18
 
@@ -50,6 +51,9 @@ class StreamingTransport:
             )
         except (*FAILURES, ValueError) as error:
             raise TransportError(reason(error)) from error
+        if answer.status == _SWITCHING:
+            answer.close()
+            raise UnaskedUpgrade
         folded, repeated = _folded(answer.headers)
         if answer.status in _NO_BODY:
             answer.release()

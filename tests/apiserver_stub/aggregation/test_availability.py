@@ -135,3 +135,14 @@ async def test_an_endless_answer_is_one(front: Any) -> None:
         return Response(200, {"content-type": "application/json"}, drip())
 
     await front.aggregate(handle)
+
+
+async def test_a_condition_that_others_have_written_is_judged_again(front: Any) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps"
+    found = (await front("GET", path))[1]
+    condition = {"type": "Available", "status": "False", "reason": "Because", "lastTransitionTime": None}
+    found["status"]["conditions"] = [{"type": "Other", "status": "True"}, condition]
+    assert (await front("PUT", f"{path}/status", found))[0] == 200
+    await front.eventually(lambda: front("GET", path), lambda one: "Because" not in str(one))
+    told = (await front("GET", path))[1]["status"]["conditions"]
+    assert [(each["type"], each.get("reason", "")) for each in told] == [("Other", ""), ("Available", "Local")]
