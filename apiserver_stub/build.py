@@ -39,12 +39,11 @@ from apiserver_stub.flags import (
     StorageOptions,
     TokenOptions,
 )
-from apiserver_stub.health import StartProgress
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
-from apiserver_stub.non_resource import NonResourceHandler, process_routes
+from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.pki.addresses import reachable_address
+from apiserver_stub.pki.certificates import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts

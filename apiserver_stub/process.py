@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.build import ApiServer, build
-from apiserver_stub.component_statuses import Ask
+from apiserver_stub.component_statuses import Ask, probe
 from apiserver_stub.flags import ServingOptions
 from apiserver_stub.pki.certificates import ServerCertificates, close_folders
 from apiserver_stub.server import on_behalf
@@ -24,7 +24,6 @@ from controller_manager.component.secure_server import secure_server
 from controller_manager.component.signals import LONGEST_STOP, obey_signals
 from controller_manager.options import Parsed
 from controller_manager.serving.http_server import Limits
-from controller_manager.serving.probe import probe
 from controller_manager.serving.trust import Trust
 
 _COMPONENTS: Mapping[str, Ask] = MappingProxyType(

@@ -4,9 +4,8 @@ from apiserver_stub.admission.certificates import Allows, CertificateRequests, c
 from apiserver_stub.admission.chain import ALL, Admission, Attributes, Operation, Rule, Rules
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
-from apiserver_stub.admission.pods import Priorities, RuntimeClasses, default_toleration_seconds
+from apiserver_stub.admission.pods import PodAccounts, Priorities, RuntimeClasses, default_toleration_seconds
 from apiserver_stub.admission.quotas import ResourceQuotas, Update
-from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.trees import dicts, get_in, put_in

@@ -8,9 +8,18 @@ from collections.abc import Callable, Sequence
 import jwt
 import msgspec
 
-from apiserver_stub.authn.claims import LEEWAY, Claims, Existing, needs, shared, untimely, user_of
 from apiserver_stub.authn.keys import SigningKey, VerifyingKey
-from apiserver_stub.authn.tokens import Recognized, TokenRefused
+from apiserver_stub.authn.tokens import (
+    LEEWAY,
+    Claims,
+    Existing,
+    Recognized,
+    TokenRefused,
+    needs,
+    shared,
+    untimely,
+    user_of,
+)
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import wall_seconds

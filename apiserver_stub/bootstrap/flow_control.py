@@ -14,8 +14,7 @@ from importlib import resources
 
 import msgspec
 
-from apiserver_stub.bootstrap.cluster import ClusterInfo
-from apiserver_stub.bootstrap.objects import Objects, Tree
+from apiserver_stub.bootstrap.objects import ClusterInfo, Objects, Tree
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base.tasks import all_of
 

@@ -2,11 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 
-from apiserver_stub.bootstrap.access import ensure_authorities, ensure_reader_role, ensure_token_tracking
-from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.flow_control import ensure_flow_control
-from apiserver_stub.bootstrap.network import ensure_namespaces, ensure_service, ensure_service_ranges
-from apiserver_stub.bootstrap.objects import Handle, Objects
+from apiserver_stub.bootstrap.objects import ClusterInfo, Handle, Objects
+from apiserver_stub.bootstrap.publish import (
+    ensure_authorities,
+    ensure_namespaces,
+    ensure_reader_role,
+    ensure_service,
+    ensure_service_ranges,
+    ensure_token_tracking,
+)
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.tasks import all_of
 

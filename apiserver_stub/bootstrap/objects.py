@@ -1,7 +1,10 @@
-"""Creates and corrects objects through the server itself, as its own user."""
+"""Creates and corrects the objects of a cluster through the server itself, as its own user; and the facts they are made
+of.
+"""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -11,6 +14,29 @@ from controller_manager.api.errors import AlreadyExists, Conflict, InternalError
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """The addresses of this server: that of its service, the address and port behind it, and the ranges from which
+    services are given theirs.
+    """
+
+    cluster_ip: str
+    address: str
+    port: int
+    ranges: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The facts of a cluster that others need: where its API server is, and how that knows its clients, by the keys of
+    the ConfigMap this is published in.
+    """
+
+    address: ServerAddress
+    authentication: Mapping[str, str] = field(default_factory=dict)
+
 
 Tree = dict[str, Any]
 Handle = Callable[[Request], Awaitable[Response]]

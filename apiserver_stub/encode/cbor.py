@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
-from apiserver_stub.encode.list_document import ListDocument
+from apiserver_stub.encode.representations import ListDocument
 from apiserver_stub.kinds.published import schema_of
 from apiserver_stub.kinds.schema import Schema
 from controller_manager.api.errors import BadRequest

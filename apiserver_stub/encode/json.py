@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from apiserver_stub.encode.list_document import ListDocument
+from apiserver_stub.encode.representations import ListDocument
 from apiserver_stub.kinds.error_list import FieldPath, render, shortened
 from controller_manager.api.errors import BadRequest, RequestEntityTooLarge
 

@@ -8,10 +8,9 @@ from itertools import accumulate, islice
 from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Stream
-from apiserver_stub.encode import body, gzip, json
-from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
-from apiserver_stub.encode.list_document import CHUNK, ListDocument, chunk_bounds
-from apiserver_stub.encode.representations import CachedRows, RepresentationCache
+from apiserver_stub.encode import body, json
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, compressed, representations, wants_gzip
+from apiserver_stub.encode.representations import CHUNK, CachedRows, ListDocument, RepresentationCache, chunk_bounds
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object
@@ -106,7 +105,7 @@ class ContentNegotiator:
     def pack(self, http: Request, response: Response) -> Response:
         """Compress an answer that is large, if the caller accepts it."""
         encodings = http.headers.get("accept-encoding", "")
-        return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
+        return compressed(response) if self._compress and encodings and wants_gzip(encodings) else response
 
 
 def _is_offered(request: APIRequest, representation: Representation) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 from apiserver_stub.api_request import APIRequest, Item, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
-from apiserver_stub.encode.list_document import ListDocument, Show, type_prefix
-from apiserver_stub.encode.representations import CachedRows, RepresentationCache
+from apiserver_stub.encode.representations import CachedRows, ListDocument, RepresentationCache, Show, type_prefix
 from apiserver_stub.encode.table import Tabulator, metadata_of
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.watch_cache.event_encoder import EventEncoder

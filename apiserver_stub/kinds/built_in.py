@@ -25,18 +25,17 @@ from apiserver_stub.kinds.rules import (
     api_services,
     autoscaling,
     certificates,
-    claims,
     core,
     definitions,
     devices,
-    endpoints,
     flows,
     jobs,
-    limits,
     networking,
     pod,
+    quantities,
     services,
     storage,
+    volumes,
     workloads,
 )
 from apiserver_stub.kinds.rules.combine import KindRules
@@ -86,9 +85,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admissionregistration.RULES, **api_services.RULES, **autoscaling.RULES, **certificates.RULES,
-    **claims.RULES, **core.RULES, **definitions.RULES, **devices.RULES, **endpoints.RULES, **flows.RULES,
-    **jobs.RULES, **limits.RULES, **networking.RULES, **pod.RULES, **services.RULES, **storage.RULES,
-    **workloads.RULES,
+    **core.RULES, **definitions.RULES, **devices.RULES, **flows.RULES, **jobs.RULES, **networking.RULES,
+    **pod.RULES, **quantities.RULES, **services.RULES, **storage.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({

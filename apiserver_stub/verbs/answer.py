@@ -16,8 +16,7 @@ from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
 from apiserver_stub.verbs.query import check_write
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.subresources.binding import bind, bind_named
-from apiserver_stub.verbs.subresources.eviction import evict
+from apiserver_stub.verbs.subresources.pods import bind, bind_named, evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch

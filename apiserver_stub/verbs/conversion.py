@@ -13,8 +13,7 @@ import orjson
 
 from apiserver_stub.api_request import Tree
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.encode.list_document import type_prefix
-from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.encode.representations import RepresentationCache, type_prefix
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.verbs.storage import MUCH, batches

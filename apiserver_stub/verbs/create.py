@@ -6,10 +6,9 @@ from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now
-from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation
 from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.write import write
+from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, Mutation, write
 from controller_manager.base.random import random_source
 
 _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a label

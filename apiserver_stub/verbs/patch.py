@@ -22,12 +22,11 @@ from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import fit
-from apiserver_stub.verbs.mutation import Edited, Load
 from apiserver_stub.verbs.preconditions import check_name, keep_uid
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
-from apiserver_stub.verbs.write import write
+from apiserver_stub.verbs.write import Edited, Load, write
 from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, invalid
 
 

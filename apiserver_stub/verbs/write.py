@@ -1,4 +1,5 @@
-"""The one way of every change of the API, from the state of an object to its next one.
+"""The one way of every change of the API, from the state of an object to its next one; a `Mutation` is a change as its
+parameters.
 
 load → edit → default → mutating admission → prepare → manage fields → validate → validating admission → allocate →
 commit, and again from *load* when somebody else was faster. A mutation says what each step is; those that carry nothing
@@ -24,15 +25,17 @@ The fields of a new object are recorded before admission: what that adds is nobo
 commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from apiserver_stub.admission import Admission, Attributes
+from apiserver_stub.admission import Admission, Attributes, Operation
 from apiserver_stub.admission.namespaces import namespace_row
-from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
@@ -41,7 +44,6 @@ from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
-from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_may_create,
@@ -55,6 +57,68 @@ from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, read
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
+
+Load = Callable[[], Tree]
+"""Returns the current state, each time as another tree, to keep and change at will."""
+
+
+class Edited(Struct, frozen=True):
+    """The wanted state, fitted to its schema; `drawn` is its name if it was, and so can be drawn again."""
+
+    tree: Tree
+    warnings: Warnings = ()
+    drawn: bool = False
+
+
+Edit = Callable[[Load], Edited]
+Prepare = Callable[[Tree, Tree | None], bool]
+ManageFields = Callable[[Tree, Tree | None], object]
+
+
+class View(Struct, frozen=True):
+    """Another kind that admission is shown instead of an object, and the way back of what it makes of that."""
+
+    show: Callable[[Tree], Tree]
+    take: Callable[[Tree, Tree], Tree]
+
+
+def nothing(_new: Tree, _old: Tree | None) -> bool:
+    """Do nothing, in place of a step that is left out."""
+    return False
+
+
+class Mutation(Struct, frozen=True):
+    """A change of an object.
+
+    `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
+    state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
+    can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
+    Of a create `old` is None. `otherwise` is done when there is no such object; `read` replaces the reading of a row.
+    `options` are the caller's, where they are others than the parameters of the request.
+    """
+
+    operation: Operation | None
+    edit: Edit
+    prepare: Prepare = nothing
+    manage_fields: ManageFields = nothing
+    otherwise: "Mutation | None" = None
+    view: View | None = None
+    read: Callable[[Row], Tree] | None = None
+    options: Mapping[str, Any] | None = None
+
+
+class Outcome(Struct, frozen=True):
+    """The object as it is answered (the last state of one that is gone), and what became of it."""
+
+    data: bytes
+    warnings: Warnings = ()
+    created: bool = False
+    removed: bool = False
+
+    def reply(self) -> Reply:
+        """Return the answer that shows the object."""
+        return Reply(Item(self.data), 201 if self.created else 200, self.warnings)
+
 
 _NOT_ASKED = Admission()
 _JUDGED = ("create", "update")  # operations with what a caller sent

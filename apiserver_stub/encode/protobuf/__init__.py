@@ -17,8 +17,8 @@ from itertools import accumulate
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
-from apiserver_stub.encode.list_document import chunk_bounds
 from apiserver_stub.encode.protobuf.reader import FieldBudget, MessageReaders
+from apiserver_stub.encode.representations import chunk_bounds
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
     MAGIC,

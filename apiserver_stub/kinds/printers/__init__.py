@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.kinds.printers import cluster, core, network, pods, storage, workloads
+from apiserver_stub.kinds.printers import cluster, core, network, storage, workloads
 from apiserver_stub.kinds.resource_info import Printer
 
 PRINTERS: Mapping[tuple[str, str], Printer] = MappingProxyType({
-    **cluster.PRINTERS, **core.PRINTERS, **network.PRINTERS, **pods.PRINTERS, **storage.PRINTERS, **workloads.PRINTERS,
+    **cluster.PRINTERS, **core.PRINTERS, **network.PRINTERS, **storage.PRINTERS, **workloads.PRINTERS,
 })  # fmt: skip
 """By group and kind; those that have none here show name and time of creation."""

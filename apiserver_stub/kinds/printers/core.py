@@ -1,15 +1,21 @@
-"""Rows of the core group's other kinds, of events and of leases."""
+"""Rows of pods, of the other kinds of the core group, of events and of leases."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from apiserver_stub.kinds.convert import event_to_core
 from apiserver_stub.kinds.printers.cells import (
     NONE,
     UNKNOWN,
+    Since,
     age,
     columns,
     condition,
+    containers,
+    deleting,
     joined,
+    labels,
     name,
     part,
     since,
@@ -17,6 +23,165 @@ from apiserver_stub.kinds.printers.cells import (
 from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.platform import PLATFORM_DOMAIN
+
+_GATED = "SchedulingGated"
+_LOST = "NodeLost"
+_ENDED: Mapping[str, str] = {
+    "Succeeded": "All containers have ended, none of them in failure.",
+    "Failed": "All containers have ended, at least one of them in failure.",
+}
+
+
+@dataclass(slots=True)
+class _Restarts:
+    """A sum of restarts, and when the last was."""
+
+    count: int = 0
+    last: str = ""
+
+    def add(self, container: Tree) -> None:
+        self.count += container.get("restartCount", 0)
+        self.last = max(self.last, part(container, "lastState", "terminated").get("finishedAt") or "")
+
+    def cell(self) -> Since | str:
+        return Since(self.last, f"{self.count} (", " ago)") if self.count and self.last else str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """The state of a group of containers: the pod's reason (empty when they tell none), the number that are ready, and
+    the restarts to show.
+    """
+
+    reason: str
+    ready: int
+    restarts: _Restarts
+
+
+def _pod(tree: Tree) -> list[Any]:
+    spec, status = part(tree, "spec"), part(tree, "status")
+    phase, lasting = _initializing(spec, status)
+    if not phase.reason or condition(tree, "Initialized") == "True":
+        phase = _running(tree, phase, lasting)
+    reason = _deletion(tree) or phase.reason or _stated(status)
+    total = len(spec.get("containers", ())) + len(_sidecars(spec))
+    return [
+        name(tree),
+        f"{phase.ready}/{total}",
+        reason,
+        phase.restarts.cell(),
+        age(tree),
+        _pod_ip(status) or NONE,
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        _gates(tree, spec),
+    ]
+
+
+def _pod_conditions(tree: Tree) -> list[Tree]:
+    """Return the condition that a pod is done, once it is."""
+    phase = part(tree, "status").get("phase", "")
+    message = _ENDED.get(phase)
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}] if message else []
+
+
+def _pod_template(tree: Tree) -> list[Any]:
+    template = part(tree, "template")
+    return [name(tree), *containers(template), labels(part(template, "metadata").get("labels"))]
+
+
+def _initializing(spec: Tree, status: Tree) -> tuple[_Phase, _Restarts]:
+    """Return the state of the init containers, which are done when there is no reason; and the restarts of sidecars,
+    which alone count from then on.
+    """
+    sidecars = _sidecars(spec)
+    every, lasting, ready = _Restarts(), _Restarts(), 0
+    for place, container in enumerate(status.get("initContainerStatuses", ())):
+        state, is_sidecar = part(container, "state"), container.get("name") in sidecars
+        every.add(container)
+        if is_sidecar:
+            lasting.add(container)
+        if "terminated" in state and not state["terminated"].get("exitCode", 0):
+            continue
+        if is_sidecar and container.get("started"):
+            ready += bool(container.get("ready"))
+            continue
+        progress = f"{place}/{len(spec.get('initContainers', ()))}"
+        return _Phase(f"Init:{_init_reason(state) or progress}", ready, every), lasting
+    return _Phase("", ready, every), lasting
+
+
+def _init_reason(state: Tree) -> str:
+    if "terminated" in state:
+        return _ended(state["terminated"])
+    waiting = str(part(state, "waiting").get("reason", ""))
+    return waiting if waiting != "PodInitializing" else ""
+
+
+def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
+    """Return the state of the containers proper, the first one's having the last word."""
+    status = part(tree, "status")
+    reason, ready = init.reason, init.ready
+    running, failure = False, ""
+    for container in reversed(status.get("containerStatuses", ())):
+        state = part(container, "state")
+        restarts.add(container)
+        if part(state, "waiting").get("reason"):
+            reason = state["waiting"]["reason"]
+        elif "terminated" in state:
+            reason = _ended(state["terminated"])
+            failure = reason if state["terminated"].get("exitCode", 0) else failure
+        elif container.get("ready") and "running" in state:
+            running = True
+            ready += 1
+    if (reason or _stated(status)) == "Completed":
+        reason = _completed(tree, running, failure)
+    return _Phase(reason, ready, restarts)
+
+
+def _completed(tree: Tree, running: bool, failure: str) -> str:
+    """Return the reason of a pod of which a container is done: those still running matter more."""
+    if running and condition(tree, "Ready") == "True":
+        return "Running"
+    return failure or ("NotReady" if running else "Completed")
+
+
+def _ended(terminated: Tree) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    signal = terminated.get("signal", 0)
+    return f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _stated(status: Tree) -> str:
+    """Return what the status itself says."""
+    gated = any(c.get("type") == "PodScheduled" and c.get("reason") == _GATED for c in status.get("conditions", ()))
+    return _GATED if gated else str(status.get("reason") or status.get("phase", ""))
+
+
+def _deletion(tree: Tree) -> str:
+    status = part(tree, "status")
+    if not deleting(tree):
+        return ""
+    if status.get("reason") == _LOST:
+        return "Unknown"
+    return "" if status.get("phase") in ("Succeeded", "Failed") else "Terminating"
+
+
+def _sidecars(spec: Tree) -> set[str]:
+    return {c.get("name", "") for c in spec.get("initContainers", ()) if c.get("restartPolicy") == "Always"}
+
+
+def _pod_ip(status: Tree) -> str:
+    first: Tree = next(iter(status.get("podIPs", ())), {})
+    return str(first.get("ip") or status.get("podIP", ""))
+
+
+def _gates(tree: Tree, spec: Tree) -> str:
+    gates = spec.get("readinessGates", ())
+    open_gates = sum(condition(tree, gate.get("conditionType", "")) == "True" for gate in gates)
+    return f"{open_gates}/{len(gates)}" if gates else NONE
+
 
 _ROLE = f"node-role.{PLATFORM_DOMAIN}/"
 _OLD_ROLE = f"{PLATFORM_DOMAIN}/role"
@@ -120,6 +285,8 @@ def _source(tree: Tree) -> str:
 
 
 PRINTERS = {
+    ("", "Pod"): Printer(columns("pod"), _pod, _pod_conditions),
+    ("", "PodTemplate"): Printer(columns("podTemplate"), _pod_template),
     ("", "ComponentStatus"): Printer(columns("componentStatus"), _component_status),
     ("", "ConfigMap"): Printer(columns("configMap"), _config_map),
     ("", "Event"): Printer(columns("event"), _event),

@@ -4,7 +4,6 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.amounts import not_negative, positive
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
@@ -19,6 +18,7 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.formats import SHARE
+from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800

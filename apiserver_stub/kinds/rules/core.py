@@ -12,7 +12,6 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.amounts import amounts, container_resource, counted
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
@@ -32,7 +31,8 @@ from apiserver_stub.kinds.rules.combine import (
 )
 from apiserver_stub.kinds.rules.formats import NETWORK, QUALIFIED, one_per_family
 from apiserver_stub.kinds.rules.metadata import labels, namespace_finalizers
-from apiserver_stub.kinds.rules.scheduling import TOLERATIONS, taints
+from apiserver_stub.kinds.rules.quantities import amounts, container_resource, counted
+from apiserver_stub.kinds.rules.selectors import TOLERATIONS, taints
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 

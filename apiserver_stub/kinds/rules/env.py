@@ -5,9 +5,9 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.amounts import HUGE
 from apiserver_stub.kinds.rules.combine import Rule, form, if_any, need, record
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
+from apiserver_stub.kinds.rules.quantities import HUGE
 
 _SOURCES = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
 _BULK_SOURCES = ("configMapRef", "secretRef")

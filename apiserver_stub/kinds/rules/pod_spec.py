@@ -6,7 +6,6 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.amounts import RESOURCES, amounts, container_resource
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
     Rule,
@@ -17,11 +16,11 @@ from apiserver_stub.kinds.rules.combine import (
     form,
     record,
 )
-from apiserver_stub.kinds.rules.containers import LISTS, sleeps, volumes_exist
+from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, sleeps, volumes_exist
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.rules.scheduling import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
-from apiserver_stub.kinds.rules.security import POD_CONTEXT
+from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
+from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"

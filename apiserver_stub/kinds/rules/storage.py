@@ -4,8 +4,6 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.amounts import not_negative, positive
-from apiserver_stub.kinds.rules.claims import access_modes
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
@@ -27,8 +25,9 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED, SUBDOMAIN, lower_subdomain, no_backsteps
+from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR, SELECTOR
-from apiserver_stub.kinds.rules.volumes import SHARED
+from apiserver_stub.kinds.rules.volumes import SHARED, access_modes
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 

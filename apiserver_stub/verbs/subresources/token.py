@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Item, Reply
-from apiserver_stub.authn.claims import Claims, Reference, Subject, username
+from apiserver_stub.authn.tokens import Claims, Reference, Subject, username
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.token_request import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.quota_usage import in_scope, unsaid, usage
+from apiserver_stub.admission.quotas import in_scope, unsaid, usage
 from apiserver_stub.kinds.registry import built_in
 from tests.http_api.conftest import Api, started
 

@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.authn import service_accounts
-from apiserver_stub.authn.claims import Claims, Reference, Subject
 from apiserver_stub.authn.keys import SigningKey, VerifyingKey, own_key
 from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer
-from apiserver_stub.authn.tokens import TokenRefused
+from apiserver_stub.authn.tokens import Claims, Reference, Subject, TokenRefused
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import wall_seconds

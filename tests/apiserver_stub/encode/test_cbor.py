@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode import json as encode_json
 from apiserver_stub.encode.body import decode_body, decode_document
-from apiserver_stub.encode.list_document import ListDocument
+from apiserver_stub.encode.representations import ListDocument
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Request

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode.json import DEEPEST
 from apiserver_stub.encode.protobuf import collection, decode, envelope, frame, knows, raw
-from apiserver_stub.encode.protobuf.rows import RowEncoder, row_encoder
+from apiserver_stub.encode.serializers import RowEncoder, row_encoder
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.watch_cache.row import Row

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encode import gzip
+from apiserver_stub.encode.accept import compressed
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.storage.backend import MemoryBackend
@@ -50,12 +50,12 @@ def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
 
 def test_only_large_answers_are_worth_it() -> None:
     small = Response(200, {}, LARGE[: 128 * 1024])
-    assert gzip.compressed(small) is small
-    found = gzip.compressed(Response(200, {"etag": "x"}, LARGE))
+    assert compressed(small) is small
+    found = compressed(Response(200, {"etag": "x"}, LARGE))
     assert found.headers == {"etag": "x", "content-encoding": "gzip", "vary": "Accept-Encoding"}
     assert isinstance(found.body, bytes)
     assert len(found.body) < len(LARGE) / 10
-    assert gzip.compressed(Response(200, {"vary": "Accept"}, LARGE)).headers["vary"] == "Accept, Accept-Encoding"
+    assert compressed(Response(200, {"vary": "Accept"}, LARGE)).headers["vary"] == "Accept, Accept-Encoding"
 
 
 def whole(response: Response) -> bytes:
@@ -76,7 +76,7 @@ async def stream(chunks: list[bytes]) -> AsyncIterator[bytes]:
 def test_the_bytes_come_back(pieces: list[tuple[bytes, int]]) -> None:
     chunks = [piece * times for piece, times in pieces]
     for body in (b"".join(chunks), stream(chunks)):
-        response = gzip.compressed(Response(200, {}, body))
+        response = compressed(Response(200, {}, body))
         found = whole(response)
         plain = plain_gzip.decompress(found) if "content-encoding" in response.headers else found
         assert plain == b"".join(chunks)
@@ -93,7 +93,7 @@ async def test_compressing_much_lets_others_run() -> None:
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(others())
-        body = gzip.compressed(Response(200, {}, LARGE * 64)).body
+        body = compressed(Response(200, {}, LARGE * 64)).body
         assert not isinstance(body, bytes)
         async for _ in body:
             pass

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.service_accounts import with_account
+from apiserver_stub.admission.pods import with_account
 from tests.http_api.conftest import Api, started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
