@@ -31,8 +31,8 @@ def choose(call: Call, function: Function) -> Chosen:
     if function.implementation is not None:
         return Chosen(function.implementation, cost, ordered=False)
     if not function.guarded:
-        return Chosen(overload.implementation, cost, ordered=False)
-    return Chosen(_guard(function, overload), cost, ordered=False)
+        return Chosen(overload.implementation, cost, overload.ordered)
+    return Chosen(_guard(function, overload), cost, overload.ordered)
 
 
 def _takes_anything(declared: Type) -> bool:

@@ -97,6 +97,7 @@ class Overload:
 
     Implementations get plain values in order, the receiver first, and raise EvaluationError. Without `cost`, and
     without one of the function, a call costs 1. Errors reach an implementation that is not strict as arguments.
+    A call of an overload that is `ordered` ends at the first operand that fails; others look at all of them.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Overload:
     cost: RuntimeCost | None = None
     estimate: CallEstimator | None = None
     strict: bool = True
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

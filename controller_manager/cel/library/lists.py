@@ -135,8 +135,9 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 def _flatten(values: Any, depth: Any = 1) -> list[Any]:
     """Return the elements of lists within a list, down to a depth."""
     if not isinstance(values, list) or type(depth) is not int:
-        arguments = f"{type_of(depth).name}" if type(depth) is not int or depth != 1 else ""
-        raise EvaluationError(f"no such overload: {type_of(values).name}.flatten({arguments})")
+        arguments = type_of(depth).name if depth != 1 or type(depth) is not int else ""
+        name = "map(dyn, dyn)" if isinstance(values, dict) else type_of(values).name
+        raise EvaluationError(f"no such overload: {name}.flatten({arguments})")
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     flat = list(values)

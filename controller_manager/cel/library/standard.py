@@ -227,8 +227,6 @@ def _comparison(function: str, order: _Operator) -> _Operator:
 def _size(value: Any) -> int:
     if isinstance(value, str | bytes | list | dict):
         return len(value)
-    if isinstance(value, Opaque) and type(value).length is not Opaque.length:
-        return value.length
     no_overload("" if isinstance(value, _RECEIVERS) else "size")
 
 

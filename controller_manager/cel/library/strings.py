@@ -239,7 +239,18 @@ STRINGS = Library(
         Function("trim", (_method("string_trim", (STRING,), STRING, trim, same_size_estimate),), scan()),
         Function(
             "format",
-            (Overload("string_format", (STRING, ListType(DYN)), STRING, format_text, True, scan(), scan_estimate()),),
+            (
+                Overload(
+                    "string_format",
+                    (STRING, ListType(DYN)),
+                    STRING,
+                    format_text,
+                    receiver=True,
+                    cost=scan(),
+                    estimate=scan_estimate(),
+                    ordered=True,
+                ),
+            ),
         ),
         Function(
             "strings.quote",
