@@ -22,7 +22,7 @@ from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.converted import converted
 from apiserver_stub.openapi.definitions import Definitions, built_in
 from apiserver_stub.openapi.extension import Part, merged
-from apiserver_stub.openapi.operation import Media, page, root_of
+from apiserver_stub.openapi.operation import Media, Operation, page, root_of
 from apiserver_stub.openapi.operations import operations
 from apiserver_stub.request_info import unknown
 from controller_manager.api.errors import NotAcceptable
@@ -183,24 +183,29 @@ class OpenApi:
     def _of_root(self, root: str, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
-        return v3.document([page(root), *told], definitions, self._media)
+        return v3.document([*_pages({root: kinds}), *told], definitions, self._media)
 
     def _of_all(self, kinds: tuple[ResourceInfo, ...], parts: tuple[Part, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
-        document = v2.document([*map(page, _by_root(kinds)), *told], definitions, self._media)
+        document = v2.document([*_pages(_by_root(kinds)), *told], definitions, self._media)
         return merged(document, parts) if parts else document
 
 
 def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, ...]]:
-    """Return the kinds below each path; pages have none."""
+    """Return the kinds below each path; pages have none, and groups with custom resources alone no page."""
     found: dict[str, tuple[ResourceInfo, ...]] = {"api": (), "apis": (), "version": ()}
     for kind in kinds:
-        if kind.group:
+        if kind.group and kind.definition:
             found.setdefault(f"apis/{kind.group}", ())
         root = root_of(kind.group, kind.version)
         found[root] = (*found.get(root, ()), kind)
     return found
+
+
+def _pages(roots: Mapping[str, tuple[ResourceInfo, ...]]) -> list[Operation]:
+    """Return the pages to be described of these paths; below some there are custom resources alone."""
+    return [page(root) for root, kinds in roots.items() if not kinds or any(kind.definition for kind in kinds)]
 
 
 def _lasting(response: Response) -> Response:

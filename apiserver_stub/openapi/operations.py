@@ -100,7 +100,7 @@ class _Told:
         if kind.namespaced and "list" in kind.verbs:
             everywhere = f"list{self._gv}{kind.kind}ForAllNamespaces"
             yield self._operation(_ON_COLLECTION["list"], f"/{kind.plural}", everywhere)
-        if "watch" in kind.verbs:
+        if "watch" in kind.verbs and kind.definition:  # the old way to watch; custom resources do not tell of it
             yield from self._watches(collection)
 
     def _watches(self, collection: str) -> Iterator[Operation]:
