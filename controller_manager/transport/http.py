@@ -115,10 +115,14 @@ class Connections:
         return found
 
 
-def session(connections: int, timeout: aiohttp.ClientTimeout, read_buffer: int = _READ_BUFFER) -> aiohttp.ClientSession:
-    """Return a session that adds nothing to what it carries; of each answer it holds about twice `read_buffer`."""
+def session(
+    connections: int, timeout: aiohttp.ClientTimeout, read_buffer: int = _READ_BUFFER, to_one: int = 0
+) -> aiohttp.ClientSession:
+    """Return a session that adds nothing to what it carries, of at most so many connections, and so many `to_one`
+    server; 0 sets no bound. Of each answer it holds about twice `read_buffer`.
+    """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
+        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=to_one),
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),

@@ -1,5 +1,6 @@
 """Requests that are passed on: bodies and answers of any size go through as they come, a few at a time in memory."""
 
+import resource
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -15,6 +16,7 @@ from controller_manager.transport.transport import TransportError, UnaskedUpgrad
 _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
 _CONNECT = 10.0  # seconds
 _HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
+_MOST = 2000
 _SWITCHING = 101
 _NO_BODY = (204, 304)
 _DIGITS = 18
@@ -24,10 +26,13 @@ class StreamingTransport:
     """Sends requests to any origin that shows the certificate it should; connections are used again.
 
     The headers of a request are sent as they are, but for `host`. Nothing bounds the time of an answer that has begun
-    but whoever reads it.
+    but whoever reads it. There are at most so many `connections`, and half of them to one origin; as many again leave
+    HTTP. Who finds none for ten seconds fails.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, connections: int | None = None) -> None:
+        self._most = connections or _connections()
+        self._streams = 0
         self._session: aiohttp.ClientSession | None = None
         self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE)
 
@@ -37,7 +42,8 @@ class StreamingTransport:
         Raises `TransportError`.
         """
         if self._session is None:
-            self._session = session(0, aiohttp.ClientTimeout(sock_connect=_CONNECT), _BUFFER)
+            timeout = aiohttp.ClientTimeout(connect=_CONNECT)
+            self._session = session(self._most, timeout, _BUFFER, to_one=(self._most + 1) // 2)
         url = url_of(origin, request)
         try:
             answer = await self._session.request(
@@ -65,6 +71,8 @@ class StreamingTransport:
         connection of its own. Raises `TransportError`.
         """
         offer = with_offer(request)
+        if self._streams >= self._most:
+            raise TransportError("too many connections have left HTTP")
         try:
             written = head(offer, "", [("host", authority(origin)), *_headers(offer)]) + offer.body
             response, stream = await self._pool.upgrade(origin, written)
@@ -73,7 +81,13 @@ class StreamingTransport:
                 raise UnaskedUpgrade
         except (*FAILURES, ValueError) as error:
             raise TransportError(reason(error)) from error
+        if stream is not None:
+            self._streams += 1
+            stream.when_lost(self._lost)
         return response, stream
+
+    def _lost(self) -> None:
+        self._streams -= 1
 
     async def close(self) -> None:
         """Close every connection; what goes on over one breaks."""
@@ -81,6 +95,12 @@ class StreamingTransport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def _connections() -> int:
+    """Return how many connections leave room for the other files of the process."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if most == resource.RLIM_INFINITY else min(most // 10, _MOST)
 
 
 class _Once:

@@ -109,6 +109,8 @@ async def test_connections_are_used_again(front: Any, extension: Extension) -> N
 
 async def test_requests_are_counted_as_those_of_other_resources(front: Any, extension: Extension) -> None:
     """Names of resources that the server behind does not tell of are no labels, of which there would be no end."""
+    discovery = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    await front.eventually(lambda: front("GET", "/apis", **discovery), lambda found: "foos" in str(found))
     for resource in ("foos", "anything", "else"):
         await front("GET", f"{ROOT}/{resource}")
     counted = [line for line in (await front("GET", "/metrics"))[1].splitlines() if "x.example.com" in line]

@@ -1,0 +1,135 @@
+"""Requests that are passed on: how many at a time, and servers that do not speak HTTP as they should."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.streaming import StreamingTransport, known_length
+from controller_manager.transport.transport import TransportError
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ASKED = Request("GET", "/a", (), {"accept": "a/b"})
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[Origin]]]:
+    servers = []
+
+    async def start(talk: Talk) -> Origin:
+        servers.append(await asyncio.start_server(talk, "127.0.0.1", 0))
+        return Origin("127.0.0.1", servers[-1].sockets[0].getsockname()[1])
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def answering(text: bytes) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(text)
+        await writer.drain()
+        writer.close()
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"nonsense\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"SSH-2.0\r\n",
+    ],
+)  # fmt: skip
+async def test_who_does_not_speak_http_as_it_should(serve: Callable[[Talk], Awaitable[Origin]], text: bytes) -> None:
+    transport = StreamingTransport()
+    with pytest.raises(TransportError):
+        await transport.send(await serve(answering(text)), ASKED)
+    await transport.close()
+
+
+async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+    transport, origin = StreamingTransport(), await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
+    for headers in ({"x-remote-user": "a\r\nx-remote-group: b"}, {"x-remote-user": "a\nb"}):
+        with pytest.raises(TransportError):
+            await transport.send(origin, Request("GET", "/", (), headers))
+        with pytest.raises(TransportError):
+            await transport.upgrade(origin, Request("GET", "/", (), {**headers, "upgrade": "x"}))
+    assert (await transport.send(origin, ASKED)).status == 200
+    await transport.close()
+
+
+async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
+    serve: Callable[[Talk], Awaitable[Origin]],
+) -> None:
+    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+        writer.close()
+
+    transport, stuck = StreamingTransport(connections=4), await serve(hang)
+    other = await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
+    tasks = [asyncio.ensure_future(transport.send(stuck, ASKED)) for _ in range(10)]
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(2):
+        assert (await transport.send(other, ASKED)).status == 200
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await transport.close()
+
+
+async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+    async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    transport, origin = StreamingTransport(connections=1), await serve(switch)
+    offer = Request("GET", "/", (), {"upgrade": "x"})
+    _, stream = await transport.upgrade(origin, offer)
+    assert stream is not None
+    with pytest.raises(TransportError, match="too many"):
+        await transport.upgrade(origin, offer)
+    await stream.aclose()
+    await asyncio.sleep(0.05)
+    _, stream = await transport.upgrade(origin, offer)
+    assert stream is not None
+    await stream.aclose()
+    await transport.close()
+
+
+async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+    """A kept connection that breaks under a body that was taken from somebody else's."""
+    heads = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        if len(heads) == 1:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"abc"
+
+    transport, origin = StreamingTransport(), await serve(once)
+    assert (await transport.send(origin, ASKED)).status == 200
+    with pytest.raises(TransportError):
+        await transport.send(origin, Request("PUT", "/", (), {"content-length": "3"}), body())
+    await transport.close()
+
+
+async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
+    origin = await serve(answering(b""))
+    with pytest.raises(TransportError):
+        await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
+
+
+@pytest.mark.parametrize(("told", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
+def test_the_length_of_an_answer(told: str, length: int | None) -> None:
+    assert known_length(Response(200, {"content-length": told})) == length
