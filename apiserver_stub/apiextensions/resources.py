@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from apiserver_stub.apiextensions.conversion import ConversionFailed
 from apiserver_stub.kinds.api_service import version_rank
 from apiserver_stub.kinds.custom import CustomRules
 from apiserver_stub.kinds.printers.custom import printer_of
@@ -61,12 +62,25 @@ class _Versions:
     async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         """Return the objects in another version."""
         converted = await self._converter(trees, api_version)
-        found = []
         for tree, each in zip(trees, converted, strict=True):
             if tree["apiVersion"] != api_version:
                 fit(each, self._schemas[api_version], drop=True)
-            found.append(each)
-        return found
+        return converted
+
+    async def strictly(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
+        """Return the same, if the schema of that version knows all of it. Raises `ConversionFailed`."""
+        converted = await self._converter(trees, api_version)
+        for tree, each in zip(trees, converted, strict=True):
+            if tree["apiVersion"] != api_version:
+                unknown = fit(each, self._schemas[api_version], drop=True).unknown
+                if unknown:
+                    raise _undeclared(unknown)
+        return converted
+
+
+def _undeclared(paths: Sequence[str]) -> ConversionFailed:
+    problems = [f".{path}: field not declared in schema" for path in paths]
+    return ConversionFailed(problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems)))
 
 
 def _resource(
@@ -101,6 +115,7 @@ def _resource(
         stored_as=(group, next(v["name"] for v in spec["versions"] if v["storage"]), kind),
         from_storage=None if several is None else several.read,
         converter=several,
+        strict_converter=None if several is None else several.strictly,
         complete=rules.complete if several is None else None,
         defaults=rules.default,
         judge=rules.judge,

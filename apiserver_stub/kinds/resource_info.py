@@ -105,6 +105,7 @@ class ResourceInfo:
     `storage` names its rows in the store; kinds that share it convert with `to_storage` and `from_storage` (both
     return a new tree), and `stored_as` is the group, version and kind of the stored objects where that is another one.
     Rows of a kind with a `converter` are of any version of it and say which; new ones are of the version `stored_as`.
+    For appliers a `strict_converter` takes its place, which refuses objects with what a version has no field for.
     `definition` is the name of the schema in the published API (`core.v1.Pod`), by which OpenAPI and protobuf know it;
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
@@ -137,6 +138,7 @@ class ResourceInfo:
     from_storage: Convert | None = None
     stored_as: tuple[str, str, str] | None = None
     converter: Converter | None = None
+    strict_converter: Converter | None = None
     complete: Complete | None = None
     defaults: Defaults = nothing
     rules: KindRules = _PLAIN_RULES

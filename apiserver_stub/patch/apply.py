@@ -75,6 +75,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     """
     declared = _declared(request)
     entries = entries or _first_entries(request, live, time)
+    versions.check(live, entries)
     mine = next((entry for entry in entries if identity_of(entry) == request.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
     tree = type_of(request.kind.schema).merge(live, request.config)

@@ -207,6 +207,15 @@ class Versions:
             return None
         return Version(type_of(other.schema), self._conversion(self._kind, other), self._conversion(other, self._kind))
 
+    def check(self, tree: Tree, entries: Entries) -> None:
+        """See to it that an object can be told in all versions that fields of it are owned in, before anything else is
+        asked of these. Raises what conversions do.
+        """
+        if self._conversions is not None:
+            for entry in entries:
+                if version := self.find(entry["apiVersion"]):
+                    version.into(tree)
+
     def _conversion(self, one: ResourceInfo, other: ResourceInfo) -> Convert:
         conversions = self._conversions
         if conversions is not None:

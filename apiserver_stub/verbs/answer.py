@@ -6,6 +6,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Handler, Reply
+from apiserver_stub.kinds.resource_info import Converter
 from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import not_allowed
@@ -14,7 +15,7 @@ from apiserver_stub.verbs.delete import delete, delete_collection
 from apiserver_stub.verbs.get import get, refuse_unsupported
 from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
-from apiserver_stub.verbs.query import check_write
+from apiserver_stub.verbs.query import check_write, is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.subresources.pods import bind, bind_named, evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
@@ -35,6 +36,10 @@ _ON_SUBRESOURCES: Mapping[tuple[str, str], Verb] = MappingProxyType({
 })  # fmt: skip
 _NO_KINDS: Mapping[tuple[str, str], Handler] = MappingProxyType({})
 _ACTS: Mapping[tuple[str, str], Verb] = MappingProxyType({("binding", "create"): bind_named})
+
+
+def _conversions(request: APIRequest, converter: Converter) -> Conversions:
+    return Conversions((is_apply(request) and request.kind.strict_converter) or converter)
 
 
 class Verbs:
@@ -66,7 +71,7 @@ class Verbs:
             if request.verb in _WRITES:
                 check_write(request)
                 if request.kind.converter is not None:
-                    request = replace(request, conversions=Conversions(request.kind.converter))
+                    request = replace(request, conversions=_conversions(request, request.kind.converter))
             reply = await verb(self._scope, request)
         except ApiError as refusal:
             if deprecated:

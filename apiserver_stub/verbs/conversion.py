@@ -6,6 +6,7 @@ there, as far as there is room to keep it. Gets and writes see what the converte
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -59,6 +60,8 @@ class ConvertedRows:
             await asyncio.wait((future,))
             if future.cancelled():
                 (found[row],) = await self.convert((row,))
+            elif refusal := future.exception():
+                raise copy(refusal)  # to each its own, which may be added to
             else:
                 found[row] = future.result()
         return [found[row] for row in rows]

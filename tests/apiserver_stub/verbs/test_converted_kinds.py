@@ -178,6 +178,18 @@ async def test_many_who_need_the_same_row_wait_for_one_conversion(api: Any, rena
     assert renamer.take() == [(["a"], "v2")]
 
 
+async def test_each_who_waits_is_refused_if_the_conversion_fails(api: Any, renamer: Renamer) -> None:
+    await api.post(V1, body("v1", "a"))
+    renamer.gate, renamer.refusal = asyncio.Event(), InternalError("no way")
+    lists = [asyncio.ensure_future(api.get(V2)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    renamer.gate.set()
+    refusals = await asyncio.gather(*lists, return_exceptions=True)
+    assert [str(refusal) for refusal in refusals] == ["no way"] * 5
+    assert len({id(refusal) for refusal in refusals}) == 5
+    assert renamer.take() == [(["a"], "v2")]
+
+
 async def test_selectors_are_about_what_is_served(api: Any) -> None:
     await api.post(V1, body("v1", "a", "x"))
     await api.post(V1, body("v1", "b", "y"))

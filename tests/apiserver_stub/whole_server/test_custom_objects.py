@@ -16,9 +16,8 @@ from apiserver_stub.patch.json_patch import apply
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, put, substituted
 
 DATA = Path(__file__).with_name("data")
-# Where it is told otherwise: an object with a list called `items` can be read, and who applies in one version does not
-# stand in the way of who applies in another.
-OTHERWISE = ("obj-embedded-235", "obj-versions-246")
+# Where it is told otherwise: an object with a list called `items` can be read.
+OTHERWISE = ("obj-embedded-235",)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
