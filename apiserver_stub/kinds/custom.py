@@ -6,8 +6,9 @@ The order of the causes, and which are told twice, is that of kube-apiserver.
 from dataclasses import dataclass
 
 from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.names import subdomain
 from apiserver_stub.kinds.resource_info import Verdict
-from apiserver_stub.kinds.rules.metadata import check_custom_change, check_custom_metadata, check_embedded_metadata
+from apiserver_stub.kinds.rules.metadata import check_embedded_metadata, check_metadata
 from apiserver_stub.kinds.scale import ScalePaths, typed_in
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
@@ -68,16 +69,15 @@ class CustomRules:
 
     def _check_new(self, new: Tree, errors: ErrorList) -> None:
         if not self._is_other(new, errors):
-            check_custom_metadata(new, None, errors, namespaced=self.namespaced)
+            check_metadata(subdomain, new, None, errors, namespaced=self.namespaced)
             check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
 
     def _check_change(self, correlation: Correlation, subresource: str, errors: ErrorList) -> None:
         new, old = correlation.new, correlation.old
-        check_custom_metadata(new, old, errors, namespaced=self.namespaced)
-        check_custom_change(new, old, errors)
+        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
         if self._is_other(new, errors):
             return
-        check_custom_change(new, old, errors)
+        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced)
         if subresource == "status":
             check_status(correlation, self.schema, self._check_scale_status, errors)
         else:

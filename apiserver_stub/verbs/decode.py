@@ -100,7 +100,7 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     """
     if request.kind.custom and node is request.kind.schema:
         report = Report()
-        check_typed(body.tree, node, f"failed to create typed patch object ({named_object(request)})")
+        check_typed(body.tree, node, f"failed to create typed patch object ({_named(request)})")
     else:
         report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
     if report.unknown:
@@ -109,8 +109,7 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     return _judge(request, body, report, kind, BadRequest)
 
 
-def named_object(request: APIRequest) -> str:
-    """Return the object of a request as failures of server-side apply name it."""
+def _named(request: APIRequest) -> str:
     return f"{request.namespace}/{request.name}; {request.kind.api_version}, Kind={request.kind.kind}"
 
 

@@ -11,7 +11,6 @@ from controller_manager.api.errors import (
     Cause,
     Conflict,
     NotFound,
-    UnknownError,
     conflict,
     forbidden,
     invalid,
@@ -42,8 +41,6 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     version = metadata.get("resourceVersion", "")
     if version in ("", "0"):
         _check_unconditional(request)
-    elif request.kind.custom and not version.isdecimal():
-        raise UnknownError(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     elif version != current["resourceVersion"]:
         raise stale(request)
     metadata["resourceVersion"] = current["resourceVersion"]
@@ -53,11 +50,10 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     metadata["uid"] = uid
 
 
-def check_new(request: APIRequest, metadata: Tree) -> None:
+def check_new(metadata: Tree) -> None:
     """An object to create has no version yet."""
     if metadata.pop("resourceVersion", "") not in ("", "0"):
-        why = "resourceVersion should not be set on objects to be created"
-        raise UnknownError(why) if request.kind.custom else BadRequest(why)
+        raise BadRequest("resourceVersion should not be set on objects to be created")
 
 
 def refuse_uid(request: APIRequest, metadata: Tree) -> None:
@@ -75,7 +71,7 @@ def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
         kind = request.kind
         message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
         cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
-        raise invalid(kind.group, kind.kind, request.name, [cause, cause] if kind.custom else [cause])
+        raise invalid(kind.group, kind.kind, request.name, [cause])
 
 
 def check_may_create(kind: ResourceInfo, name: str) -> None:

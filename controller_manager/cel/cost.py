@@ -343,7 +343,10 @@ class _Coster:
         key = entries.key if entries is not None else None
         value = entries.value if entries is not None else None
         if node.variable2 is not None:
-            self.push(node.variable, (*path, "@indices" if is_list else "@keys"), key)
+            own = "@indices" if is_list else "@keys"
+            if len(path) & (len(path) - 1):  # in Go both paths share an array then, which the second writes to last
+                own = "@items" if is_list else "@values"
+            self.push(node.variable, (*path, own), key)
             self.push(node.variable2, (*path, "@items" if is_list else "@values"), value)
         elif is_list:
             self.push(node.variable, (*path, "@items"), value)

@@ -27,7 +27,7 @@ from controller_manager.cel.syntax import (
     StructLiteral,
     walk,
 )
-from controller_manager.cel.types import STRING, ObjectType, Type, is_optional, is_scalar, tree_reader
+from controller_manager.cel.types import Kind, ObjectType, Type, is_dyn, is_optional, is_scalar, object_reader
 from controller_manager.cel.values import (
     INT_MAX,
     CostBudget,
@@ -101,7 +101,7 @@ class Plan:
 def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, Type]) -> Plan:
     """Return the plan of a checked tree. Raises EvaluationError if a constant part has no value."""
     names = {name: variables[name] for name in _names(tree) if name in variables}
-    planner = _Planner(functions, tuple(names))
+    planner = Planner(functions, tuple(names))
     evaluate = closure(planner.part(tree))
     return Plan(evaluate, names, planner.loops)
 
@@ -122,7 +122,9 @@ def closure(part: Part) -> Evaluate:
     return part.evaluator() if isinstance(part, Attribute) else part
 
 
-class _Planner:
+class Planner:
+    """Plans the nodes of one tree; what is planned must be planned once, since it takes slots."""
+
     def __init__(self, functions: Mapping[str, Function], variables: tuple[str, ...]) -> None:
         self.functions = functions
         self.scopes = [{name: Variable(name, SLOTS + at) for at, name in enumerate(variables)}]
@@ -174,8 +176,7 @@ class _Planner:
         if position is not None and isinstance(pattern := parts[position], Constant) and type(pattern.value) is str:
             _compile(pattern.value)
             chosen = chosen._replace(ordered=True)
-            if node.operands[0].type != STRING:
-                chosen = chosen._replace(implementation=_of_text(chosen.implementation))
+            chosen = chosen._replace(implementation=_of_text(chosen.implementation))
         if node.function in _CONVERSIONS and len(parts) == 1 and isinstance(parts[0], Constant):
             return Constant(chosen.implementation(parts[0].value))
         return call_closure(chosen, [closure(part) for part in parts])
@@ -197,14 +198,16 @@ class _Planner:
         function = self.functions[node.function]
         scalar = is_scalar(left.type) and is_scalar(right.type)
         implementation = equal_operands if node.function == "_==_" else unequal_operands
+        if node.function == "_==_" and is_dyn(right.type) and _is_declared(left):
+            implementation = _equal_to_declared
         chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
         return call_closure(chosen, [self.whole(left), self.whole(right)])
 
     def whole(self, node: Node) -> Evaluate:
         """Return the closure of a node that is compared with all that is in it."""
         evaluate = self.closure(node)
-        reader = tree_reader(node.type)
-        if reader is None or reader is node.type.reader:
+        reader = object_reader(node.type)
+        if reader is None:
             return evaluate
         return lambda frame: read(frame, reader, evaluate(frame))
 
@@ -349,28 +352,28 @@ class _Planner:
         return partial(mapped, transform=closure(transform), condition=condition, list_cost=cost)
 
 
-_PARTS: dict[type[Node], Callable[[_Planner, Any], Part]] = {
-    Literal: _Planner.literal,
-    Ident: _Planner.ident,
-    Select: _Planner.select,
-    Call: _Planner.call,
-    ListLiteral: _Planner.list_literal,
-    MapLiteral: _Planner.map_literal,
-    StructLiteral: _Planner.struct_literal,
-    Comprehension: _Planner.comprehension,
+_PARTS: dict[type[Node], Callable[[Planner, Any], Part]] = {
+    Literal: Planner.literal,
+    Ident: Planner.ident,
+    Select: Planner.select,
+    Call: Planner.call,
+    ListLiteral: Planner.list_literal,
+    MapLiteral: Planner.map_literal,
+    StructLiteral: Planner.struct_literal,
+    Comprehension: Planner.comprehension,
 }
-_SPECIAL: dict[str, Callable[[_Planner, Call], Part]] = {
-    "_&&_": _Planner.logical,
-    "_||_": _Planner.logical,
-    "_?_:_": _Planner.conditional,
-    "_==_": _Planner.equality,
-    "_!=_": _Planner.equality,
-    "_[_]": _Planner.index,
-    "_[?_]": _Planner.index,
-    "_?._": _Planner.index,
-    "@not_strictly_false": _Planner.not_strictly_false,
-    "or": _Planner.either,
-    "orValue": _Planner.either,
+_SPECIAL: dict[str, Callable[[Planner, Call], Part]] = {
+    "_&&_": Planner.logical,
+    "_||_": Planner.logical,
+    "_?_:_": Planner.conditional,
+    "_==_": Planner.equality,
+    "_!=_": Planner.equality,
+    "_[_]": Planner.index,
+    "_[?_]": Planner.index,
+    "_?._": Planner.index,
+    "@not_strictly_false": Planner.not_strictly_false,
+    "or": Planner.either,
+    "orValue": Planner.either,
 }
 
 
@@ -383,6 +386,22 @@ def _of_text(apply: Callable[..., Any]) -> Callable[..., Any]:
         return apply(text, *rest)
 
     return applied
+
+
+def _is_declared(node: Node) -> bool:
+    """Return whether a value is of a type with declared fields or bounds, which literals have not."""
+    while isinstance(node, Call) and node.function == "dyn":
+        node = node.arguments[0]
+    kind = node.type.kind
+    return kind is Kind.STRUCT or (kind in (Kind.LIST, Kind.MAP) and node.type.max_elements is not None)
+
+
+def _equal_to_declared(left: Any, right: Any) -> bool:
+    """Return whether values are equal, of which the first is of a declared type. Raises EvaluationError for others."""
+    for kind in (dict, list):
+        if right is not None and isinstance(left, kind) and not isinstance(right, kind):
+            raise EvaluationError("no such overload")
+    return equal_operands(left, right)
 
 
 def _flat(node: Node, function: str) -> Iterator[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -135,18 +136,24 @@ class ObjectType(Type):
         self.fields: dict[str, Field] = {
             key: value if isinstance(value, Field) else Field(value, key) for key, value in fields.items()
         }
-        readers = {one.property: reader for one in self.fields.values() if (reader := tree_reader(one.type))}
+        readers = {one.property: reader for one in self.fields.values() if (reader := _field_reader(one.type))}
         self.tree_reader = _object_reader(readers) if readers else None
 
 
-def tree_reader(one: Type) -> Callable[[Any], Any] | None:
-    """Return what reads a whole tree in JSON, objects within it included; None where that is the tree itself."""
+def object_reader(one: Type) -> Callable[[Any], Any] | None:
+    """Return what reads the objects within a value of a type, which else are trees; None where that is the same."""
     if isinstance(one, ObjectType):
         return one.tree_reader
-    below = tree_reader(one.parameters[-1]) if one.kind in (Kind.LIST, Kind.MAP) else None
-    if below is None or one.reader is None:
-        return one.reader if below is None else _container_reader(below)
-    return one.reader
+    below = object_reader(one.parameters[-1]) if one.kind in (Kind.LIST, Kind.MAP) else None
+    return None if below is None else _container_reader(below)
+
+
+def _field_reader(one: Type) -> Callable[[Any], Any] | None:
+    """Return what reads all of a field from JSON; None where that is the tree itself."""
+    own, within = one.reader, object_reader(one)
+    if own is None or within is None:
+        return own or within
+    return lambda tree: within(own(tree))
 
 
 def _object_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -160,10 +167,12 @@ def _object_reader(readers: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any
 
 
 def _container_reader(reader: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def read(tree: Any) -> Any:
-        if type(tree) is list:
-            return [reader(item) for item in tree]
-        return {key: reader(item) for key, item in tree.items()} if type(tree) is dict else tree
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            made = copy(value)
+            made[:] = [reader(item) for item in value]
+            return made
+        return {key: reader(item) for key, item in value.items()} if type(value) is dict else value
 
     return read
 

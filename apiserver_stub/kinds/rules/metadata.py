@@ -52,15 +52,6 @@ def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
 
-def qualified_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The finalizers of a custom object, which may have any qualified name."""
-    for name in values:
-        if why := names.qualified(name):
-            errors.invalid(at, name, why)
-    if "orphan" in values and "foregroundDeletion" in values:
-        errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
-
-
 def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """Those in the spec of a namespace."""
     for name in values:
@@ -128,50 +119,12 @@ _ANY: Rule = record({
 
 def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) -> None:
     """Report all errors of the metadata of a resource within another; a name may be missing."""
-    _OF_CUSTOM(metadata, at, errors)
+    _ANY(metadata, at, errors)
     for part, check in (("generateName", prefixed(names.path_segment)), ("name", names.path_segment)):
         if metadata.get(part) and (why := check(metadata[part])):
             errors.invalid((at, part), metadata[part], why)
     if metadata.get("namespace") and (why := names.label(metadata["namespace"])):
         errors.invalid((at, "namespace"), metadata["namespace"], why)
-
-
-_AGAIN: Rule = record({
-    "labels": labels,
-    "annotations": annotations,
-    "managedFields": each(_MANAGER),
-    "ownerReferences": owner_references,
-})  # fmt: skip
-_OF_CUSTOM: Rule = both(_AGAIN, record({"finalizers": qualified_finalizers, "generation": at_least(0)}))
-
-
-def finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
-    """Warn of the names of finalizers that a custom object has got, where others might choose the same."""
-    before = () if old is None else old.get("metadata", {}).get("finalizers") or ()
-    told = []
-    for name in sorted(set(new.get("metadata", {}).get("finalizers") or ()) - set(before)):
-        if why := names.qualified(name):
-            told.append(f'metadata.finalizers: "{name}": {why}')
-        if "/" not in name and name not in _STANDARD_FINALIZERS:
-            path = " including a path (/)" if "." in name else ""
-            why = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts"
-            told.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
-    return told
-
-
-def check_custom_metadata(new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
-    """Report all errors of the metadata of a custom object, whose finalizers need not be known; those of a change but
-    once.
-    """
-    _OF_CUSTOM(new["metadata"], _AT, errors)
-    if old is None:
-        _name(namespaced, names.subdomain, new["metadata"], errors)
-
-
-def check_custom_change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Report the errors of the metadata of a changed custom object that kube-apiserver looks for again and again."""
-    _AGAIN(new["metadata"], _AT, errors)
-    _unchanged(new["metadata"], old["metadata"], errors)
 
 
 def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
