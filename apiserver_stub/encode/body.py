@@ -28,7 +28,7 @@ _SMALL = 4 * 1024  # bytes of other media than JSON that are never many values
 
 
 class DecodedBody(Struct, frozen=True):
-    """A decoded object, and the paths of its keys that are duplicates."""
+    """A decoded object, and what to tell of its keys that are duplicates."""
 
     tree: Tree
     duplicates: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`; returns the value and the paths of duplicate keys, of which the last counts.
+    """Decode `data`; returns the value and what to tell of keys that are duplicates, of which the last counts.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -195,7 +195,8 @@ def _walk_duplicates(value: Any, at: FieldPath = None) -> Iterator[str]:
 def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
     if _is_complete(data, found):
         return ()
-    return tuple(islice(_walk_duplicates(json.loads(data, object_pairs_hook=ObjectWithDuplicates)), MOST_DUPLICATES))
+    paths = _walk_duplicates(json.loads(data, object_pairs_hook=ObjectWithDuplicates))
+    return tuple(f'duplicate field "{path}"' for path in islice(paths, MOST_DUPLICATES))
 
 
 def _is_complete(data: bytes, found: Any) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import yaml
 
-from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, count_keys, encode, path_of
+from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, count_keys, encode
 from apiserver_stub.encode.representations import ListDocument
-from apiserver_stub.kinds.error_list import FieldPath
+from apiserver_stub.kinds.error_list import shortened
 from apiserver_stub.kinds.trees import deep_copy
 from controller_manager.api.errors import BadRequest
 
@@ -37,7 +37,7 @@ _INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def read(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Decode the one document in `text`; returns the value and the paths of duplicate keys.
+    """Decode the one document in `text`; returns the value and what to tell of keys that are duplicates.
 
     Raises `ValueError`, `OverflowError` or `yaml.YAMLError`.
     """
@@ -48,7 +48,7 @@ def read(text: str) -> tuple[Any, tuple[str, ...]]:
     if isinstance(next(events), yaml.StreamEndEvent):
         return None, ()
     reader = _Reader(events)
-    found = reader.value(next(events), None, 0)
+    found = reader.value(next(events), 0)
     next(events)
     if not isinstance(next(events), yaml.StreamEndEvent):
         raise ValueError("there is more than one document")
@@ -56,7 +56,7 @@ def read(text: str) -> tuple[Any, tuple[str, ...]]:
 
 
 class _Reader:
-    """Builds values from `events`; `duplicates` are the paths of duplicate keys, the first of them."""
+    """Builds values from `events`; `duplicates` are the keys that were there before, the first of them, by line."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
@@ -64,7 +64,7 @@ class _Reader:
         self._count = 0
         self.duplicates: list[str] = []
 
-    def value(self, event: Any, at: FieldPath, depth: int) -> Any:
+    def value(self, event: Any, depth: int) -> Any:
         """Return the value that begins with an event."""
         before = self._count
         self._add(1)
@@ -78,7 +78,7 @@ class _Reader:
                 raise TooDeepError(f"nested more than {DEEPEST} levels deep")
             _check_tag(event.tag, _OF_OTHERS)
             inside = self._object if kind is yaml.MappingStartEvent else self._array
-            found = inside(at, depth + 1)
+            found = inside(depth + 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = found, self._count - before
         return found
@@ -97,28 +97,28 @@ class _Reader:
         count_keys(known, DEEPEST - depth)
         return deep_copy(known)
 
-    def _array(self, at: FieldPath, depth: int) -> list[Any]:
+    def _array(self, depth: int) -> list[Any]:
         found: list[Any] = []
         while type(event := next(self._events)) is not yaml.SequenceEndEvent:
-            found.append(self.value(event, (at, len(found)), depth))
+            found.append(self.value(event, depth))
         return found
 
-    def _object(self, at: FieldPath, depth: int) -> Tree:
+    def _object(self, depth: int) -> Tree:
         """Return an object; its own keys win over those of merged objects, of which the first in a list wins."""
         found: Tree = {}
         merged: Tree = {}
         while type(event := next(self._events)) is not yaml.MappingEndEvent:
             if type(event) is yaml.ScalarEvent and event.value == _MERGE and event.implicit[0]:
-                merged.update(self._merged(at, depth))
+                merged.update(self._merged(depth))
                 continue
-            key = _read_key(self.value(event, at, depth))
+            key = _read_key(self.value(event, depth))
             if key in found:
-                self._note(at, key)
-            found[key] = self.value(next(self._events), (at, key), depth)
+                self._note(event, key)
+            found[key] = self.value(next(self._events), depth)
         return {**merged, **found} if merged else found
 
-    def _merged(self, at: FieldPath, depth: int) -> Tree:
-        found = self.value(next(self._events), at, depth)
+    def _merged(self, depth: int) -> Tree:
+        found = self.value(next(self._events), depth)
         merged: Tree = {}
         for one in reversed(found) if isinstance(found, list) else (found,):
             if not isinstance(one, dict):
@@ -126,9 +126,9 @@ class _Reader:
             merged.update(one)
         return merged
 
-    def _note(self, at: FieldPath, key: str) -> None:
-        if len(self.duplicates) < MOST_DUPLICATES and (path := path_of((at, key))) not in self.duplicates:
-            self.duplicates.append(path)
+    def _note(self, event: Any, key: str) -> None:
+        if len(self.duplicates) < MOST_DUPLICATES:
+            self.duplicates.append(f'line {event.start_mark.line + 1}: key "{shortened(key)}" already set in map')
 
 
 def is_word(text: str) -> bool:
@@ -194,7 +194,7 @@ _UNSEEN = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")  # JSON may h
 
 
 def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Decode `data`; returns the value and the paths of duplicate keys. Raises `BadRequest`."""
+    """Decode `data`; returns the value and what to tell of keys that are duplicates. Raises `BadRequest`."""
     try:
         return read(data.decode())
     except (yaml.YAMLError, ValueError, OverflowError) as error:

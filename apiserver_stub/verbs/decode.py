@@ -5,7 +5,15 @@ from functools import partial
 from types import MappingProxyType
 
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.encode.body import DecodedBody, decode_body, decode_custom_body, run_of
+from apiserver_stub.encode.body import (
+    APPLY_YAML,
+    YAML,
+    DecodedBody,
+    decode_body,
+    decode_custom_body,
+    media_type,
+    run_of,
+)
 from apiserver_stub.kinds.clean import Report, sweep
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import Subresource
@@ -121,14 +129,14 @@ def _judge(
         raise refuse(_unfit(request, body, kind, "; ".join(report.wrong)))
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()
-    problems = (
-        *(f'duplicate field "{path}"' for path in body.duplicates),
-        *(f'unknown field "{path}"' for path in report.unknown),
-    )
+    unknown = tuple(f'unknown field "{path}"' for path in report.unknown)
     if level == "Strict":
-        why = f"strict decoding error: {', '.join(problems)}"
+        duplicates = body.duplicates
+        if duplicates and media_type(request.http) in (YAML, APPLY_YAML):
+            duplicates = ("\n  ".join(("yaml: unmarshal errors:", *duplicates)),)
+        why = f"strict decoding error: {', '.join((*duplicates, *unknown))}"
         raise refuse(_unfit(request, body, kind, why) if refuse is BadRequest else why)
-    return problems
+    return (*body.duplicates, *unknown)
 
 
 def _unfit(request: APIRequest, body: DecodedBody, kind: str, why: str) -> str:
