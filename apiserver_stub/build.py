@@ -77,6 +77,7 @@ from controller_manager.serving.authentication import (
     Authenticator,
     BearerTokenAuthenticator,
     RequestAuthenticator,
+    RequestHeaderConfig,
     User,
     X509Authenticator,
 )
@@ -339,7 +340,7 @@ def _authenticator(
     ]
     if not aggregation.requestheader_client_ca_file:
         return RequestAuthenticator(known)
-    return RequestAuthenticator([certificates.proxies(aggregation.request_headers()), *known])
+    return RequestAuthenticator([certificates.proxies(RequestHeaderConfig(**aggregation.header_lists())), *known])
 
 
 def _key_folder(options: Parsed) -> Path | None:

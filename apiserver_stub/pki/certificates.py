@@ -106,9 +106,9 @@ class ServerCertificates:
         """
         published = {"client-ca-file": self._trust.bundle(CLIENTS).decode()}
         if given := self._trust.bundle(PROXIES):
-            config = self._options[AggregationOptions].request_headers()
-            stated = {name: getattr(config, field) for field, name in REQUEST_HEADER_NAMES.items()}
-            lists = {name: json.dumps(values) for name, values in stated.items() if values or name == _ALLOWED}
+            stated = self._options[AggregationOptions].header_lists()
+            named = {REQUEST_HEADER_NAMES[field]: values for field, values in stated.items()}
+            lists = {name: json.dumps(values) for name, values in named.items() if values or name == _ALLOWED}
             return {**published, "requestheader-client-ca-file": given.decode(), **lists}
         proxies = self._authorities.front_proxy.pair.certificate
         return {

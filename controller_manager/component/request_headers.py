@@ -1,12 +1,11 @@
 """Flags of proxies that are believed when they say in headers for whom they speak."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import model_validator
 
 from controller_manager.options import Options, StringList, flag
-from controller_manager.serving.authentication import RequestHeaderConfig
 
 REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "allowed_names": "requestheader-allowed-names",
@@ -51,14 +50,10 @@ class RequestHeaderOptions(Options):
                 raise ValueError(f"--{name}: a name in the list is empty")
         return self
 
-    def request_headers(self) -> RequestHeaderConfig:
-        """Return the rules for proxies that the flags state."""
+    def header_lists(self) -> dict[str, tuple[str, ...]]:
+        """Return the lists by the fields of `RequestHeaderConfig`, which help does without."""
         lists = self._lists()
-        return RequestHeaderConfig(**{field: _stripped(lists[name]) for field, name in REQUEST_HEADER_NAMES.items()})
+        return {field: tuple(map(str.strip, lists[name])) for field, name in REQUEST_HEADER_NAMES.items()}
 
     def _lists(self) -> dict[str, tuple[str, ...]]:
         return {name: getattr(self, name.replace("-", "_")) for name in REQUEST_HEADER_NAMES.values()}
-
-
-def _stripped(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(value.strip() for value in values)

@@ -214,7 +214,7 @@ class DelegatedAuth:
         self._authentication, self._trust = authentication, trust
         believe_files(authentication, trust)
         client = self._client(authentication.authentication_clusterconfig)
-        proxies = RequestHeaderAuthenticator(trust, authentication.request_headers())
+        proxies = RequestHeaderAuthenticator(trust, RequestHeaderConfig(**authentication.header_lists()))
         wanted = _wanted(authentication, parsed.given)
         self._lookup = Lookup(client, wanted, trust, proxies, self._log) if client and wanted else None
         self._access = Access(
@@ -277,7 +277,7 @@ def _wanted(options: AuthenticationOptions, given: Mapping[str, str]) -> Wanted:
     """Return what is to be looked up: authorities that no file is given of; rules for proxies come with their
     authorities, but for those that were given.
     """
-    config = options.request_headers()
+    config = RequestHeaderConfig(**options.header_lists())
     return Wanted(
         clients=not options.client_ca_file and not options.authentication_skip_lookup,
         proxies=not options.requestheader_client_ca_file and not options.authentication_skip_lookup,

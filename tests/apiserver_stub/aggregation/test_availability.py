@@ -146,3 +146,13 @@ async def test_a_condition_that_others_have_written_is_judged_again(front: Any) 
     await front.eventually(lambda: front("GET", path), lambda one: "Because" not in str(one))
     told = (await front("GET", path))[1]["status"]["conditions"]
     assert [(each["type"], each.get("reason", "")) for each in told] == [("Other", ""), ("Available", "Local")]
+
+
+async def test_requests_go_to_endpoints_where_a_flag_says_so(make_front: Any) -> None:
+    """Of which the external name of a service has none."""
+    body = {"metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "ports": [{"port": 1}]}}
+    body["spec"]["externalName"] = "localhost"
+    async with make_front("--enable-aggregator-routing=true") as front:
+        await front("POST", "/api/v1/namespaces/default/services", body)
+        await front.register(1)
+        assert await front.until("FailedDiscoveryCheck") == 'unsupported service type "ExternalName"'
