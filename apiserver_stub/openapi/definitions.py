@@ -10,6 +10,7 @@ import msgspec
 from apiserver_stub.kinds.enums import ENUMS
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.structural.schema import StructuralSchema
 
 Raw = Mapping[str, Any]
 
@@ -41,7 +42,8 @@ class Definitions:
 
     A definition has the keys of the facts: `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`,
     `default`, `description`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as
-    `gvk` a list of (group, version, kind).
+    `gvk` a list of (group, version, kind). That of a `custom` kind, or with `isList` of its lists, is told by its
+    schema; it has the fields that refer to others.
     """
 
     def __init__(self, definitions: Mapping[str, Raw]) -> None:
@@ -68,9 +70,11 @@ class Definitions:
         """Return these, and those of every kind the published API has none of, made of its schema, and of its lists."""
         found: dict[str, Raw] = {}
         for kind in kinds:
-            if not kind.definition:
-                found[name_of(kind)] = _object_of(kind)
-                found[name_of_list(kind)] = _list_of(kind)
+            if kind.definition:
+                continue
+            custom = {"custom": kind} if isinstance(kind.schema, StructuralSchema) else {}
+            found[name_of(kind)] = {**_object_of(kind), **custom}
+            found[name_of_list(kind)] = {**_list_of(kind), **custom, "isList": True}
         return Definitions({**self._definitions, **found}) if found else self
 
 
@@ -124,7 +128,7 @@ def _refs(raw: Raw) -> Iterator[str]:
 
 def _object_of(kind: ResourceInfo) -> Raw:
     """Return an object as its schema has it; one that says nothing may hold anything."""
-    found = _described(kind.schema, ())
+    found = {} if isinstance(kind.schema, StructuralSchema) else _described(kind.schema, ())
     fields = {**found.get("fields", {}), **_TYPE, "metadata": {"ref": f"{META}ObjectMeta"}}
     gvk = [[kind.group, kind.version, kind.kind]]
     return {**found, "type": "object", "gvk": gvk, "fields": {name: fields[name] for name in sorted(fields)}}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.openapi.definitions import Definitions, Raw
+from apiserver_stub.openapi.custom import CustomSchemas
+from apiserver_stub.openapi.definitions import META, Definitions, Raw, name_of
 
 Schema = dict[str, Any]
 
@@ -56,6 +57,8 @@ class Dialect:
         if name in self.special:
             return self.special[name]
         raw = definitions[name]
+        if "custom" in raw:
+            return self._custom(raw)
         required, about = raw.get("required", ()), _SENTENCES if "gvk" in raw else {}
         fields = {
             field: self._field(definitions, found, about.get((field, _type(found)), ""), there=field in required)
@@ -69,6 +72,11 @@ class Dialect:
                 {"group": group, "kind": kind, "version": version} for group, version, kind in raw["gvk"]
             ]
         return schema
+
+    def _custom(self, raw: Raw) -> Schema:
+        kind, metadata, of_list = raw["custom"], self.ref(f"{META}ObjectMeta"), self.ref(f"{META}ListMeta")
+        schemas = CustomSchemas(kind, metadata, of_list, self.ref(name_of(kind)), old=not self.defaults)
+        return schemas.list() if "isList" in raw else schemas.object()
 
     def _field(self, definitions: Definitions, raw: Raw, sentence: str, *, there: bool) -> Schema:
         schema = _described(raw)

@@ -1,0 +1,141 @@
+"""What OpenAPI tells of custom resources: the schema of their definition, in the words of version 3 or 2.
+
+Version 2 has no junctors and no nullable values, and clients of it stumble over fields beside unknown ones.
+"""
+
+from typing import Any
+
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.structural.schema import EMBEDDED, INT_OR_STRING, PRESERVE, StructuralSchema
+
+Schema = dict[str, Any]
+
+_INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_JUNCTORS = ("allOf", "anyOf", "oneOf")
+_NOT_TOLD_OF = ("items", "properties")
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_VERSION = {
+    "description": "APIVersion defines the versioned schema of this representation of an object. Servers should "
+    "convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
+    f"{_CONVENTIONS}#resources",
+    "type": "string",
+}
+_KIND = {
+    "description": "Kind is a string value representing the REST resource this object represents. Servers may infer "
+    "this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+    f"{_CONVENTIONS}#types-kinds",
+    "type": "string",
+}
+_INNER_VERSION = {
+    "description": "apiVersion defines the versioned schema of this representation of an object. More info: "
+    f"{_CONVENTIONS}#resources",
+    "type": "string",
+}
+_INNER_KIND = {
+    "description": "kind is a string value representing the type of this object. In CamelCase. More info: "
+    f"{_CONVENTIONS}#types-kinds",
+    "type": "string",
+}
+_METADATA = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
+_LIST_METADATA = f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds"
+
+
+class CustomSchemas:
+    """The schemas of a custom resource and of its lists; `metadata` and `list_metadata` refer to those of all objects,
+    `itself` to the schema of the resource. `old` is version 2.
+    """
+
+    def __init__(
+        self, kind: ResourceInfo, metadata: Schema, list_metadata: Schema, itself: Schema, *, old: bool
+    ) -> None:
+        self._kind = kind
+        self._metadata = self._referring(metadata, _METADATA, old=old)
+        self._list_metadata = self._referring(list_metadata, _LIST_METADATA, old=old)
+        self._itself = itself
+        self._old = old
+
+    @staticmethod
+    def _referring(to: Schema, description: str, *, old: bool) -> Schema:
+        return {"description": description, **to} if old else {"description": description, "allOf": [to]}
+
+    def object(self) -> Schema:
+        """Return the schema of an object."""
+        kind = self._kind
+        assert isinstance(kind.schema, StructuralSchema)
+        raw = kind.schema.raw
+        if self._old and raw.get(PRESERVE):
+            told: Schema = {"type": "object"}
+        else:
+            told = self._told(dict(raw))
+            own = {"apiVersion": _VERSION, "kind": _KIND, "metadata": self._metadata}
+            told["properties"] = dict(sorted({**told.get("properties", {}), **own}.items()))
+        return {**told, **self._about(kind.kind)}
+
+    def list(self) -> Schema:
+        """Return the schema of a collection."""
+        kind = self._kind
+        items = {
+            "description": f"List of {kind.plural}. More info: {_CONVENTIONS}",
+            "type": "array",
+            "items": self._itself,
+        }
+        fields = {"apiVersion": _VERSION, "items": items, "kind": _KIND, "metadata": self._list_metadata}
+        return {
+            "description": f"{kind.list_kind} is a list of {kind.kind}", "type": "object", "required": ["items"],
+            "properties": fields, **self._about(kind.list_kind),
+        }  # fmt: skip
+
+    def _about(self, name: str) -> Schema:
+        kind = self._kind
+        about = {"group": kind.group, "kind": name, "version": kind.version}
+        found: Schema = {"x-kubernetes-group-version-kind": [about]}
+        if kind.fields and not self._old:
+            found["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in kind.fields]
+        return found
+
+    def _told(self, raw: Schema) -> Schema:
+        """Return a schema as it is told, with all within."""
+        told = _simplified(raw) if self._old else _unfolded(raw)
+        if "properties" in told:
+            told["properties"] = {name: self._told(inner) for name, inner in told["properties"].items()}
+        for name in ("items", "additionalProperties"):
+            if isinstance(told.get(name), dict):
+                told[name] = self._told(told[name])
+        if told.get(EMBEDDED) and not (self._old and told.get(PRESERVE)):
+            own = {"apiVersion": _INNER_VERSION, "kind": _INNER_KIND, "metadata": self._metadata}
+            told["properties"] = {**told.get("properties", {}), **own}
+            required = told.get("required", ())
+            told["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]
+        return told
+
+
+def _unfolded(raw: Schema) -> Schema:
+    """Return a schema that says in plain words what its extensions mean."""
+    told = dict(raw)
+    all_of = raw.get("allOf") or [{}]
+    if raw.get(INT_OR_STRING) and _INTEGER_OR_STRING not in (raw.get("anyOf"), all_of[0].get("anyOf")):
+        if "anyOf" in raw:
+            told["allOf"] = [{"anyOf": _INTEGER_OR_STRING}, *raw.get("allOf", ())]
+        else:
+            told["anyOf"] = _INTEGER_OR_STRING
+    return told
+
+
+def _simplified(raw: Schema) -> Schema:
+    """Return a schema without what version 2 does not know, and what its clients cannot cope with."""
+    told = {name: value for name, value in raw.items() if name not in (*_JUNCTORS, "not")}
+    properties = told.get("properties", {})
+    nullable = {name for name, inner in properties.items() if inner.get("nullable")}
+    if raw.get("nullable") or raw.get(PRESERVE):
+        told = {name: value for name, value in told.items() if name not in _NOT_TOLD_OF}
+    if told.pop("nullable", False) or (told.get("type") == "array" and "items" not in told):
+        told.pop("type", None)
+    if told.get(PRESERVE) and told.get("type") == "object":
+        told.pop("type")
+    more = told.get("additionalProperties")
+    required = [name for name in told.get("required", ()) if name not in nullable]
+    if not required or (isinstance(more, dict) and more.get("nullable")):
+        told.pop("required", None)
+    else:
+        told["required"] = required
+    return told
