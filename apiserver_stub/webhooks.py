@@ -66,7 +66,7 @@ class WebhookLimits:
     """The bounds of each webhook: calls at the same time, bytes of an answer; and the configurations that are kept."""
 
     calls: int = 32
-    answer: int = 12 << 20
+    answer: int = 8 << 20
     kept: int = 200
 
 

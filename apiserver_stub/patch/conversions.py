@@ -11,8 +11,11 @@ import orjson
 from apiserver_stub.kinds.resource_info import Converter
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.offload import Run
+from controller_manager.api.errors import InternalError
 
 T = TypeVar("T")
+
+_MOST = 200  # conversions of one step
 
 
 class Unconverted(Exception):
@@ -25,7 +28,9 @@ class Unconverted(Exception):
 
 
 class Conversions:
-    """The conversions of one request; those of the attempt under way are remembered."""
+    """The conversions of one request; those of the attempt under way are remembered. A step makes few: two for each
+    version in which fields are owned, and some more for what is pruned.
+    """
 
     def __init__(self, converter: Converter) -> None:
         self._converter = converter
@@ -49,12 +54,13 @@ class Conversions:
         return partial(self._repeat, run)
 
     async def _repeat(self, run: Run, step: Callable[[], T]) -> T:
-        while True:
+        for _ in range(_MOST):
             try:
                 return await run(step)
             except Unconverted as needed:
                 (converted,) = await self._converter([needed.tree], needed.api_version)
                 self._made[_key(needed.tree, needed.api_version)] = orjson.dumps(converted)
+        raise InternalError(f"the object would have to be converted more than {_MOST} times")
 
 
 def _key(tree: Tree, api_version: str) -> tuple[str, bytes]:

@@ -237,8 +237,9 @@ def _edit(request: APIRequest, draft: _Draft) -> None:
     if row is not None:
         load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
         draft.old = load()
-    edited = mutation.edit(load)
-    draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
+    if not draft.new:  # a name that was drawn stays, however often a conversion interrupts what follows
+        edited = mutation.edit(load)
+        draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
     if mutation.operation not in _JUDGED:
         return
     if draft.old is not None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.offload import at_once
+from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.storage.interface import Write
 from controller_manager.api.errors import ApiError, InternalError, TooManyRequests
 from tests.apiserver_stub.verbs.conftest import started_api
@@ -390,6 +393,34 @@ async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: 
     assert ("one", "Apply", "") not in owners(merged)
     back = (await apply(f"{V1}/a", body("v1", "a", "z"), "two")).tree
     assert owners(back)[("two", "Apply", "")] == [".data.host"]
+
+
+async def test_owners_that_a_new_object_brings_keep_what_they_have(api: Any, owners: Any, renamer: Renamer) -> None:
+    fields = {"f:data": {"f:host": {}}}
+    entry = {"manager": "one", "operation": "Update", "apiVersion": f"{GROUP}/v1", "fieldsType": "FieldsV1"}
+    metadata = {"generateName": "a", "managedFields": [{**entry, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}
+    tree = {**body("v2", "", more="1"), "metadata": metadata}
+    made = await api.post(V2, tree)
+    assert owners(made)[("unknown", "Update", "")] == [
+        ".data",
+        ".data.address",
+        ".data.more",
+        ".metadata.generateName",
+    ]
+    assert seen(made) == ("v2", {"address": "a", "more": "1"})
+    assert {asked for asked, _ in ((names[0], wanted) for names, wanted in renamer.take())} == {
+        made["metadata"]["name"]
+    }
+
+
+async def test_a_step_that_never_comes_to_its_end_is_given_up(renamer: Renamer) -> None:
+    conversions, number = Conversions(renamer), count()
+
+    def step() -> None:
+        conversions.convert(body("v1", f"n{next(number)}"), f"{GROUP}/v2")
+
+    with pytest.raises(InternalError, match="more than 200 times"):
+        await conversions.interrupting(at_once)(step)
 
 
 async def test_a_converter_that_hangs_holds_up_only_who_needs_it(api: Any, renamer: Renamer) -> None:
