@@ -96,6 +96,12 @@ def list_estimate(size: Estimate, factor: float = 1.0) -> CallEstimate:
     return CallEstimate(size.scaled(factor).plus(ONE).plus(fixed(LIST_BASE)), size)
 
 
+def hashable_alike(*lists: list[Any]) -> bool:
+    """Tell whether lists have nothing but texts, or nothing but integers: then Python finds what CEL finds equal."""
+    types = {kind for values in lists for kind in set(map(type, values))}
+    return types <= {str} or types <= {int}
+
+
 def require_affordable(cost: float) -> None:
     """Raises CostExceeded if a call would cost more than an evaluation may: before it is done."""
     if cost > RUNTIME_LIMIT:

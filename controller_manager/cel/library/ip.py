@@ -31,6 +31,7 @@ from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, INT, STRING, OpaqueType, Type
 from controller_manager.cel.values import EvaluationError, Opaque, size_of
 
+_MARK = re.compile("[.:%]")
 _FIELD = re.compile("[0-9a-fA-F]*")
 _IPV4_MAPPED = 0xFFFF
 
@@ -59,14 +60,12 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """Return the address that a text is. Raises ValueError, in words of Go."""
-    for character in text:
-        if character == ".":
-            return Address(_ipv4(text, text), 32)
-        if character == ":":
-            return _ipv6(text)
-        if character == "%":
-            raise _malformed(text, "missing IPv6 address")
-    raise _malformed(text, "unable to parse IP")
+    first = _MARK.search(text)
+    if first is None:
+        raise _malformed(text, "unable to parse IP")
+    if first[0] == "%":
+        raise _malformed(text, "missing IPv6 address")
+    return _ipv6(text) if first[0] == ":" else Address(_ipv4(text, text), 32)
 
 
 def _malformed(text: str, reason: str, at: str = "") -> ValueError:

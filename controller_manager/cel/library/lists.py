@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
 
 from controller_manager.cel.library import (
@@ -16,6 +17,7 @@ from controller_manager.cel.library import (
 from controller_manager.cel.library.costs import (
     Arguments,
     Operands,
+    hashable_alike,
     list_cost,
     list_estimate,
     require_affordable,
@@ -39,6 +41,7 @@ from controller_manager.cel.types import (
     TypeParameter,
 )
 from controller_manager.cel.values import (
+    INT_MAX,
     Duration,
     EvaluationError,
     Timestamp,
@@ -75,6 +78,8 @@ def _require_order(value: Any) -> None:
 
 def is_sorted(values: list[Any]) -> bool:
     """Tell whether no element is greater than the next. Raises EvaluationError for elements without an order."""
+    if hashable_alike(values):
+        return all(one <= other for one, other in pairwise(values))
     for index, value in enumerate(values):
         _require_order(value)
         if index and _compare(values[index - 1], value) == 1:
@@ -84,6 +89,8 @@ def is_sorted(values: list[Any]) -> bool:
 
 def _sum_from(zero: Any) -> Callable[[list[Any]], Any]:
     def total(values: list[Any]) -> Any:
+        if hashable_alike(values, [zero]) and sum(map(abs, values)) <= INT_MAX:
+            return sum(values)
         result = zero
         for value in values:
             result = added(result, value)
@@ -96,6 +103,8 @@ def _best(name: str, worse: int) -> Callable[[list[Any]], Any]:
     def best(values: list[Any]) -> Any:
         if not values:
             raise EvaluationError(f"{name} called on empty list")
+        if hashable_alike(values):
+            return max(values) if worse < 0 else min(values)
         found = values[0]
         for value in values:
             _require_order(value)
@@ -108,6 +117,8 @@ def _best(name: str, worse: int) -> Callable[[list[Any]], Any]:
 
 def index_of(values: list[Any], item: Any) -> int:
     """Return the index of the first equal element, or -1."""
+    if hashable_alike(values, [item]):
+        return values.index(item) if item in values else -1
     return next((index for index, value in enumerate(values) if equal(value, item)), -1)
 
 
@@ -151,7 +162,7 @@ def _flatten(values: Any, depth: Any = 1) -> list[Any]:
 def _distinct(values: list[Any]) -> list[Any]:
     """Return the elements that are equal to none before them."""
     require_affordable(2 * len(values) ** 2)
-    if all(type(value) is str for value in values):
+    if hashable_alike(values):
         return list(dict.fromkeys(values))
     found: list[Any] = []
     for value in values:

@@ -12,7 +12,7 @@ from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType, Type
 from controller_manager.cel.values import INT_MAX, INT_MIN, EvaluationError, Opaque
 
-_PARTS = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)", re.ASCII)
+_PARTS = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", 1)}
 _EXPONENT = re.compile("[eE]([+-]?[0-9]{1,5})")

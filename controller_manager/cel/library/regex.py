@@ -4,7 +4,9 @@ from controller_manager.base.regex import Regex, compile_regex
 from controller_manager.cel.library import CallEstimate, Estimate, Function, Library, Overload
 from controller_manager.cel.library.costs import Arguments, Operands, match_cost, match_estimate
 from controller_manager.cel.types import INT, STRING, ListType
-from controller_manager.cel.values import EvaluationError, size_of
+from controller_manager.cel.values import CostExceeded, EvaluationError, size_of
+
+_MOST_MATCHES = 100_000  # they cost nothing where the expression is short
 
 
 def find(text: str, pattern: str) -> str:
@@ -13,8 +15,12 @@ def find(text: str, pattern: str) -> str:
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Return all matches, at most `limit` unless it is negative."""
-    return _compiled(pattern).find_all(text, limit)
+    """Return all matches, at most `limit` unless it is negative. Raises CostExceeded for more than 100,000."""
+    most = limit if 0 <= limit <= _MOST_MATCHES else _MOST_MATCHES + 1
+    found = _compiled(pattern).find_all(text, most)
+    if len(found) > _MOST_MATCHES:
+        raise CostExceeded
+    return found
 
 
 def _compiled(pattern: str) -> Regex:

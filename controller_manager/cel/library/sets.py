@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller_manager.cel.library import CallEstimate, Function, Library, Overload
-from controller_manager.cel.library.costs import ONE, Arguments, Operands, require_affordable
+from controller_manager.cel.library.costs import ONE, Arguments, Operands, hashable_alike, require_affordable
 from controller_manager.cel.types import BOOL, ListType, TypeParameter
 from controller_manager.cel.values import equal, size_of
 
@@ -12,7 +12,7 @@ from controller_manager.cel.values import equal, size_of
 def contains(values: list[Any], part: list[Any]) -> bool:
     """Tell whether every element of a part is equal to one of the list."""
     require_affordable(len(values) * len(part))
-    if _all_texts(values) and _all_texts(part):
+    if hashable_alike(values, part):
         return set(part) <= set(values)
     return all(any(equal(item, value) for value in values) for item in part)
 
@@ -25,13 +25,9 @@ def equivalent(left: list[Any], right: list[Any]) -> bool:
 def intersects(left: list[Any], right: list[Any]) -> bool:
     """Tell whether an element of one list is equal to one of the other."""
     require_affordable(len(left) * len(right))
-    if _all_texts(left) and _all_texts(right):
+    if hashable_alike(left, right):
         return not set(left).isdisjoint(right)
     return any(equal(item, value) for item in left for value in right)
-
-
-def _all_texts(values: list[Any]) -> bool:
-    return all(type(value) is str for value in values)
 
 
 def _overload(name: str, implementation: Callable[..., bool], factor: float) -> Function:

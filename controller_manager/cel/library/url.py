@@ -249,12 +249,13 @@ def _unescape_host(raw: str, allowed: re.Pattern[str] | None = None) -> str:
     """Return a host without escapes, of which only those of bytes beyond ASCII are let pass, and `allowed` ones."""
     at = 0
     while at < len(raw):
-        escape = _ESCAPED.match(raw, at)
+        plain = _HOST.match(raw, at)
+        assert plain is not None
+        if (at := plain.end()) == len(raw):
+            break
         if raw[at] != "%":
-            if not _HOST.fullmatch(raw[at]):
-                raise _Malformed(f"invalid character {quote(_text(raw[at]))} in host name")
-            at += 1
-            continue
+            raise _Malformed(f"invalid character {quote(_text(raw[at]))} in host name")
+        escape = _ESCAPED.match(raw, at)
         if not escape:
             raise _bad_escape(raw[at : at + 3])
         value = int(escape[1], 16)
