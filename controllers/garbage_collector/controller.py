@@ -31,7 +31,7 @@ from .live import BoundWriter, Delete, LiveLookup, OwnerState, SetOwners, Unclea
 
 # Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
 # first reading of everything is waited for.
-SOONEST_REDISCOVERY, REDISCOVERY = 5.0, 30.0
+SOONEST_REDISCOVERY, REDISCOVERY = 5.0, 10.0
 FIRST_READING = 30.0
 # Seconds until an owner that is there but was never observed is looked at again.
 UNOBSERVED = 30.0

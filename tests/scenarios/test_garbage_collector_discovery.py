@@ -79,7 +79,7 @@ async def test_a_kind_that_stays_unknown_is_told_once_for_each_object_and_asked_
         assert all(later - earlier >= 5 for earlier, later in pairwise(asked))
         count = len(asked)
         await cluster.advance(300)
-        assert len(asked) - count == 10, "what is known to be unknown hurries nobody"
+        assert len(asked) - count == 30, "what is known to be unknown hurries nobody"
         assert _given_up(replica) == told
 
 
