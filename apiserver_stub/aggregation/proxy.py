@@ -5,6 +5,8 @@ import math
 from collections.abc import AsyncIterator
 from typing import Self
 
+from msgspec.structs import replace
+
 from apiserver_stub.aggregation.api_services import APIService, APIServices
 from apiserver_stub.aggregation.descriptions import ExtensionDescriptions
 from apiserver_stub.aggregation.discovery import ExtensionDiscovery
@@ -117,25 +119,30 @@ class ExtensionProxy:
             return Response(502, {"content-type": _TEXT["content-type"]}, why.encode())
         headers = returned(dict(response.headers))
         apart = {name: values for name, values in response.repeated.items() if name in headers}
-        body_of = response.body
-        assert not isinstance(body_of, Upgrade)
-        if not isinstance(body_of, bytes):
-            length = known_length(response)
-            if length is not None and length <= _SMALL:
-                return Response(response.status, headers, b"".join([part async for part in body_of]), apart)
-            body_of = PassingBody(body_of, ends_at)
-        return Response(response.status, headers, body_of, apart)
+        return Response(response.status, headers, await _passing(response, ends_at), apart)
 
     async def _upgrade(self, origin: Origin, request: Request, passed: Request) -> Response:
-        offer = {**passed.headers, "upgrade": request.headers["upgrade"]}
-        body = b"" if request.unread is None else await request.unread.read("")
-        response, stream = await self._servers.transport.upgrade(
-            origin, Request(passed.method, passed.path, passed.query, offer, passed.body or body, None, passed.repeated)
-        )
+        offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})
+        response, stream = await self._servers.transport.upgrade(origin, offer)
         headers = returned(dict(response.headers))
         if stream is None:
             return Response(response.status, headers, response.body, response.repeated)
         return Response(101, headers, Upgrade(response.headers["upgrade"], _Relay(stream).serve))
+
+
+async def _passing(response: Response, ends_at: float) -> bytes | AsyncIterator[bytes]:
+    """Return the body of an answer: a small one whole, another as it comes."""
+    body = response.body
+    assert not isinstance(body, Upgrade)
+    length = known_length(response)
+    if isinstance(body, bytes):
+        return body
+    if length is None or length > _SMALL:
+        return PassingBody(body, ends_at)
+    try:
+        return b"".join([part async for part in body])
+    finally:
+        await close_body(response)
 
 
 class PassingBody(AsyncIterator[bytes]):

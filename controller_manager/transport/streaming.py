@@ -15,6 +15,7 @@ from controller_manager.transport.transport import TransportError, UnaskedUpgrad
 
 _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
 _CONNECT = 10.0  # seconds
+_LARGEST_REFUSAL = 1 << 20  # bytes of the answer of a server that does not change the protocol
 _HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says something
 _MOST = 2000
 _SWITCHING = 101
@@ -34,7 +35,7 @@ class StreamingTransport:
         self._most = connections or _connections()
         self._streams = 0
         self._session: aiohttp.ClientSession | None = None
-        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE)
+        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE, largest_body=_LARGEST_REFUSAL)
 
     async def send(self, origin: Origin, request: Request, body: AsyncIterator[bytes] | None = None) -> Response:
         """Return the answer, whose body is a stream; `body` is that of the request where it is not in memory.

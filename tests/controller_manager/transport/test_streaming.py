@@ -103,6 +103,18 @@ async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[Origin]]) -
     await transport.close()
 
 
+async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
+    serve: Callable[[Talk], Awaitable[Origin]],
+) -> None:
+    transport, offer = StreamingTransport(), Request("GET", "/", (), {"upgrade": "x"})
+    refused = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n"
+    response, stream = await transport.upgrade(await serve(answering(refused % 3 + b"no!")), offer)
+    assert (response.status, response.body, stream) == (403, b"no!", None)
+    with pytest.raises(TransportError, match="larger"):
+        await transport.upgrade(await serve(answering(refused % (2 << 20) + b"x" * (2 << 20))), offer)
+    await transport.close()
+
+
 async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Origin]]) -> None:
     """A kept connection that breaks under a body that was taken from somebody else's."""
     heads = []
