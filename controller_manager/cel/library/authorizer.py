@@ -32,7 +32,7 @@ from controller_manager.cel.library.costs import (
 )
 from controller_manager.cel.library.formats import label_problems, subdomain_problems
 from controller_manager.cel.library.standard import no_overload
-from controller_manager.cel.types import BOOL, STRING, ObjectType, Type
+from controller_manager.cel.types import BOOL, STRING, Kind, Type
 from controller_manager.cel.values import EvaluationError, Opaque, size_of
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class _Incomparable(Opaque):
 class Decision(_Incomparable):
     """An answer: whether it is allowed, why, and what error there was."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.authorization.Decision", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Decision")
 
     allowed: bool
     reason: str = ""
@@ -87,7 +87,7 @@ Decide = Callable[[AuthorizationCheck], Decision]
 class Authorizer(_Incomparable):
     """The value of the variable `authorizer`: it answers for the caller, or for a service account."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.authorization.Authorizer", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Authorizer")
 
     decide: Decide
     check: AuthorizationCheck = AuthorizationCheck()
@@ -97,7 +97,7 @@ class Authorizer(_Incomparable):
 class PathCheck(_Incomparable):
     """A question about a path without its verb."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.authorization.PathCheck", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.PathCheck")
 
     decide: Decide
     check: AuthorizationCheck
@@ -107,7 +107,7 @@ class PathCheck(_Incomparable):
 class GroupCheck(_Incomparable):
     """A question about a group without its resource."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.authorization.GroupCheck", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.GroupCheck")
 
     decide: Decide
     check: AuthorizationCheck
@@ -117,7 +117,7 @@ class GroupCheck(_Incomparable):
 class ResourceCheck(_Incomparable):
     """A question about a resource without its verb; the value of `authorizer.requestResource` is one."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.authorization.ResourceCheck", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.ResourceCheck")
 
     decide: Decide
     check: AuthorizationCheck

@@ -16,7 +16,7 @@ from controller_manager.cel.library import (
 )
 from controller_manager.cel.library.costs import Arguments, Operands, match_cost, nominal, nominal_estimate
 from controller_manager.cel.library.url import problem
-from controller_manager.cel.types import STRING, ListType, ObjectType, OptionalType, Type
+from controller_manager.cel.types import STRING, Kind, ListType, OptionalType, Type
 from controller_manager.cel.values import NONE, Opaque, Optional, size_of
 
 _LABEL_LIMIT, _SUBDOMAIN_LIMIT = 63, 253
@@ -155,7 +155,7 @@ def _is_base64(text: str) -> bool:
 class NamedFormat(Opaque):
     """A format: its name, what is wrong with a text, and the length of the expression that costs count with."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.NamedFormat", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.NamedFormat")
 
     name: str
     problems: Callable[[str], list[str]] = field(compare=False)

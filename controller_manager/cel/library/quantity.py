@@ -9,7 +9,7 @@ from controller_manager.api.quantity import Quantity as Canonical
 from controller_manager.cel.library import Function, Library, Overload
 from controller_manager.cel.library.costs import nominal, nominal_estimate, scan, scan_estimate
 from controller_manager.cel.library.standard import no_overload
-from controller_manager.cel.types import BOOL, DOUBLE, INT, STRING, ObjectType, Type
+from controller_manager.cel.types import BOOL, DOUBLE, INT, STRING, Kind, Type
 from controller_manager.cel.values import INT_MAX, INT_MIN, EvaluationError, Opaque
 
 _PARTS = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)", re.ASCII)
@@ -34,7 +34,7 @@ class Quantity(Opaque):
     accepted at the right of `==`.
     """
 
-    type: ClassVar[Type] = ObjectType("kubernetes.Quantity", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.Quantity")
 
     unscaled: int
     scale: int

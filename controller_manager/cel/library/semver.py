@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from controller_manager.base.log.formats import quote
 from controller_manager.cel.library import Function, Library, Overload
 from controller_manager.cel.library.costs import nominal, nominal_estimate, scan, scan_estimate
-from controller_manager.cel.types import BOOL, INT, STRING, ObjectType, Type
+from controller_manager.cel.types import BOOL, INT, STRING, Kind, Type
 from controller_manager.cel.values import INT_MAX, UINT_MAX, EvaluationError, Opaque
 
 _DIGITS = re.compile("[0-9]*")
@@ -22,7 +22,7 @@ Identifier = tuple[bool, int, str]  # numbers go before texts, and are compared 
 class Semver(Opaque):
     """A version; its build metadata has no part in comparisons."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.Semver", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.Semver")
 
     major: int
     minor: int

@@ -13,7 +13,7 @@ from controller_manager.cel.library.costs import (
     scan,
 )
 from controller_manager.cel.library.ip import parse_address
-from controller_manager.cel.types import BOOL, STRING, ListType, MapType, ObjectType, Type
+from controller_manager.cel.types import BOOL, STRING, Kind, ListType, MapType, Type
 from controller_manager.cel.values import EvaluationError, Opaque
 
 _MOST_PARAMETERS = 10_000
@@ -48,7 +48,7 @@ class _Escaped:
 class URL(Opaque):
     """A parsed URL; its parts are texts whose characters are bytes."""
 
-    type: ClassVar[Type] = ObjectType("kubernetes.URL", {})
+    type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.URL")
 
     scheme: str = ""
     opaque: str = ""
