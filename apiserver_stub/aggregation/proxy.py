@@ -171,12 +171,21 @@ class PassingBody(AsyncIterator[bytes]):
 
 
 class _Relay:
-    """Carries bytes between a caller and the stream of a server, both ways, until one of them ends it."""
+    """Carries bytes between a caller and the stream of a server, both ways, until one of them ends it.
+
+    One that nobody has carry anything, since its caller is gone, breaks the stream.
+    """
 
     def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
+        self._began = False
+
+    def __del__(self) -> None:
+        if not self._began:
+            self._stream.abort()
 
     async def serve(self, caller: DuplexStream) -> None:
+        self._began = True
         try:
             await first_of(_carry(caller, self._stream), _carry(self._stream, caller))
         except BaseException:

@@ -1,12 +1,20 @@
 """API services of what the server has itself: written, put right, and gone with the definitions of custom resources."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec
 from apiserver_stub.aggregation.local import LABEL, Action, decide, local_api_service
+from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.model import ObjectMeta
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -97,3 +105,24 @@ async def test_nobody_takes_over_api_services_themselves(front: Any) -> None:
     code, _ = await front("POST", SERVICES, front.service(1, "apiregistration.k8s.io", **priorities))
     assert code == 201
     assert (await front("DELETE", f"{SERVICES}/v1.apiregistration.k8s.io"))[0] == 200
+
+
+async def test_api_services_of_custom_resources_outlive_a_restart() -> None:
+    backend, found = MemoryBackend(), []
+    for known in (False, True):
+        api = build(FLAGS.parse(["--storage-backend=memory"]), Runtime("test"), embedded_storage(backend))
+        await api.start()
+        async with Tasks() as tasks:
+            tasks.start(api.run(), name="server")
+            if not known:
+                body = json.dumps(definition("v1")).encode()
+                headers = {"content-type": "application/json"}
+                await api.handle(Request("POST", DEFINITIONS, (), headers, body, Certificate("a", ("system:masters",))))
+            await asyncio.sleep(0.2)
+            row = api.store.get("apiservices.apiregistration.k8s.io", "v1.toys.example.com")
+            assert row is not None
+            found.append(row.revision)
+        api.end_streams()
+        await api.stop()
+        backend = backend.copy()
+    assert found[0] == found[1]

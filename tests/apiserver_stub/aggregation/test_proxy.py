@@ -1,6 +1,7 @@
 """Requests for what servers of others have: passed on over TLS, answered as they answer, bounded in time and memory."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -208,3 +209,20 @@ async def test_a_change_of_the_protocol_is_passed_on(front: Any, extension: Exte
     response, stream = await transport.upgrade(Request("GET", f"{ROOT}/teapot", (), {"upgrade": "websocket"}))
     assert (response.status, stream) == (418, None)
     await transport.close()
+
+
+async def test_a_stream_that_nobody_takes_is_broken(front: Any, extension: Extension) -> None:
+    offer = Request(
+        "GET", f"{ROOT}/foos/a/talk", (), {"connection": "upgrade", "upgrade": "websocket"}, certificate=front.admin
+    )
+    before = front.behind[0].connections
+    response = await front.api.handle(offer)
+    assert (response.status, front.behind[0].connections) == (101, before + 1)
+    del response
+    gc.collect()
+
+    async def connections() -> int:
+        found: int = front.behind[0].connections
+        return found
+
+    await front.eventually(connections, lambda found: found == before)
