@@ -1,6 +1,7 @@
 """What OpenAPI tells of custom resources: the schema of their definition, in the words of version 3 or 2.
 
-Version 2 has no junctors and no nullable values, and clients of it stumble over fields beside unknown ones.
+Version 2 has no junctors and no nullable values and tells no defaults, and clients of it stumble over fields beside
+unknown ones.
 """
 
 from typing import Any
@@ -11,7 +12,8 @@ from apiserver_stub.kinds.structural.schema import EMBEDDED, INT_OR_STRING, PRES
 Schema = dict[str, Any]
 
 _INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
-_JUNCTORS = ("allOf", "anyOf", "oneOf")
+_UNKNOWN_TO_OLD = frozenset({"allOf", "anyOf", "oneOf", "not", "default"})
+_VALUES = frozenset({"default", "example"})
 _NOT_TOLD_OF = ("items", "properties")
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _VERSION = {
@@ -89,13 +91,14 @@ class CustomSchemas:
         kind = self._kind
         about = {"group": kind.group, "kind": name, "version": kind.version}
         found: Schema = {"x-kubernetes-group-version-kind": [about]}
-        if kind.fields and not self._old:
+        if kind.fields:
             found["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in kind.fields]
         return found
 
     def _told(self, raw: Schema) -> Schema:
         """Return a schema as it is told, with all within."""
-        told = _simplified(raw) if self._old else _unfolded(raw)
+        said = {name: value for name, value in raw.items() if _is_said(name, value)}
+        told = _simplified(said) if self._old else _unfolded(said)
         if "properties" in told:
             told["properties"] = {name: self._told(inner) for name, inner in told["properties"].items()}
         for name in ("items", "additionalProperties"):
@@ -107,6 +110,11 @@ class CustomSchemas:
             required = told.get("required", ())
             told["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]
         return told
+
+
+def _is_said(name: str, value: Any) -> bool:
+    """Return whether a keyword means anything with a value; a zero does, and so does every example."""
+    return value is not None and (name in _VALUES or (value is not False and value not in ("", [], {})))
 
 
 def _unfolded(raw: Schema) -> Schema:
@@ -123,7 +131,7 @@ def _unfolded(raw: Schema) -> Schema:
 
 def _simplified(raw: Schema) -> Schema:
     """Return a schema without what version 2 does not know, and what its clients cannot cope with."""
-    told = {name: value for name, value in raw.items() if name not in (*_JUNCTORS, "not")}
+    told = {name: value for name, value in raw.items() if name not in _UNKNOWN_TO_OLD}
     properties = told.get("properties", {})
     nullable = {name for name, inner in properties.items() if inner.get("nullable")}
     if raw.get("nullable") or raw.get(PRESERVE):

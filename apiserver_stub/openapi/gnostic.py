@@ -1,8 +1,9 @@
 """Descriptions as protobuf, the form Go clients ask for: a small writer, and the messages of both versions as tables.
 
 The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents go.
-A message is a table from the key in JSON to `NUMBER TYPE`. A TYPE is `text`, `flag`, `any` (whatever it is, as YAML),
-`scalar` (a default of version 3), the name of a message, or made of others:
+A message is a table from the key in JSON to `NUMBER TYPE`; one that is a function of the value is one of several types.
+A TYPE is `text`, `flag`, `int`, `double`, `any` (whatever it is, as YAML), `scalar` (a default of version 3), the name
+of a message, or made of others:
 
     [T]    one after the other              {T}    a message of pairs (name, T)
     N>T    a message with T as field N      >T     the same with field 1
@@ -20,12 +21,13 @@ import msgspec
 from controller_manager.api.protobuf.wire import head, number
 
 Tree = Mapping[str, Any]
-Messages = Mapping[str, Mapping[str, str] | Callable[[Tree], str]]
+Messages = Mapping[str, Mapping[str, str] | Callable[[Any], str]]
 Encode = Callable[[int, Any], bytes]
 
 _PARAMETER = {
     "required": "1 flag", "in": "2 text", "description": "3 text", "name": "4 text",
 }  # fmt: skip
+_DOCS = {"description": "1 text", "url": "2 text"}
 _IN_V2 = MappingProxyType({"body": "1 Body", "query": "2 3>QueryParameter", "path": "2 4>PathParameter"})
 
 V2: Messages = MappingProxyType({
@@ -52,10 +54,16 @@ V2: Messages = MappingProxyType({
     "Responses": {"*": "1 >Response"},
     "Response": {"description": "1 text", "schema": "2 >Schema"},
     "Schema": {
-        "$ref": "1 text", "format": "2 text", "description": "4 text", "required": "19 [text]", "enum": "20 [any]",
-        "additionalProperties": "21 >Schema", "type": "22 >text", "items": "23 >Schema", "properties": "25 {Schema}",
+        "$ref": "1 text", "format": "2 text", "title": "3 text", "description": "4 text", "multipleOf": "6 double",
+        "maximum": "7 double", "exclusiveMaximum": "8 flag", "minimum": "9 double", "exclusiveMinimum": "10 flag",
+        "maxLength": "11 int", "minLength": "12 int", "pattern": "13 text", "maxItems": "14 int", "minItems": "15 int",
+        "uniqueItems": "16 flag", "maxProperties": "17 int", "minProperties": "18 int", "required": "19 [text]",
+        "enum": "20 [any]", "additionalProperties": "21 AdditionalProperties", "type": "22 >text",
+        "items": "23 >Schema", "properties": "25 {Schema}", "externalDocs": "29 ExternalDocs", "example": "30 any",
         "x-": "31 any",
     },
+    "AdditionalProperties": lambda schema: "2 flag" if isinstance(schema, bool) else "1 Schema",
+    "ExternalDocs": _DOCS,
 })  # fmt: skip
 
 V3: Messages = MappingProxyType({
@@ -86,11 +94,18 @@ V3: Messages = MappingProxyType({
     "SchemaOrReference": lambda schema: "2 Reference" if "$ref" in schema else "1 Schema",
     "Reference": {"$ref": "1 text", "description": "3 text"},
     "Schema": {
-        "uniqueItems": "20 flag", "required": "23 [text]", "enum": "24 [any]", "type": "25 text",
-        "allOf": "26 [SchemaOrReference]", "oneOf": "27 [SchemaOrReference]", "items": "30 >SchemaOrReference",
-        "properties": "31 {SchemaOrReference}", "additionalProperties": "32 >SchemaOrReference",
-        "default": "33 scalar", "description": "34 text", "format": "35 text", "x-": "36 any",
+        "nullable": "1 flag", "externalDocs": "6 ExternalDocs", "example": "7 any", "title": "9 text",
+        "multipleOf": "10 double", "maximum": "11 double", "exclusiveMaximum": "12 flag", "minimum": "13 double",
+        "exclusiveMinimum": "14 flag", "maxLength": "15 int", "minLength": "16 int", "pattern": "17 text",
+        "maxItems": "18 int", "minItems": "19 int", "uniqueItems": "20 flag", "maxProperties": "21 int",
+        "minProperties": "22 int", "required": "23 [text]", "enum": "24 [any]", "type": "25 text",
+        "allOf": "26 [SchemaOrReference]", "oneOf": "27 [SchemaOrReference]", "anyOf": "28 [SchemaOrReference]",
+        "not": "29 Schema", "items": "30 >SchemaOrReference", "properties": "31 {SchemaOrReference}",
+        "additionalProperties": "32 AdditionalProperties", "default": "33 scalar", "description": "34 text",
+        "format": "35 text", "x-": "36 any",
     },
+    "AdditionalProperties": lambda schema: "2 flag" if isinstance(schema, bool) else "1 SchemaOrReference",
+    "ExternalDocs": _DOCS,
 })  # fmt: skip
 
 
@@ -117,14 +132,14 @@ def _fit(messages: Messages, kind: str, value: Any) -> Any:
     _, arrow, inner = kind.partition(">")
     if arrow:
         return _fit(messages, inner, value)
-    if not isinstance(value, dict):
-        return _UNFIT
     table = messages[kind]
     if callable(table):
         try:
             return _fit(messages, _kind(table(value)), value)
         except (KeyError, TypeError):
             return _UNFIT
+    if not isinstance(value, dict):
+        return _UNFIT
     specs = {key: table.get(key) or table.get("x-" if key.startswith("x-") else "*") for key in value}
     return _fit_all(messages, {key: _kind(spec) for key, spec in specs.items() if spec}, value)
 
@@ -201,6 +216,14 @@ def _flag(field: int, value: bool) -> bytes:
     return number(field << 3) + b"\1" if value else b""
 
 
+def _int(field: int, value: float) -> bytes:
+    return number(field << 3) + number(int(value))
+
+
+def _double(field: int, value: float) -> bytes:
+    return number(field << 3 | 1) + struct.pack("<d", value)
+
+
 def _any(field: int, value: Any) -> bytes:
     return _bytes(field, _bytes(2, msgspec.json.encode(value)))
 
@@ -210,7 +233,7 @@ def _scalar(field: int, value: Any) -> bytes:
     if isinstance(value, bool):
         return _bytes(field, _flag(2, value) or b"\x10\0")
     if isinstance(value, int | float):
-        return _bytes(field, b"\x09" + struct.pack("<d", value))
+        return _bytes(field, _double(1, value))
     return _bytes(field, _text(3, value)) if isinstance(value, str) else b""
 
 
@@ -218,5 +241,9 @@ def _bytes(field: int, value: bytes) -> bytes:
     return head(field, len(value)) + value
 
 
-_TYPES: Mapping[str, type] = MappingProxyType({"text": str, "flag": bool, "any": object, "scalar": object})
-_SCALARS: Mapping[str, Encode] = MappingProxyType({"text": _text, "flag": _flag, "any": _any, "scalar": _scalar})
+_TYPES: Mapping[str, Any] = MappingProxyType({
+    "text": str, "flag": bool, "int": int, "double": int | float, "any": object, "scalar": object,
+})  # fmt: skip
+_SCALARS: Mapping[str, Encode] = MappingProxyType({
+    "text": _text, "flag": _flag, "int": _int, "double": _double, "any": _any, "scalar": _scalar,
+})  # fmt: skip

@@ -147,6 +147,7 @@ class _Told:
         answer: str = "",
     ) -> Operation:
         body = about or self._kind
+        named = self._kind if self._kind.custom else body
         own = name_of(body)
         answers = {"": own, _LIST: self._list}
         return Operation(
@@ -157,9 +158,9 @@ class _Told:
             tag=self._tag,
             answer=answer or answers.get(row.answer, row.answer),
             action=action or row.action,
-            about=(body.group, body.version, body.kind),
+            about=(named.group, named.version, named.kind),
             query=row.query,
             body="" if row.body is None else row.body or own,
             codes=row.codes,
-            custom=not body.definition,
+            custom=not self._kind.definition,
         )
