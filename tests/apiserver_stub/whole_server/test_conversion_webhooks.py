@@ -90,6 +90,10 @@ async def test_clients_of_both_versions(api: Any, hook: Webhook) -> None:
     _, read = await api("GET", f"{THINGS['v1']}/a")
     assert (read["apiVersion"], read["spec"]) == (f"{GROUP}/v1", {"host": "a", "size": 1})
     await api("POST", THINGS["v1"], thing("b", "v1", "b"))
+    merge = "application/merge-patch+json"
+    code, changed = await api("PATCH", f"{THINGS['v2']}/b", {"spec": {"size": 3}}, content_type=merge)
+    assert (code, changed["metadata"]["generation"]) == (200, 2)
+    assert [entry["apiVersion"] for entry in changed["metadata"]["managedFields"]] == [f"{GROUP}/v1", f"{GROUP}/v2"]
     _, listed = await api("GET", THINGS["v2"])
     assert [(tree["apiVersion"], tree["spec"]["address"]) for tree in listed["items"]] == [
         (f"{GROUP}/v2", "a"),
