@@ -174,3 +174,21 @@ async def test_a_webhook_that_is_put_right(api: Any, hook: Webhook) -> None:
         if code == 500:
             why = 'Post "https://nope.default.svc:443/convert?timeout=30s": service "nope" not found'
             assert found["message"] == f"conversion webhook for {GROUP}/v1, Kind=Thing failed: {why}"
+
+
+async def test_a_server_that_stops_waits_for_no_webhook(api: Any, hook: Webhook) -> None:
+    await api("POST", THINGS["v1"], thing("a"))
+
+    async def hang(_: dict[str, Any]) -> None:
+        await asyncio.sleep(60)
+
+    hook.answer = hang
+    reading = asyncio.ensure_future(api("GET", f"{THINGS['v2']}/a"))
+    watching = asyncio.ensure_future(api.watch("timeoutSeconds=60", THINGS["v2"]))
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(2):
+        api.server.end_streams()
+        await api.server.stop()
+        code, status = await reading
+        assert (code, status["message"][-25:]) == (500, "the connection was closed")
+        assert await watching == []
