@@ -115,7 +115,7 @@ async def test_servers_that_hang_delay_no_other(front: Any, reply: Any, resource
     await asyncio.sleep(0.2)
     begun = time.monotonic()
     await front.aggregate(handle)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 4.5  # they are given up after five
     assert await front.condition("v1.h0.example.com") == ("", "", "")
     assert "no answer within 5 seconds" in await front.until("FailedDiscoveryCheck", "v1.h9.example.com")
 

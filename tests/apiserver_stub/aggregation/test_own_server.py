@@ -68,7 +68,7 @@ async def test_objects_live_behind(front: Any, behind: ApiServer) -> None:
     assert (await front("DELETE", f"{JOBS}/a"))[0] == 200
 
 
-async def test_a_watch_tells_at_once_and_for_as_long_as_it_is_read(front: Any, behind: ApiServer) -> None:
+async def test_a_watch_tells_at_once(front: Any, behind: ApiServer) -> None:
     response = await front.send("GET", f"{JOBS}?watch=1&resourceVersion=0")
     assert response.status == 200
     for name in ("a", "b"):
@@ -76,7 +76,6 @@ async def test_a_watch_tells_at_once_and_for_as_long_as_it_is_read(front: Any, b
         async with asyncio.timeout(5):
             event = json.loads(await anext(response.body))
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", name)
-        await asyncio.sleep(0.3)  # longer than the server in front gives other requests
     await response.body.aclose()
 
 

@@ -48,6 +48,8 @@ class Extension:
                 return self._reply(302, {}, location="https://example.com/")
             case "flood":
                 return Response(200, {"content-type": "application/json"}, self._flood())
+            case "slow":
+                return Response(200, {}, self._slow())
             case "drop":
                 return Response(200, {}, self._drop())
             case "talk" if "upgrade" in request.headers:
@@ -65,6 +67,11 @@ class Extension:
                 yield b"x" * 65536
         finally:
             self.closed.set()
+
+    async def _slow(self) -> AsyncIterator[bytes]:
+        yield b"a"
+        await asyncio.sleep(0.6)
+        yield b"b"
 
     async def _drop(self) -> AsyncIterator[bytes]:
         yield b"x" * 100_000
@@ -153,6 +160,18 @@ async def test_a_server_that_hangs_is_given_up(make_front: Any, reply: Any, reso
         await front.aggregate(Extension(reply, resources))
         code, told = await front("GET", f"{ROOT}/hang")
         assert (code, told["reason"]) == (504, "Timeout")
+
+
+async def test_only_an_answer_without_an_end_of_its_own_may_take_its_time(
+    make_front: Any, reply: Any, resources: Any
+) -> None:
+    async with make_front("--request-timeout=300ms") as front:
+        await front.aggregate(Extension(reply, resources))
+        watch = await front.send("GET", f"{ROOT}/slow?watch=1")
+        assert [chunk async for chunk in watch.body] == [b"a", b"b"]
+        other = await front.send("GET", f"{ROOT}/slow")
+        with pytest.raises(TransportError):
+            assert [chunk async for chunk in other.body]
 
 
 async def test_an_answer_that_breaks_off_is_no_whole_answer(front: Any, extension: Extension) -> None:
