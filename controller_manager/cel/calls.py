@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from controller_manager.cel.frame import Evaluate, Frame, charge, failed
-from controller_manager.cel.library import Function, Overload, RuntimeCost
+from controller_manager.cel.library import Function, Overload, RuntimeCost, unit_cost
 from controller_manager.cel.syntax import Call
 from controller_manager.cel.types import Kind, Type, is_dyn
 from controller_manager.cel.values import Duration, EvaluationError, Timestamp, Uint, type_of
@@ -28,6 +28,8 @@ def choose(call: Call, function: Function) -> Chosen:
         return Chosen(_dispatcher(function), function.cost, ordered=len(function.overloads) > 1)
     overload = call.overloads[0]
     cost = overload.cost or function.cost
+    if cost is unit_cost:
+        cost = None
     if function.implementation is not None:
         return Chosen(function.implementation, cost, ordered=False)
     if not function.guarded:

@@ -247,7 +247,7 @@ class _Configuration(NamedTuple):
 
 
 class NoViableAlternative(Exception):
-    """No alternative fits the tokens; `at` is the first token that fits none."""
+    """No alternative fits the tokens from `start` on; `at` is the first that fits none."""
 
     def __init__(self, start: int, at: int) -> None:
         super().__init__(start, at)
@@ -261,13 +261,27 @@ def predict(decision: State, kinds: list[str], at: int, precedence: int, stack: 
     At first any caller of the rule is assumed; where that leaves more than one alternative, the callers in `stack`
     decide. Of alternatives that fit alike the first is chosen. Raises NoViableAlternative.
     """
-    chosen = _simulate(decision, kinds, at, precedence, None)
+    for length in range(1, _MAX_DECIDING + 1):
+        chosen = _DECIDED.get((decision, precedence, tuple(kinds[at : at + length])))
+        if chosen is not None:
+            return chosen
+    chosen, looked_at = _simulate(decision, kinds, at, precedence, None)
     if chosen is None:
-        chosen = _simulate(decision, kinds, at, precedence, stack)
+        chosen = _simulate(decision, kinds, at, precedence, stack)[0]
+    elif looked_at <= _MAX_DECIDING and len(_DECIDED) < _MAX_DECIDED:
+        _DECIDED[decision, precedence, tuple(kinds[at : at + looked_at])] = chosen
     return chosen or 1
 
 
-def _simulate(decision: State, kinds: list[str], at: int, precedence: int, stack: Stack | None) -> int | None:
+# What some tokens decide, whoever called; the first that are met are kept.
+_MAX_DECIDING, _MAX_DECIDED = 6, 4096
+_DECIDED: dict[tuple[State, int, tuple[str, ...]], int] = {}
+
+
+def _simulate(
+    decision: State, kinds: list[str], at: int, precedence: int, stack: Stack | None
+) -> tuple[int | None, int]:
+    """Return the alternative, or None where the callers must decide, and how many tokens were looked at."""
     starts = [_Configuration(target, number, stack or ()) for number, target in enumerate(decision.steps, start=1)]
     known = _closure(starts, stack is not None, precedence)
     if stack is None and decision.rule in _RECURSIVE:
@@ -281,17 +295,17 @@ def _simulate(decision: State, kinds: list[str], at: int, precedence: int, stack
         if not reached:
             finished = [one.alternative for one in known if one.outer or _is_end(one)]
             if finished:
-                return min(finished)
+                return min(finished), index - at + 1
             raise NoViableAlternative(at, index)
         alternatives = {one.alternative for one in reached}
         if len(alternatives) == 1:
-            return alternatives.pop()
+            return alternatives.pop(), index - at + 1
         groups = _groups(reached)
         if stack is None:
             if token == EOF or _conflict(groups, reached):
-                return None
+                return None, index - at + 1
         elif token == EOF or len({min(group) for group in groups}) == 1:
-            return min(min(group) for group in groups)
+            return min(min(group) for group in groups), index - at + 1
         known = reached
         index += 1
 

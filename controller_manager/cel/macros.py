@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from controller_manager.cel.syntax import (
     ACCUMULATOR,
@@ -16,8 +17,10 @@ from controller_manager.cel.syntax import (
     Node,
     Select,
     copied,
+    walk,
 )
 
+MAX_COPIED = 5000  # parts of an expression that a macro copies
 _RESERVED_NAMES = (ACCUMULATOR, "__result__")
 
 
@@ -186,9 +189,11 @@ def _opt_map(flat: bool) -> Macro:
     def expand(position: int, target: Node | None, arguments: tuple[Node, ...]) -> Node:
         assert target is not None
         make, name = _Factory(position), arguments[0]
+        which = "optFlatMap" if flat else "optMap"
         if not isinstance(name, Ident):
-            which = "optFlatMap" if flat else "optMap"
             raise MacroError(name, f"{which}() variable name must be a simple identifier")
+        if next(islice(walk(target), MAX_COPIED, None), None) is not None:
+            raise MacroError(target, f"{which}() of an expression of more than {MAX_COPIED} parts, which it doubles")
         bound = make.bind(name.name, make.member("value", copied(target)), arguments[1])
         there = bound if flat else make.call("optional.of", bound)
         return make.call("_?_:_", make.member("hasValue", target), there, make.call("optional.none"))

@@ -194,14 +194,14 @@ class _Walker:
             for number, step in enumerate(decision.steps, start=1):
                 if self.kind in next_tokens(step):
                     return number
-            raise NoViableAlternative(0, 0)
+            raise NoViableAlternative(self.at, self.at)
         stack = []
         context: _Context | None = self.context
         while context is not None:
             if context.follow is not None:
                 stack.append(context.follow)
             context = context.parent
-        return predict(decision, self.kinds[self.at :], 0, self.context.precedence, tuple(reversed(stack)))
+        return predict(decision, self.kinds, self.at, self.context.precedence, tuple(reversed(stack)))
 
     def match(self, part: Part) -> None:
         """Pass over a token, or over one before it, or do as if it were there. Raises _Mismatch."""
@@ -312,7 +312,7 @@ class _Walker:
 
     def report_no_alternative(self, error: NoViableAlternative) -> None:
         """Tell that no alternative fits, in the words for names that are keywords where they are."""
-        start, at = self.at + error.start, self.at + error.at
+        start, at = error.start, error.at
         begin = self.offset(start)
         end = len(self.text) if at >= len(self.tokens) else self.offset(at) + len(self.tokens[at].text)
         text = ""

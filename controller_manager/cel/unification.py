@@ -64,6 +64,7 @@ class Bindings:
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
+        self._trail: list[tuple[str, Type | None]] = []  # what was bound before, to go back to
         self._variables = 0
 
     def fresh(self) -> Type:
@@ -77,12 +78,20 @@ class Bindings:
 
     def assignable_all(self, left: Iterable[Type], right: Iterable[Type]) -> bool:
         """Return whether types fit in pairs; where they do not, nothing is bound."""
-        before = self._bound
-        self._bound = dict(before)
-        if all(self._fits(one, other) for one, other in zip(left, right, strict=True)):
+        begin = len(self._trail)
+        if all(map(self._fits, left, right)):
             return True
-        self._bound = before
+        while len(self._trail) > begin:
+            name, before = self._trail.pop()
+            if before is None:
+                del self._bound[name]
+            else:
+                self._bound[name] = before
         return False
+
+    def _bind(self, name: str, one: Type) -> None:
+        self._trail.append((name, self._bound.get(name)))
+        self._bound[name] = one
 
     def substituted(self, one: Type) -> Type:
         """Return a type with its bound variables replaced."""
@@ -138,11 +147,11 @@ class Bindings:
                 return False, True
             wider = self.more_general(one, bound)
             if self._absent(variable, wider):
-                self._bound[variable.name] = wider
+                self._bind(variable.name, wider)
             return True, True
         if not self._absent(variable, one):
             return False, False
-        self._bound[variable.name] = one
+        self._bind(variable.name, one)
         return True, False
 
     def _absent(self, variable: Type, within: Type) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from controller_manager.base.regex import compile_regex
-from controller_manager.cel.library import REGEX_LENGTH, STRING_TRAVERSAL, Function, Library, Overload
+from controller_manager.cel.library import REGEX_LENGTH, STRING_TRAVERSAL, Function, Library, Overload, unit_cost
 from controller_manager.cel.shown import format_double, plain_double
 from controller_manager.cel.times import (
     MAX_SECONDS,
@@ -423,6 +423,16 @@ def regex_cost(arguments: tuple[Any, ...], _: Any) -> int:
     return text * math.ceil(size_of(arguments[1]) * REGEX_LENGTH)
 
 
+_CHEAP_ITEMS, _ITEMS_PER_COST = 1000, 100  # of lists that are added
+
+
+def _list_sum(arguments: tuple[Any, ...], result: Any) -> int:
+    """Return the cost of a sum of lists: 1, and more for long ones, which are copied here and views in Go."""
+    if type(result) is not list or type(arguments[0]) is GrowingList:
+        return 1
+    return 1 + max(len(result) - _CHEAP_ITEMS, 0) // _ITEMS_PER_COST
+
+
 def _container_size(arguments: tuple[Any, ...], _: Any) -> int:
     return size_of(arguments[1])
 
@@ -460,9 +470,11 @@ def _relation(function: str, prefix: str, order: _Operator) -> Function:
 
 
 def _arithmetic(function: str, apply: Callable[..., Any], *signatures: tuple[str, tuple[Type, ...], Type]) -> Function:
-    costs = {"add_string": _both, "add_bytes": _both}
-    overloads = tuple(Overload(name, types, result, apply, cost=costs.get(name)) for name, types, result in signatures)
-    return Function(function, overloads, implementation=apply)
+    costs = {"add_string": _both, "add_bytes": _both, "add_list": _list_sum}
+    overloads = tuple(
+        Overload(name, types, result, apply, cost=costs.get(name, unit_cost)) for name, types, result in signatures
+    )
+    return Function(function, overloads, cost=_list_sum if function == "_+_" else None, implementation=apply)
 
 
 def _conversion(

@@ -79,3 +79,8 @@ def test_errors_are_bounded_where_everything_is_wrong() -> None:
     with pytest.raises(CompileError) as caught:
         parse("@ ] , " * 10_000)
     assert len(caught.value.issues) <= 101
+
+
+def test_what_macros_copy_is_bounded() -> None:
+    with pytest.raises(CompileError, match="optMap\\(\\) of an expression of more than 5000 parts"):
+        parse("optional.of(1)" + ".optMap(a, a)" * 60)

@@ -219,3 +219,16 @@ def test_an_evaluation_ends_at_its_limit(values: list[int], loop: str, limit: in
 def test_comprehensions_are_what_macros_make() -> None:
     tree = parse("[1].all(i, true)")
     assert isinstance(tree, Comprehension)
+
+
+@given(st.lists(st.integers(0, 3), max_size=3), st.integers(0, 40))
+def test_lists_that_double_end_at_the_limit(values: list[int], times: int) -> None:
+    expression = "optional.of(x)" + ".optMap(a, a + a)" * min(times, 9) + ".value().size()"
+    outcome, cost = run(expression, values)
+    assert outcome == len(values) * 2 ** min(times, 9)
+    assert cost >= outcome // 100 - 10
+
+
+def test_long_sums_of_lists_cost_by_their_length() -> None:
+    assert run("(x + x).size()", [0] * 500)[1] == run("(x + x).size()", [0])[1]
+    assert run("(x + x).size()", [0] * 5000)[1] == run("(x + x).size()", [0])[1] + 90
