@@ -107,12 +107,34 @@ class _Sweep:
                 self.object(value, node, where, depth + 1)
         elif type(value) is list and node.type == "array":
             self._array(value, node, where, depth + 1)
+        elif node.embeds is not None:
+            return self._embedded(value, node, node.embeds, where, depth)
         else:
             try:
                 return _LEAVES[node.type](value, node)
             except _WrongError as error:
                 self._complain(where, error)
         return value
+
+    def _embedded(self, value: Any, node: Schema, inner: Schema, where: FieldPath, depth: int) -> Any:
+        """Fit objects among values of any type; nobody is told of their unknown fields, since Go reads them apart. Of
+        the format `boolean` a boolean may stand in their place, of `array` an array of them; others are no values.
+        """
+        sweep = _Sweep(self._is_right)
+        if type(value) is dict:
+            sweep.value(value, inner, where, depth)
+        elif node.format == "boolean":
+            if type(value) is not bool:
+                self._complain(where, "boolean or JSON schema expected")
+        elif type(value) is list:
+            for index, item in enumerate(value):
+                if type(item) is dict:
+                    sweep.value(item, inner, (where, index), depth + 1)
+                elif node.format:
+                    self._complain((where, index), _expected("object", item))
+        self.wrong += sweep.wrong[: MOST_TOLD - len(self.wrong)]
+        is_empty = node.format == "array" and type(value) is not dict and not (value and type(value) is list)
+        return None if is_empty else value
 
     def _complain(self, where: FieldPath, why: object) -> None:
         if len(self.wrong) < MOST_TOLD:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.enums import lay_enums
 from apiserver_stub.kinds.schema import Schema, Schemas
 
 OBJECT_META = "meta.v1.ObjectMeta"
+_PROPS = "apiextensions.v1.JSONSchemaProps"
 
 
 def schemas() -> Schemas:
@@ -27,8 +29,16 @@ def schema_of(api_version: str, kind: str) -> Schema | None:
     return schemas().node(name) if name else None
 
 
+def _lay_schemas(fields: dict[str, Any]) -> None:
+    """Tell of schemas in the definition of schemas where the published API tells of anything."""
+    for name, otherwise in (("items", "array"), ("additionalProperties", "boolean"), ("additionalItems", "boolean")):
+        fields[name] |= {"embeds": {"ref": _PROPS}, "format": otherwise}
+    fields["dependencies"]["values"] = {"type": "any", "embeds": {"ref": _PROPS}}
+
+
 @cache
 def _definitions() -> tuple[Schemas, Mapping[str, str]]:
     data = load("schema.json")
     lay_enums(data["definitions"])
+    _lay_schemas(data["definitions"][_PROPS]["fields"])
     return Schemas(data["definitions"]), data["kinds"]

@@ -30,10 +30,10 @@ class Schema:
     always has when nobody gave one, None if it may be absent; `omits` are the Python types whose empty value
     is left out (`omit`).
 
-    The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`, `default`,
-    `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref` beside other
-    keys is the named definition with those keys laid over it. The format `milli` is that of quantities which count
-    in thousandths at most.
+    The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `embeds`, `required`, `enum`,
+    `default`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref`
+    beside other keys is the named definition with those keys laid over it. The format `milli` is that of quantities
+    which count in thousandths at most.
     """
 
     def __init__(self, raw: Raw, resolve: _Resolve) -> None:
@@ -86,6 +86,11 @@ class Schema:
     def items(self) -> "Schema | None":
         """The elements of an array."""
         return self._node(self._raw["items"]) if "items" in self._raw else None
+
+    @cached_property
+    def embeds(self) -> "Schema | None":
+        """The objects that are among the values of type any, as they are or in arrays; None if those may be others."""
+        return self._node(self._raw["embeds"]) if "embeds" in self._raw else None
 
     @cached_property
     def values(self) -> "Schema | None":

@@ -93,6 +93,8 @@ def _fitting(node: Schema) -> Shape:
         return bounded.get(node.format, bounded["int64"])
     if node.type == "quantity":
         return _MILLI if node.format == "milli" else _FITTING["quantity"]
+    if node.embeds is not None:
+        return bool if node.format == "boolean" else Nothing
     if node.type == "boolean" and node.omits:
         return _Yes
     return _full(node, _FITTING[node.type])

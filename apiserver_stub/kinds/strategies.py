@@ -107,8 +107,8 @@ def _definition_on_update(new: Tree, _old: Tree, _part: str) -> None:
     """Note the version that objects are stored in from now on."""
     stored: list[str] = get_in(new, ("status", "storedVersions")) or []
     versions = (version for _, version in dicts(get_in(new, ("spec", "versions"))))
-    current = next((version["name"] for version in versions if version.get("storage") and "name" in version), "")
-    if current and current not in stored:
+    current = next((version.get("name", "") for version in versions if version.get("storage")), None)
+    if current is not None and current not in stored:
         put_in(new, ("status", "storedVersions"), [*stored, current])
 
 

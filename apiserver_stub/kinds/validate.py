@@ -37,7 +37,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
         rules.on_create(new, None, found)
     else:
         _judge_change(rules, new, old, subresource or _implied(new, old), found)
-    return _once([*found.causes, *check_schema(new, kind.schema)] if rules.by_schema else found.causes)
+    return _once([*found.causes, *check_schema(new, kind.schema)]) if rules.by_schema else found.causes
 
 
 def _once(causes: list[Cause]) -> list[Cause]:

@@ -4,12 +4,14 @@ Causes name fields as the original's internal type has them: what all versions s
 selectable fields) is told of `spec`, of a version only what differs.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+import msgspec
 from cryptography.x509 import load_pem_x509_certificates
 
 from apiserver_stub.kinds import names
@@ -22,6 +24,7 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.definition_schema import SchemaOptions, check_schema, options_for
 from apiserver_stub.kinds.structural.field_path import resolve_path
 from apiserver_stub.kinds.structural.go_form import shown, version_form
+from apiserver_stub.kinds.structural.structurality import unsupported
 from apiserver_stub.kinds.trees import get_in
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -37,6 +40,7 @@ _SHARED = {
 }  # fmt: skip
 _MIXED_CASE = "may have mixed case, but should otherwise match: "
 _NOT_WEBHOOK = "should not be set when strategy is not set to Webhook"
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 _FORM = "; desired format: https://host[/path]"
 
 
@@ -140,8 +144,14 @@ def _parts(
         for index, column in enumerate(version.get("additionalPrinterColumns", ())):
             _column(column, (places["additionalPrinterColumns"], index), errors)
     if "selectableFields" in places and version.get("selectableFields"):
-        many = name in ratchets.many_fields
-        _selectable(version["selectableFields"], schema, places["selectableFields"], errors, many=many)
+        many, place = name in ratchets.many_fields, places["selectableFields"]
+        if schema is None or "schema" not in places:
+            included = "validations.schema is included"
+            if place != (_SPEC, "selectableFields"):
+                included = "`version.schema.openAPIV3Schema` is not included"
+            errors.invalid(place, "", f"may only be set when {included}")
+        else:
+            _selectable(version["selectableFields"], schema, place, errors, many=many)
 
 
 def _subresources(subresources: Tree, at: FieldPath, errors: ErrorList) -> None:
@@ -185,15 +195,16 @@ def _column(column: Tree, at: FieldPath, errors: ErrorList) -> None:
         _is_json_path(path, (at, "JSONPath"), errors)
 
 
-def _selectable(fields: list[Tree], schema: Tree | None, at: FieldPath, errors: ErrorList, *, many: bool) -> None:
-    if schema is None:
-        errors.invalid(at, "", "may only be set when the version has a schema")
-        return
+def _selectable(fields: list[Tree], schema: Tree, at: FieldPath, errors: ErrorList, *, many: bool) -> None:
+    why = unsupported(schema)
+    if why and at is not None:
+        errors.invalid(((at[0], "schema"), "openAPIV3Schema"), "", why)
     seen = set[FieldPath]()
     for index, selectable in enumerate(fields):
         path, here = selectable.get("jsonPath", ""), ((at, index), "jsonPath")
         if not path:
             errors.required(here)
+        if not path or why:
             continue
         try:
             found, described = resolve_path(path, schema, brackets=False)
@@ -220,7 +231,7 @@ def _root_of(at: FieldPath) -> str | int | None:
 
 
 def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) -> None:
-    at, told = (_SPEC, "versions"), [version.get("name") for version in versions]
+    at, told = (_SPEC, "versions"), [version.get("name", "") for version in versions]
     wrong = []
     if len(set(told)) != len(told):
         wrong.append("must contain unique version names")
@@ -229,6 +240,8 @@ def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) ->
     for why in wrong:
         own = [{name: part for name, part in version.items() if name not in shared} for version in versions]
         errors.invalid(at, shown([version_form(version) for version in own]), why)
+    if told and told[0] and (why := names.old_label(told[0])):  # which the internal type has a second time
+        errors.invalid((_SPEC, "version"), told[0], why)
 
 
 def _names(told: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> None:
@@ -291,9 +304,9 @@ def _client_config(config: Tree, at: FieldPath, ratchets: _Ratchets, errors: Err
 
 def _url(text: str, at: FieldPath, errors: ErrorList) -> None:
     try:
-        url = urlsplit(text)
+        url = _parsed_url(text)
     except ValueError as error:
-        errors.required(at, f"url must be a valid URL: {error}{_FORM}")
+        errors.required(at, f"url must be a valid URL: parse {msgspec.json.encode(text).decode()}: {error}{_FORM}")
         return
     if url.scheme != "https":
         errors.invalid(at, url.scheme, f"'https' is the only allowed URL scheme{_FORM}")
@@ -306,6 +319,23 @@ def _url(text: str, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, unquote(url.fragment), "fragments are not permitted in the URL")
     if url.query:
         errors.invalid(at, url.query, "query parameters are not permitted in the URL")
+
+
+def _parsed_url(text: str) -> SplitResult:
+    """Return the parts of a URL. Raises ValueError in words of Go."""
+    if any(ord(mark) < 0x20 or ord(mark) == 0x7F for mark in text):
+        raise ValueError("net/url: invalid control character in URL")
+    if text.startswith(":"):
+        raise ValueError("missing protocol scheme")
+    if _ESCAPE.search(text):
+        raise ValueError(f"invalid URL escape {msgspec.json.encode(_ESCAPE.findall(text)[0]).decode()}")
+    url = urlsplit(text)
+    if not url.scheme and ":" in text.partition("/")[0]:
+        raise ValueError("first path segment in URL cannot contain colon")
+    port = url.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+    if port and not (port.isascii() and port.isdigit()):
+        raise ValueError(f'invalid port ":{port}" after host')
+    return url
 
 
 def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:

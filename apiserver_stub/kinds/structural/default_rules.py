@@ -1,14 +1,14 @@
 """The rules of defaults in a schema: they must be pruned, and right by their own schema, its rules in CEL included."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema import Raw, Tree
 from apiserver_stub.kinds.structural.embedded import CheckMetadata, WrongMetadataError, check_embedded, coerce
 from apiserver_stub.kinds.structural.pruning import prune
 from apiserver_stub.kinds.structural.rules import RuleCheck, check_default_rules
-from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from apiserver_stub.kinds.structural.schema import INT_OR_STRING, TYPE_META, StructuralSchema
 from apiserver_stub.kinds.structural.values import check, tell
 from apiserver_stub.kinds.trees import deep_copy
 
@@ -73,16 +73,23 @@ class DefaultRules:
             self._check_metadata(value, at, scope, found)
         else:
             self._check_unknown(value, schema, at)
-            self._check_resources(value, schema, at, found)
+            try:
+                self._check_resources(value, schema, at, found)
+            except WrongMetadataError as error:
+                found.invalid(at, value, str(error))
         if not found.causes:
-            tell(check(value, schema.raw), found, at)
+            tell(check(value, _without_types(schema.raw)), found, at)
         self.errors.causes += found.causes
         if not found.causes:
             check_default_rules(schema, value, at, self.rules)
 
     def _check_metadata(self, value: object, at: FieldPath, scope: _Scope, found: ErrorList) -> None:
         whole, wrong = scope.surround(deep_copy(value)), ErrorList()
-        self._check_resources(whole, scope.resource, None, wrong)
+        try:
+            self._check_resources(whole, scope.resource, None, wrong)
+        except WrongMetadataError as error:
+            found.invalid(at, value, f"must result in valid metadata: {error}")
+            return
         if wrong.causes:
             told = [f"{cause.field}: {cause.message}" for cause in wrong.causes]
             why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
@@ -95,15 +102,19 @@ class DefaultRules:
                 self.errors.invalid(at, value, "must not have unknown fields")
 
     def _check_resources(self, value: object, schema: StructuralSchema, at: FieldPath, found: ErrorList) -> None:
+        """Report what is wrong with resources in a value. Raises `WrongMetadataError`."""
         if not isinstance(value, dict | list):
             return
         tree: Tree = deep_copy(value)
-        try:
-            coerce(tree, schema, itself=schema.resource)
-        except WrongMetadataError as error:
-            found.invalid(at, value, str(error))
-            return
+        coerce(tree, schema, itself=schema.resource)
         check_embedded(tree, schema, self.check_metadata, found, at, itself=schema.resource)
+
+
+def _without_types(raw: Raw) -> Raw:
+    """Return a schema in which an integer or a string may be anything, as the original has it for defaults alone."""
+    if isinstance(raw, Mapping):
+        return {name: _without_types(inner) for name, inner in raw.items() if name != INT_OR_STRING}
+    return [_without_types(inner) for inner in raw] if isinstance(raw, list) else raw
 
 
 def has_unpruned_defaults(schema: StructuralSchema) -> bool:

@@ -39,7 +39,7 @@ class StructuralSchema(Schema):
         self.int_or_string: bool = bool(raw.get(INT_OR_STRING))
         self.validations: Sequence[Mapping[str, Any]] = raw.get(VALIDATIONS) or ()
         self.default_value: Any = raw.get("default")
-        self.has_additional: bool = bool(raw.get("additionalProperties"))
+        self.has_additional: bool = raw.get("additionalProperties") is not None
 
     @cached_property
     def properties(self) -> Mapping[str, "StructuralSchema"]:

@@ -113,7 +113,7 @@ _UNHASHABLE: list[None] = []
 
 
 def _object(schema: StructuralSchema) -> Shape:
-    if schema.has_additional and not schema.properties:
+    if bool(schema.raw.get("additionalProperties")) and not schema.properties:
         values = str | int | float | bool if schema.additional is None else schema.additional.derived(_shape)
         return GenericAlias(dict, (str, values))
     if schema.preserve and not schema.properties and not schema.resource:
@@ -122,7 +122,7 @@ def _object(schema: StructuralSchema) -> Shape:
         "Shape",
         [*_members(schema)],
         kw_only=True,
-        forbid_unknown_fields=not (schema.preserve or schema.has_additional),
+        forbid_unknown_fields=not (schema.preserve or bool(schema.raw.get("additionalProperties"))),
         gc=False,
     )
 

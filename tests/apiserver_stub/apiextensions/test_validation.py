@@ -140,6 +140,84 @@ class TestChanges:
         assert fields(causes) == [("spec.conversion.webhookClientConfig.caBundle", "Invalid")]
 
 
+def schema_of_a(schema: Tree) -> Tree:
+    return definition(open_object(properties={"spec": open_object(properties={"a": schema})}))
+
+
+class TestFit:
+    """Schemas where the published API tells of anything: items, and values without a name of their own."""
+
+    @pytest.mark.parametrize(
+        ("schema", "kept"),
+        [
+            ({"items": {"type": "string", "bogus": 1, "nullable": False}}, {"items": {"type": "string"}}),
+            ({"items": {"items": {"type": "string", "default": None}}}, {"items": {"items": {"type": "string"}}}),
+            ({"items": [{"title": ""}]}, {"items": [{}]}),
+            ({"items": []}, {}),
+            ({"items": True}, {}),
+            ({"items": "x"}, {}),
+            (
+                {"additionalProperties": {"properties": {"x": {"odd": 1}}}},
+                {"additionalProperties": {"properties": {"x": {}}}},
+            ),
+            ({"additionalProperties": False}, {"additionalProperties": False}),
+            ({"additionalProperties": None}, {}),
+            ({"dependencies": {"x": ["y"], "z": {"odd": 1}}}, {"dependencies": {"x": ["y"], "z": {}}}),
+        ],
+    )  # fmt: skip
+    def test_what_is_kept(self, schema: Tree, kept: Tree) -> None:
+        tree = schema_of_a(copy.deepcopy(schema))
+        assert clean(tree, KIND).wrong == ()
+        (version,) = tree["spec"]["versions"]
+        assert version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["a"] == kept
+        again = copy.deepcopy(tree)
+        assert clean(again, KIND).wrong == ()
+        assert again == tree
+
+    @pytest.mark.parametrize(
+        ("schema", "where"),
+        [
+            ({"items": {"type": 5}}, "items.type"),
+            ({"items": {"items": {"maxLength": 1.5}}}, "items.items.maxLength"),
+            ({"items": [5]}, "items[0]"),
+            ({"additionalProperties": "x"}, "additionalProperties"),
+            ({"additionalProperties": ["x"]}, "additionalProperties"),
+        ],
+    )
+    def test_what_is_wrong(self, schema: Tree, where: str) -> None:
+        (wrong,) = clean(schema_of_a(schema), KIND).wrong
+        assert wrong.startswith(f"spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.a.{where}: ")
+
+
+class TestVersions:
+    def test_fields_are_selectable_where_the_schema_is_told(self) -> None:
+        """What all versions say alike is told once, and looked for only there."""
+        manifest = definition(open_object(properties={"spec": open_object(properties={"a": {"type": "string"}})}))
+        (first,) = manifest["spec"]["versions"]
+        first["selectableFields"] = [{"jsonPath": ".spec.a"}]
+        manifest["spec"]["versions"].append({**copy.deepcopy(first), "name": "v2", "storage": False})
+        assert validate(KIND, made(manifest), None) == []
+        del manifest["spec"]["versions"][1]["selectableFields"]
+        assert fields(validate(KIND, made(manifest), None)) == [("spec.versions[0].selectableFields", "Invalid")]
+
+    @pytest.mark.parametrize(
+        ("url", "reason"),
+        [("::", "Required"), ("a:b/c", "Invalid"), ("1a:b", "Required"), ("https://h:x/", "Required"),
+         ("https://h/%zz", "Required"), ("https://h/\n", "Required"), ("https://h:1/a", "")],
+    )  # fmt: skip
+    def test_urls_of_webhooks(self, url: str, reason: str) -> None:
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}
+        tree = made(definition(open_object(), conversion={"strategy": "Webhook", "webhook": webhook}))
+        told = {cause.reason.removeprefix("FieldValue") for cause in validate(KIND, tree, None)}
+        assert told == ({reason} if reason else set())
+
+    def test_of_a_name_that_is_none(self) -> None:
+        manifest = definition(open_object())
+        manifest["spec"]["versions"][0]["name"] = "V1"
+        told = fields(validate(KIND, made(manifest), None))
+        assert told == [("spec.versions[0].name", "Invalid"), ("spec.version", "Invalid")]
+
+
 def ruled(*rules: Tree, **more: Any) -> Tree:
     schema = {"type": "integer", "x-kubernetes-validations": list(rules), **more}
     return open_object(properties={"spec": open_object(properties={"a": schema})})
@@ -230,7 +308,7 @@ def wide(**more: Any) -> Tree:
     ("schema", "causes"),
     [
         (nested(98), 0),
-        (nested(180), 1),
+        (nested(120), 1),
         (juncted(60), 0),
         (wide(), 0),
         (wide(uniqueItems=True), 1000),
