@@ -5,68 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import EVENTS, NAMESPACES, NODES, PODS, SERVICES, ZONE, Node, Service
+from controller_manager.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
 from controller_manager.api.errors import InternalError, NotFound
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers._pods import TRIGGER_TIME
-from controllers.endpoint_slices.decide import MANAGER, TOPOLOGY_MODE
+from controllers.endpoint_slices.decide import MANAGER
+from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
 
 pytestmark = pytest.mark.virtual
 
-WEB = Key("default", "web")
 PREFIX = "endpoint_slice_controller_"
-ONLY = ("--leader-elect=false", "--controllers=endpointslice")
-
-
-def node(name: str, zone: str = "", cpu: str = "4", ready: bool = True) -> Node:
-    labels = {ZONE: zone} if zone else {}
-    status = {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": str(ready)}]}
-    tree = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
-    return Node.decode(msgspec.json.encode(tree))
-
-
-async def run_node(cluster: Cluster, wanted: Node) -> None:
-    made = await cluster.client.create(NODES, wanted)
-    await cluster.client.update(NODES, msgspec.structs.replace(made, status=wanted.status), subresource="status")
-
-
-async def run_pod(cluster: Cluster, number: int, *, node: str = "", **fields: Any) -> None:
-    """Create a pod of the service and have it run, as a node would."""
-    ip = f"10.1.{number // 250}.{number % 250 + 1}"
-    pod = builders.pod(f"web-{number:03}", labels={"app": "web"}, ip=ip, **fields)
-    placed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-    made = await cluster.client.create(PODS, placed)
-    await cluster.client.update(PODS, msgspec.structs.replace(made, status=pod.status), subresource="status")
 
 
 async def say(cluster: Cluster, number: int, **status: Any) -> None:
     await cluster.client.patch(PODS, Key("default", f"web-{number:03}"), {"status": status}, subresource="status")
-
-
-async def serve(cluster: Cluster, **spec: Any) -> Service:
-    selector = {"app": "web"} if spec.pop("selects", True) else None
-    return await cluster.client.create(SERVICES, builders.service("web", selector, **spec))
-
-
-async def slices(cluster: Cluster) -> list[EndpointSlice]:
-    found = (await cluster.client.list(ENDPOINT_SLICES, "default")).items
-    return [slice_ for slice_ in found if (slice_.metadata.labels or {}).get(MANAGED_BY) == MANAGER]
-
-
-async def hints(cluster: Cluster) -> list[str]:
-    """The zones that endpoints are hinted to be for, sorted."""
-    ready = [e for s in await slices(cluster) for e in s.endpoints or () if e.conditions.ready]
-    return sorted(zone.name for e in ready if e.hints for zone in e.hints.for_zones)
-
-
-async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    """The reason and reporter of each event, in the order in which they were written; their names are random."""
-    listed = (await cluster.client.list(EVENTS, "default")).items
-    found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
-    return [(event.reason, event.reporting_component) for event in found]
 
 
 async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -> None:
@@ -292,95 +247,6 @@ async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
         await cluster.client.delete(ENDPOINT_SLICES, key_of(found))
         await cluster.advance(5)
         assert await slices(cluster) == []
-
-
-async def test_pods_wait_for_their_node_and_learn_its_zone() -> None:
-    async with Cluster() as cluster:
-        await cluster.manage(*ONLY)
-        await serve(cluster)
-        await run_pod(cluster, 1, node="n1")
-        await cluster.settle()
-        assert [s.endpoints for s in await slices(cluster)] in ([()], [None])
-        await run_node(cluster, node("n1"))
-        await cluster.settle()
-        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == [None]
-        await cluster.client.patch(NODES, Key("", "n1"), {"metadata": {"labels": {ZONE: "b"}}})
-        await cluster.settle()
-        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == ["b"]
-
-
-async def test_pods_on_no_known_node_are_listed_if_they_are_to_be_published_unready() -> None:
-    async with Cluster() as cluster:
-        await cluster.manage(*ONLY)
-        await serve(cluster, publishNotReadyAddresses=True)
-        await run_pod(cluster, 1, node="n1", ready=False)
-        await cluster.settle()
-        (found,) = await slices(cluster)
-        assert [(e.conditions.ready, e.conditions.serving) for e in found.endpoints or ()] == [(True, False)]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "zones", "nodes"),
-    [("PreferClose", ["a"], []), ("PreferSameZone", ["a"], []), ("PreferSameNode", ["a"], ["n1"]), (None, [], [])],
-)
-async def test_traffic_distribution(wanted: str | None, zones: list[str], nodes: list[str]) -> None:
-    async with Cluster() as cluster:
-        await cluster.manage(*ONLY)
-        await run_node(cluster, node("n1", "a"))
-        await serve(cluster, trafficDistribution=wanted)
-        await run_pod(cluster, 1, node="n1")
-        await run_pod(cluster, 2, node="n1", ready=False)
-        await cluster.settle()
-        (found,) = await slices(cluster)
-        ready, waiting = found.endpoints or ()
-        assert ([z.name for z in ready.hints.for_zones] if ready.hints else []) == zones
-        assert ([n.name for n in ready.hints.for_nodes] if ready.hints else []) == nodes
-        assert waiting.hints is None
-
-
-async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
-    async with Cluster() as cluster:
-        await cluster.manage(*ONLY)
-        await run_node(cluster, node("n1", "a"))
-        await run_node(cluster, node("n2", "b"))
-        await serve(cluster)
-        for number in range(4):
-            await run_pod(cluster, number, node="n1" if number < 2 else "n2")
-        await cluster.settle()
-        assert await hints(cluster) == []
-        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "Auto"}}})
-        await cluster.settle()
-        assert await hints(cluster) == ["a", "a", "b", "b"]
-        told = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
-        assert await events(cluster) == told
-
-        await say_cpu(cluster, "n2", "12")
-        await cluster.settle()
-        assert await hints(cluster) == ["a", "b", "b", "b"]
-        await cluster.client.delete(NODES, Key("", "n1"))
-        await cluster.settle()
-        assert await hints(cluster) == []
-        assert (await events(cluster))[1:] == [("TopologyAwareHintsDisabled", "endpoint-slice-controller")]
-
-
-async def say_cpu(cluster: Cluster, name: str, cpu: str) -> None:
-    await cluster.client.patch(NODES, Key("", name), {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
-
-
-async def test_hints_end_with_the_annotation() -> None:
-    async with Cluster() as cluster:
-        await cluster.manage(*ONLY)
-        await run_node(cluster, node("n1", "a"))
-        await run_node(cluster, node("n2", "b"))
-        await serve(cluster)
-        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "auto"}}})
-        for number in range(4):
-            await run_pod(cluster, number, node="n1")
-        await cluster.settle()
-        assert await hints(cluster) == ["a", "a", "b", "b"]
-        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": None}})
-        await cluster.settle()
-        assert await hints(cluster) == []
 
 
 @pytest.mark.flag("max-endpoints-per-slice")

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from controller_manager.client import ClientConfig
+
 START = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 END = datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC)
 
@@ -97,3 +99,9 @@ async def backend(authority: Authority, tmp_path: Path) -> AsyncIterator[Backend
     found.url = f"https://{host}:{port}"
     yield found
     await runner.cleanup()
+
+
+@pytest.fixture
+def config(backend: Backend, authority: Authority) -> ClientConfig:
+    """The way to the server on loopback, with nothing else."""
+    return ClientConfig(server=backend.url, ca=authority.pem)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -19,70 +17,15 @@ from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.client import Client, ClientMetrics, InProcessTransport, Throttle, TransportError, Write
 from controller_manager.client.client import JSON_PATCH
+from tests.controller_manager.client.scripted import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
 
 KEY = Key("default", "a")
-POD: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "a", "namespace": "default", "resourceVersion": "7", "odd": 1},
-    "spec": {"nodeName": "n1", "priority": 5},
-}
-
-
-class Script:
-    """Answers requests in order, and remembers them."""
-
-    def __init__(self, *answers: Response | Callable[[Request], Response]) -> None:
-        self.answers = list(answers)
-        self.requests: list[Request] = []
-
-    async def __call__(self, request: Request) -> Response:
-        self.requests.append(request)
-        answer = self.answers.pop(0)
-        return answer if isinstance(answer, Response) else answer(request)
-
-
-def answer(tree: Any, status: int = 200, **headers: str) -> Response:
-    return Response(
-        status, {name.replace("_", "-"): value for name, value in headers.items()}, msgspec.json.encode(tree)
-    )
 
 
 def echo(request: Request) -> Response:
     return Response(200, {}, request.body)
-
-
-def refusal(error: errors.ApiError, **headers: str) -> Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(error.code, named, error.status().encode())
-
-
-def client_of(script: Script, **options: Any) -> Client:
-    return Client(InProcessTransport(script), **options)
-
-
-class Chunks:
-    """A streamed body that knows whether it was closed."""
-
-    def __init__(self, *chunks: bytes, forever: bool = False) -> None:
-        self.chunks = list(chunks)
-        self.forever = forever
-        self.closed = False
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self.chunks:
-            return self.chunks.pop(0)
-        if self.forever:
-            await asyncio.sleep(1e9)
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        self.closed = True
 
 
 async def test_get_decodes_and_remembers_the_bytes() -> None:
@@ -364,93 +307,6 @@ async def test_the_identity_of_the_caller_travels_in_process() -> None:
     [request] = script.requests
     assert request.certificate == Certificate("me")
     assert (request.headers["authorization"], request.headers["user-agent"]) == ("Bearer secret", "tester")
-
-
-def event(kind: str, tree: Any) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": tree}) + b"\n"
-
-
-async def take_all(events: AsyncGenerator[Any, None], into: list[Any] | None = None) -> list[Any]:
-    taken = [] if into is None else into
-    async for one in events:
-        taken.append(one)
-    return taken
-
-
-async def test_watch_yields_events_however_they_are_cut() -> None:
-    bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}}
-    stream = event("ADDED", POD) + event("DELETED", POD) + b"\n" + event("BOOKMARK", bookmark)
-    for size in (1, 7, 100, len(stream)):
-        body = Chunks(*(stream[at : at + size] for at in range(0, len(stream), size)))
-        script = Script(Response(200, {}, body))
-        events = await take_all(client_of(script).watch(PODS, resource_version="5", timeout=30))
-        assert [one.type for one in events] == ["ADDED", "DELETED", "BOOKMARK"]
-        assert msgspec.json.decode(events[0].object.raw) == POD
-        assert events[2].object.metadata.resource_version == "12"
-        assert body.closed
-    assert script.requests[0].query == (
-        ("watch", "true"),
-        ("resourceVersion", "5"),
-        ("allowWatchBookmarks", "true"),
-        ("timeoutSeconds", "30"),
-    )
-
-
-async def test_watch_can_begin_with_the_present_state() -> None:
-    script = Script(Response(200, {}, Chunks()))
-    await take_all(client_of(script).watch(PODS, "default", send_initial_events=True, labels="a=b"))
-    assert script.requests[0].query == (
-        ("watch", "true"),
-        ("labelSelector", "a=b"),
-        ("allowWatchBookmarks", "true"),
-        ("sendInitialEvents", "true"),
-        ("resourceVersionMatch", "NotOlderThan"),
-    )
-
-
-async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
-    status = msgspec.json.decode(errors.Expired("too old").status().encode())
-    body = Chunks(event("ADDED", POD) + event("ERROR", status), forever=True)
-    seen: list[Any] = []
-    with pytest.raises(errors.Expired, match="too old"):
-        await take_all(client_of(Script(Response(200, {}, body))).watch(PODS), seen)
-    assert [one.type for one in seen] == ["ADDED"]
-    assert body.closed
-
-
-async def test_a_refused_watch_raises_at_the_first_step() -> None:
-    with pytest.raises(errors.Expired):
-        await take_all(client_of(Script(refusal(errors.Expired("gone")))).watch(PODS))
-
-
-async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
-    whole = event("ADDED", POD)
-    seen: list[Any] = []
-    with pytest.raises(TransportError, match="middle of an event"):
-        await take_all(client_of(Script(Response(200, {}, Chunks(whole + whole[:-1])))).watch(PODS), seen)
-    assert [one.type for one in seen] == ["ADDED"]
-
-
-async def test_closing_the_iterator_closes_the_stream_at_once() -> None:
-    body = Chunks(event("ADDED", POD), forever=True)
-    async with aclosing(client_of(Script(Response(200, {}, body))).watch(PODS)) as events:
-        async for one in events:
-            assert one.type == "ADDED"
-            break
-    assert body.closed
-
-
-async def test_cancelling_the_reader_closes_the_stream() -> None:
-    body = Chunks(event("ADDED", POD), forever=True)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await take_all(client_of(Script(Response(200, {}, body))).watch(PODS))
-    assert body.closed
-
-
-async def test_a_watch_answered_by_a_document_is_refused() -> None:
-    with pytest.raises(TransportError, match="single document"):
-        await take_all(client_of(Script(answer(POD))).watch(PODS))
 
 
 async def test_another_model_may_read_the_same_resource() -> None:

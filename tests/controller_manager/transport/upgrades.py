@@ -1,0 +1,72 @@
+"""A server whose handler leaves HTTP, and ways to talk to it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import uvloop
+
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
+from controller_manager.transport.transport import Transport
+
+OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
+Talk = Callable[[DuplexStream], Awaitable[None]]
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
+def event_loop_policy(request):
+    return request.param()
+
+
+class Handler:
+    """Changes to `echo/1` and lets `talk` have the stream, where it is asked for."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.requests: list[Request] = []
+        self.ended = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        self.requests.append(request)
+        match request.path:
+            case "/refuses":
+                return Response(403, {"content-type": "text/plain"}, b"no")
+            case "/ordinary":
+                return Response(200, {}, b"hello")
+        return Response(101, {"x-answer": "yes"}, Upgrade("echo/1", self._serve))
+
+    async def _serve(self, stream: DuplexStream) -> None:
+        try:
+            await self.talk(stream)
+        finally:
+            self.ended.set()
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler, kind: str) -> AsyncIterator[tuple[Transport, HTTPServer | None]]:
+    if kind == "memory":
+        inner = InProcessTransport(handler)
+        yield inner, None
+        await inner.close()
+        return
+    ca = tls.make_ca("authority")
+    context = tls.context_of(tls.issue(ca, "server", hosts=["127.0.0.1"])) if kind == "tls" else None
+    server = HTTPServer(handler, "127.0.0.1", 0, context)
+    await server.start()
+    scheme = "https" if kind == "tls" else "http"
+    transport = HttpTransport(ClientConfig(f"{scheme}://127.0.0.1:{server.port}", ca=ca.certificate))
+    try:
+        yield transport, server
+    finally:
+        await transport.close()
+        await server.stop(1.0)
+
+
+async def echo(stream: DuplexStream) -> None:
+    while data := await stream.read(1000):
+        assert len(data) <= 1000
+        await stream.write(data)

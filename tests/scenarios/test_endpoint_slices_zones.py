@@ -1,0 +1,106 @@
+"""Nodes and zones of endpoints, and hints that keep traffic in its zone."""
+
+import pytest
+
+from controller_manager.api.core import NODES, SERVICES, ZONE
+from controller_manager.api.resource import Key
+from controller_manager.testing import Cluster
+from controllers.endpoint_slices.decide import TOPOLOGY_MODE
+from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
+
+pytestmark = pytest.mark.virtual
+
+
+async def hints(cluster: Cluster) -> list[str]:
+    """The zones that endpoints are hinted to be for, sorted."""
+    ready = [e for s in await slices(cluster) for e in s.endpoints or () if e.conditions.ready]
+    return sorted(zone.name for e in ready if e.hints for zone in e.hints.for_zones)
+
+
+async def test_pods_wait_for_their_node_and_learn_its_zone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1, node="n1")
+        await cluster.settle()
+        assert [s.endpoints for s in await slices(cluster)] in ([()], [None])
+        await run_node(cluster, node("n1"))
+        await cluster.settle()
+        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == [None]
+        await cluster.client.patch(NODES, Key("", "n1"), {"metadata": {"labels": {ZONE: "b"}}})
+        await cluster.settle()
+        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == ["b"]
+
+
+async def test_pods_on_no_known_node_are_listed_if_they_are_to_be_published_unready() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster, publishNotReadyAddresses=True)
+        await run_pod(cluster, 1, node="n1", ready=False)
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        assert [(e.conditions.ready, e.conditions.serving) for e in found.endpoints or ()] == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "zones", "nodes"),
+    [("PreferClose", ["a"], []), ("PreferSameZone", ["a"], []), ("PreferSameNode", ["a"], ["n1"]), (None, [], [])],
+)
+async def test_traffic_distribution(wanted: str | None, zones: list[str], nodes: list[str]) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await serve(cluster, trafficDistribution=wanted)
+        await run_pod(cluster, 1, node="n1")
+        await run_pod(cluster, 2, node="n1", ready=False)
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        ready, waiting = found.endpoints or ()
+        assert ([z.name for z in ready.hints.for_zones] if ready.hints else []) == zones
+        assert ([n.name for n in ready.hints.for_nodes] if ready.hints else []) == nodes
+        assert waiting.hints is None
+
+
+async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await run_node(cluster, node("n2", "b"))
+        await serve(cluster)
+        for number in range(4):
+            await run_pod(cluster, number, node="n1" if number < 2 else "n2")
+        await cluster.settle()
+        assert await hints(cluster) == []
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "Auto"}}})
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "a", "b", "b"]
+        told = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
+        assert await events(cluster) == told
+
+        await say_cpu(cluster, "n2", "12")
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "b", "b", "b"]
+        await cluster.client.delete(NODES, Key("", "n1"))
+        await cluster.settle()
+        assert await hints(cluster) == []
+        assert (await events(cluster))[1:] == [("TopologyAwareHintsDisabled", "endpoint-slice-controller")]
+
+
+async def say_cpu(cluster: Cluster, name: str, cpu: str) -> None:
+    await cluster.client.patch(NODES, Key("", name), {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
+
+
+async def test_hints_end_with_the_annotation() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await run_node(cluster, node("n2", "b"))
+        await serve(cluster)
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "auto"}}})
+        for number in range(4):
+            await run_pod(cluster, number, node="n1")
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "a", "b", "b"]
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": None}})
+        await cluster.settle()
+        assert await hints(cluster) == []
