@@ -1,4 +1,6 @@
-"""Takes part in an election: waits for the lead, has work done while it holds it, and gives it back."""
+"""Takes part in an election: waits for the lead, has work done while it holds it, gives it back, and lets nobody write
+who does not hold it.
+"""
 
 import asyncio
 import socket
@@ -11,12 +13,13 @@ from controller_manager.api import errors
 from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
+from controller_manager.api.wire import DuplexStream, Request, Response
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Gauges
 from controller_manager.base.random import random_source
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
-from controller_manager.client import Client
+from controller_manager.client import Client, Transport
 from controller_manager.leader.lease import (
     Action,
     LeaderElectionRecord,
@@ -234,3 +237,43 @@ class Elector:
         except (errors.ApiError, OSError) as error:
             self._log.warning("could not release the lease; it will run out", error=error)
         self._lease = None
+
+
+class FencedTransport:
+    """Refuses whatever changes anything unless `leads()` is true right before it is sent.
+
+    A leader's work is cancelled in time by its elector; this is for a process that was stopped or busy for so long
+    that its work runs on before the elector had its turn.
+    """
+
+    def __init__(self, transport: Transport, leads: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._leads = leads
+
+    @property
+    def host(self) -> str:
+        """Return whom it talks to."""
+        return self._transport.host
+
+    @property
+    def authorities(self) -> bytes:
+        """Return whose certificates it believes the server by."""
+        return self._transport.authorities
+
+    async def send(self, request: Request) -> Response:
+        """The answer. Raises `errors.Forbidden` for a write by one who does not lead."""
+        self._check(request)
+        return await self._transport.send(request)
+
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """The answer, and the stream if the server agreed. Raises as `send`."""
+        self._check(request)
+        return await self._transport.upgrade(request)
+
+    async def close(self) -> None:
+        """Close the transport within."""
+        await self._transport.close()
+
+    def _check(self, request: Request) -> None:
+        if request.method not in ("GET", "HEAD") and not self._leads():
+            raise errors.Forbidden(f"{request.method} {request.path}: this process does not lead")

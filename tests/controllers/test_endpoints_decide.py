@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Pod, Service
+from controllers import endpoints as ep
 from controllers._pods import HEADLESS, TRIGGER_TIME
-from controllers.endpoints import desired as ep
 
 
 def service(**spec: Any) -> Service:

@@ -16,7 +16,7 @@ from controllers._slices import SliceGroup, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
 from controllers.endpoint_slices.decide import decide
-from controllers.endpoints.desired import MANAGED_BY, MANAGER, desired, subsets_of
+from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
 from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.taint_eviction import countdown
 

@@ -121,7 +121,7 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
     assert re.search(rf" controller: Total .*\n(?: .*\n)*? .*: {CONTROLLER}\n", tags)
     assert f": {CONTROLLER} default/pprof-" in tags
     mine = manager.pprof("-top", "-cum", f"-tagfocus=controller={CONTROLLER}", file)
-    assert "controllers.endpoints.controller.EndpointsController.reconcile" in mine
+    assert "controllers.endpoints.EndpointsController.reconcile" in mine
 
 
 def test_what_happens_in_the_course_of_time(manager: Manager, work: None) -> None:

@@ -22,7 +22,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import Cluster, builders
 from controllers._pods import HEADLESS, LEADER
-from controllers.endpoints.desired import MANAGED_BY, MANAGER
+from controllers.endpoints import MANAGED_BY, MANAGER
 
 pytestmark = pytest.mark.virtual
 

@@ -9,8 +9,7 @@ import msgspec
 
 from controller_manager.api.platform import VENDOR
 from controller_manager.api.protobuf.table import fits, table
-from controller_manager.api.protobuf.wire import Write, scalar, sized
-from controller_manager.api.protobuf.writer import MessageWriters
+from controller_manager.api.protobuf.wire import MessageWriters, Write, scalar, sized
 
 __all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", "knows", "object_writer", "writers"]
 

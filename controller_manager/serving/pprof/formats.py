@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
-from controller_manager.api.protobuf.writer import MessageWriters
+from controller_manager.api.protobuf.wire import MessageWriters
 from controller_manager.base.stacks import Frame, Stack
 from controller_manager.serving.pprof.profile import NANOSECONDS, Modules, Profile, Tally, Unit
 from controller_manager.serving.pprof.tasks import TaskState
