@@ -23,7 +23,7 @@ from controller_manager.component.process import run_process, start_watchdog
 from controller_manager.component.secure_server import secure_server
 from controller_manager.component.signals import LONGEST_STOP, obey_signals
 from controller_manager.options import Parsed
-from controller_manager.serving.http_server import Limits
+from controller_manager.serving.http_server import ServerLimits
 from controller_manager.serving.trust import Trust
 
 _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
@@ -58,7 +58,7 @@ async def serve(options: Parsed, runtime: Runtime) -> int:
         await api.open()
     try:
         with _explained():
-            limits, handle = Limits(body=serving.max_request_bytes), clients.following(api.handle)
+            limits, handle = ServerLimits(body=serving.max_request_bytes), clients.following(api.handle)
             server = secure_server(handle, serving, trust, certificates.own_pair, limits)
             await server.start()
         try:

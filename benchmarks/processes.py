@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.pki.authorities import Authorities, Identity
+from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
 from benchmarks.harness import TOKEN, Result, api_server, connect, dechunk, process
 from benchmarks.load import per_second, request
 from controller_manager.api.platform import MANAGER_USER
@@ -146,7 +146,7 @@ async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: boo
     data = api.folder / "data"
     kubeconfig = data / "manager.kubeconfig"
     authorities = Authorities(data)
-    authorities.kubeconfig(kubeconfig, f"https://127.0.0.1:{api.port}", Identity(MANAGER_USER))
+    authorities.kubeconfig(kubeconfig, f"https://127.0.0.1:{api.port}", CertificateIdentity(MANAGER_USER))
     credentials = (f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-"))
     own = (f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={api.folder / 'manager'}")
     free = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from apiserver_stub.pki.authorities import Authorities, Identity
+from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
 from apiserver_stub.pki.certificates import MARKS
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.base.clock import monotonic
@@ -64,14 +64,14 @@ def main() -> None:
     """Entry point of the console script."""
     parsed = command_line("cluster-up", "Start a control plane on this machine.", FlagSet(ClusterOptions), sys.argv[1:])
     try:
-        status = asyncio.run(Cluster(parsed[ClusterOptions], say=_print).run())
+        status = asyncio.run(LocalCluster(parsed[ClusterOptions], say=_print).run())
     except CannotStart as error:
         sys.stderr.write(f"cluster-up: {error}\n")
         status = 1
     sys.exit(status)
 
 
-class Cluster:
+class LocalCluster:
     """The child processes, from start to end.
 
     They are given a pipe as standard input and end when it closes: whatever ends this process, ends them.
@@ -248,7 +248,7 @@ class ManagerKubeconfigs:
         """Have them connect for a good while yet. Raises OSError or ValueError."""
         authorities = Authorities(self._folder)
         for file in self._files:
-            authorities.renewable_kubeconfig(file, self._server, Identity(MANAGER_USER))
+            authorities.renewable_kubeconfig(file, self._server, CertificateIdentity(MANAGER_USER))
 
     async def keep(self) -> None:
         """Renew what the managers show before it expires, until cancelled; what hinders that is told of once."""

@@ -9,21 +9,21 @@ from typing import NamedTuple
 # Addresses and ranges in the form almost everybody writes them in, read several times as fast as by `ipaddress`.
 
 
-class Range(NamedTuple):
+class AddressRange(NamedTuple):
     """A range of addresses: its first one, how many bits all of them share, and how many they have."""
 
     first: int
     length: int
     bits: int
 
-    def lies_within(self, other: "Range") -> bool:
+    def lies_within(self, other: "AddressRange") -> bool:
         """Return whether it is a part of another range, and not all of it."""
         if self.bits != other.bits or self.length <= other.length:
             return False
         return (self.first ^ other.first) >> (other.bits - other.length) == 0
 
 
-def range_of(text: str) -> Range | None:
+def range_of(text: str) -> AddressRange | None:
     """Return the range that a text stands for; None when it stands for none, or is written in an unusual way."""
     address, slash, length = text.partition("/")
     packed = _packed(address)
@@ -32,7 +32,7 @@ def range_of(text: str) -> Range | None:
     first, shared, bits = int.from_bytes(packed), int(length), 8 * len(packed)
     if shared > bits or first & ((1 << bits - shared) - 1):
         return None
-    return Range(first, shared, bits)
+    return AddressRange(first, shared, bits)
 
 
 def is_usual_address(text: str) -> bool:

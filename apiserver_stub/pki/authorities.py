@@ -22,16 +22,16 @@ YEAR = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CertificateIdentity:
     """The user and the groups that a client certificate names."""
 
     user: str
     groups: tuple[str, ...] = ()
 
 
-PROXY = Identity("front-proxy-client")
+PROXY = CertificateIdentity("front-proxy-client")
 """This server as a proxy, to servers of others."""
-ADMIN = Identity("kubernetes-admin", (ADMIN_GROUP,))
+ADMIN = CertificateIdentity("kubernetes-admin", (ADMIN_GROUP,))
 
 
 class Authority:
@@ -114,7 +114,7 @@ class Authorities:
                 return held
         return issue(self.front_proxy.pair, PROXY.user, client=True, days=self._days)
 
-    def kubeconfig(self, file: Path, server: str, identity: Identity, *, trust: bytes = b"") -> None:
+    def kubeconfig(self, file: Path, server: str, identity: CertificateIdentity, *, trust: bytes = b"") -> None:
         """Have `file` connect `identity` to the URL `server`; it is left alone while it does, and does for long.
 
         `trust` replaces the certificate of the serving authority for a server that shows one of another origin.
@@ -125,7 +125,7 @@ class Authorities:
             key = {"client-certificate-data": _base64(client.certificate), "client-key-data": _base64(client.key)}
             _write_kubeconfig(file, server, trust, key, identity.user)
 
-    def renewable_kubeconfig(self, file: Path, server: str, identity: Identity) -> None:
+    def renewable_kubeconfig(self, file: Path, server: str, identity: CertificateIdentity) -> None:
         """The same for a process that runs on: the certificate and its key are in one file beside it, which such a
         process reads again.
         """
@@ -136,7 +136,7 @@ class Authorities:
         key = {"client-certificate": held.name, "client-key": held.name}
         _write_kubeconfig(file, server, self.serving.pair.certificate, key, identity.user)
 
-    def _issue_client(self, identity: Identity) -> KeyPair:
+    def _issue_client(self, identity: CertificateIdentity) -> KeyPair:
         pair = self.clients.pair
         return issue(pair, identity.user, identity.groups, client=True, days=self._days)
 

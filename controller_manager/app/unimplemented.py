@@ -23,7 +23,7 @@ _token = _needs("serviceaccount-token-controller")
 _cleaner = _needs("legacy-serviceaccount-token-cleaner-controller")
 
 
-class TokenOptions(Options):
+class LegacyTokenOptions(Options):
     """Tokens of service accounts that are kept in secrets."""
 
     title = "Service account controllers"
@@ -237,7 +237,7 @@ class QuotaOptions(Options):
 
 
 AWAITED: tuple[type[Options], ...] = (
-    TokenOptions,
+    LegacyTokenOptions,
     RangeOptions,
     CloudOptions,
     AttachOptions,

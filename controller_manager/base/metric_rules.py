@@ -13,7 +13,7 @@ _GRACE: Mapping[Stability, int] = {"ALPHA": 0, "BETA": 1, "STABLE": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MetricRules:
     """`disabled` names are never shown; `allowed` are the values of labels, by family and label."""
 
     version: str = "0.0"

@@ -8,7 +8,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from controller_manager.base.metric_rules import UNEXPECTED, Allowed, Rules, Stability
+from controller_manager.base.metric_rules import UNEXPECTED, Allowed, MetricRules, Stability
 from controller_manager.base.metrics import Counters, Family, Series, Shown, qualified
 
 _REGISTERED = Family(
@@ -35,7 +35,7 @@ class Registry(CollectorRegistry):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rules = Rules()
+        self.rules = MetricRules()
         self._unexpected = 0
         self._by_family: dict[str, Collector] = {}
 

@@ -67,7 +67,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EventRecord:
     """An event as it stands in the cluster: its name, and how often and when it happened (wall seconds)."""
 
     name: str
@@ -87,10 +87,10 @@ class Correlator:
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
         self._new_name = new_name
-        self._records: _Latest[tuple[str, ...], Record] = _Latest(_REMEMBERED, _SAME_WITHIN)
+        self._records: _Latest[tuple[str, ...], EventRecord] = _Latest(_REMEMBERED, _SAME_WITHIN)
         self._buckets: _Latest[tuple[str, ...], TokenBucket] = _Latest(_REMEMBERED, _BURST / _REFILL)
 
-    def admit(self, it: Occurrence) -> Record | None:
+    def admit(self, it: Occurrence) -> EventRecord | None:
         """Return what to write for one more occurrence (a `count` of 1 is a new event); None when the source says too
         much.
         """
@@ -100,7 +100,7 @@ class Correlator:
             return None
         known = self._records.get(it.same)
         if known is None or it.at - known.last > _SAME_WITHIN:
-            record = Record(self._new_name(it.regarding.name), 1, it.at, it.at)
+            record = EventRecord(self._new_name(it.regarding.name), 1, it.at, it.at)
         else:
             record = replace(known, count=known.count + 1, last=max(known.last, it.at))
         self._records.put(it.same, record, it.at)
@@ -213,7 +213,7 @@ class EventWriter:
         self._correlator.forget(it)
         return "unreachable"
 
-    async def _write(self, it: Occurrence, record: Record) -> None:
+    async def _write(self, it: Occurrence, record: EventRecord) -> None:
         key = Key(_namespace(it), record.name)
         if record.count > 1:
             change = {"count": record.count, "lastTimestamp": _seconds(record.last)}
@@ -260,7 +260,7 @@ class Recorder:
         self.event(regarding, "Warning", reason, note)
 
 
-def _event(it: Occurrence, record: Record, instance: str) -> Event:
+def _event(it: Occurrence, record: EventRecord, instance: str) -> Event:
     return Event(
         metadata=ObjectMeta(name=record.name, namespace=_namespace(it)),
         involved_object=it.regarding,

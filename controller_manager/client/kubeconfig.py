@@ -21,7 +21,7 @@ from controller_manager.transport.transport import ConfigError
 T = TypeVar("T")
 
 
-class Cluster(Model, rename="kebab"):
+class ClusterEntry(Model, rename="kebab"):
     """`clusters[].cluster`."""
 
     server: str = ""
@@ -51,7 +51,7 @@ class Exec(Model):
     install_hint: str = ""
 
 
-class User(Model, rename="kebab"):
+class UserEntry(Model, rename="kebab"):
     """`users[].user`."""
 
     client_certificate: str = ""
@@ -65,7 +65,7 @@ class User(Model, rename="kebab"):
     auth_provider: Mapping[str, Any] | None = None
 
 
-class Context(Model):
+class ContextEntry(Model):
     """`contexts[].context`."""
 
     cluster: str = ""
@@ -75,17 +75,17 @@ class Context(Model):
 
 class _NamedCluster(Model):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: ClusterEntry = ClusterEntry()
 
 
 class _NamedUser(Model):
     name: str
-    user: User = User()
+    user: UserEntry = UserEntry()
 
 
 class _NamedContext(Model):
     name: str
-    context: Context = Context()
+    context: ContextEntry = ContextEntry()
 
 
 class _File(Model, rename="kebab"):
@@ -96,7 +96,7 @@ class _File(Model, rename="kebab"):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class Located(Generic[T]):
     """An entry and the file it stands in, against whose folder its paths are read."""
 
     value: T
@@ -113,26 +113,26 @@ class Merged:
     """Several files as one: of entries with the same name the first one counts."""
 
     current_context: str
-    clusters: Mapping[str, Found[Cluster]]
-    users: Mapping[str, Found[User]]
-    contexts: Mapping[str, Found[Context]]
+    clusters: Mapping[str, Located[ClusterEntry]]
+    users: Mapping[str, Located[UserEntry]]
+    contexts: Mapping[str, Located[ContextEntry]]
 
 
 def read(paths: Sequence[Path]) -> Merged:
     """Read and merge; raises `ConfigError` naming the file and the field."""
     current = ""
-    clusters: dict[str, Found[Cluster]] = {}
-    users: dict[str, Found[User]] = {}
-    contexts: dict[str, Found[Context]] = {}
+    clusters: dict[str, Located[ClusterEntry]] = {}
+    users: dict[str, Located[UserEntry]] = {}
+    contexts: dict[str, Located[ContextEntry]] = {}
     for path in paths:
         file = _parse(path)
         current = current or file.current_context
         for cluster in file.clusters:
-            clusters.setdefault(cluster.name, Found(cluster.cluster, path, f"clusters[{cluster.name}].cluster"))
+            clusters.setdefault(cluster.name, Located(cluster.cluster, path, f"clusters[{cluster.name}].cluster"))
         for user in file.users:
-            users.setdefault(user.name, Found(user.user, path, f"users[{user.name}].user"))
+            users.setdefault(user.name, Located(user.user, path, f"users[{user.name}].user"))
         for context in file.contexts:
-            contexts.setdefault(context.name, Found(context.context, path, f"contexts[{context.name}].context"))
+            contexts.setdefault(context.name, Located(context.context, path, f"contexts[{context.name}].context"))
     return Merged(current, clusters, users, contexts)
 
 
@@ -180,7 +180,7 @@ def load(
     listed = ", ".join(map(str, files))
     name = context or merged.current_context
     if not name and len(merged.clusters) == 1 and not merged.contexts:
-        chosen = Found(Context(cluster=next(iter(merged.clusters))), files[0], "contexts[]")
+        chosen = Located(ContextEntry(cluster=next(iter(merged.clusters))), files[0], "contexts[]")
     elif name in merged.contexts:
         chosen = merged.contexts[name]
     else:
@@ -222,7 +222,7 @@ def _usual_files(environ: Mapping[str, str]) -> list[Path]:
     return found
 
 
-def _config(found: Found[Cluster], identity: Identity, namespace: str, master: str) -> ClientConfig:
+def _config(found: Located[ClusterEntry], identity: Identity, namespace: str, master: str) -> ClientConfig:
     cluster = found.value
     authority = _data(found, "certificate-authority-data", cluster.certificate_authority_data)
     if not authority and cluster.certificate_authority:
@@ -255,7 +255,7 @@ def _server(text: str, where: str, *, secure: bool) -> str:
     return server
 
 
-def _identity(found: Found[User]) -> Identity:
+def _identity(found: Located[UserEntry]) -> Identity:
     user = found.value
     if user.username:
         raise found.error("username", "asks for basic authentication, which is not supported")
@@ -277,7 +277,7 @@ def _identity(found: Found[User]) -> Identity:
     return replace(identity, plugin=None) if identity.token or identity.token_file else identity
 
 
-def _plugin(found: Found[User], plugin: Exec) -> ExecPlugin:
+def _plugin(found: Located[UserEntry], plugin: Exec) -> ExecPlugin:
     if plugin.api_version not in _PLUGIN_VERSIONS:
         raise found.error("exec.apiVersion", f"is not one of {', '.join(_PLUGIN_VERSIONS)}")
     if plugin.interactive_mode not in ("Never", "IfAvailable"):
@@ -295,18 +295,18 @@ def _plugin(found: Found[User], plugin: Exec) -> ExecPlugin:
     )
 
 
-def _path(found: Found[User], text: str) -> str:
+def _path(found: Located[UserEntry], text: str) -> str:
     return str(found.file.parent.absolute() / text) if text else ""
 
 
-def _file(found: Found[Cluster], field: str, text: str) -> bytes:
+def _file(found: Located[ClusterEntry], field: str, text: str) -> bytes:
     try:
         return (found.file.parent / text).read_bytes()
     except OSError as error:
         raise found.error(field, f"{text} can't be read: {error.strerror}") from error
 
 
-def _data(found: Found[Cluster] | Found[User], field: str, text: str) -> bytes:
+def _data(found: Located[ClusterEntry] | Located[UserEntry], field: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import PrivateAttr, model_validator
 
 from controller_manager.api.platform import API_VERSION
-from controller_manager.base.metric_rules import Allowed, Rules
+from controller_manager.base.metric_rules import Allowed, MetricRules
 from controller_manager.component.features import LOGGING_ALPHA, LOGGING_BETA, FeatureOptions
 from controller_manager.options import Duration, Options, Parsed, Quantity, StringList, StringMap, flag
 from controller_manager.options.types import FlagType
@@ -146,14 +146,14 @@ class MetricsOptions(Options):
         self._mapping = next((mapping for mapping in found.values() if mapping), {})
         return self
 
-    def rules(self) -> Rules:
+    def rules(self) -> MetricRules:
         """Return what the registry of the process goes by."""
         allowed: dict[str, dict[str, frozenset[str]]] = {}
         for key, values in self._mapping.items():
             name, _, label = key.partition(",")
             allowed.setdefault(name, {})[label] = frozenset(values.split(","))
         families: Mapping[str, Allowed] = allowed
-        return Rules(
+        return MetricRules(
             version=API_VERSION,
             disabled=frozenset(self.disabled_metrics),
             show_hidden=bool(self.show_hidden_metrics_for_version),

@@ -15,7 +15,7 @@ from controller_manager.component.secure_serving import (
     choose_suites,
 )
 from controller_manager.serving.certificates import Contexts, FilePair, Named, PairSource, SelfSigned
-from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.http_server import HTTPServer, ServerLimits
 from controller_manager.serving.listening import ALL_INTERFACES
 from controller_manager.serving.tls import Policy, available_ciphers
 from controller_manager.serving.trust import Trust
@@ -26,7 +26,7 @@ def secure_server(
     serving: SecureServingOptions,
     trust: Trust,
     own: Callable[[], PairSource],
-    limits: Limits,
+    limits: ServerLimits,
 ) -> HTTPServer:
     """Return a server that shows the certificates that the flags name, or what `own` returns if --tls-cert-file is not
     given, and verifies those of clients by the authorities of `trust`, changed ones included. Raises CannotStart naming

@@ -12,7 +12,7 @@ from controller_manager.options.flag import Flag, GeneralOptions, Options, flags
 # The grammar of command lines, which is that of pflag: words become values of flags, or problems.
 
 
-class Reading:
+class FlagReading:
     """One pass over a command line: the values by flag name, and the problems in order of appearance."""
 
     def __init__(self, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]) -> None:
@@ -202,7 +202,7 @@ class FlagSet:
 
     def parse(self, argv: Sequence[str]) -> Parsed:
         """The options a command line gives (without the program's name); raises FlagError."""
-        reading = Reading(self._by_name, self._by_short)
+        reading = FlagReading(self._by_name, self._by_short)
         reading.read(list(argv))
         options = [one for group in self.groups if (one := self._build(group, reading)) is not None]
         refused = set(self.groups).difference(map(type, options))
@@ -220,7 +220,7 @@ class FlagSet:
         if flag.declared.short:
             self._by_short[flag.declared.short] = flag
 
-    def _build(self, group: type[Options], reading: Reading) -> Options | None:
+    def _build(self, group: type[Options], reading: FlagReading) -> Options | None:
         names = {flag.field: flag.name for flag in self.flags[group]}
         if reading.refused.intersection(names.values()):
             return None

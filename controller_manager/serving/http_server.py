@@ -38,11 +38,11 @@ _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
 _VERSIONS = frozenset({HttpVersion10, HttpVersion11})
 _HEADERS = 2000  # a user's groups come in one header each; `connection` bounds the bytes of all
 
-__all__ = ["CannotListen", "HTTPServer", "Limits"]
+__all__ = ["CannotListen", "HTTPServer", "ServerLimits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """The limits on clients of a server: bytes in the head and the body of a request, and of all of them together
     connections, bytes in unfinished heads, and bytes of answers that are not taken.
     """
@@ -54,7 +54,7 @@ class Limits:
     backlog: int = 128 * 1024 * 1024
 
 
-_LIMITS = Limits()
+_LIMITS = ServerLimits()
 
 
 class HTTPServer:
@@ -74,7 +74,7 @@ class HTTPServer:
         port: int,
         tls: ssl.SSLContext | ContextChoice | None,
         *,
-        limits: Limits = _LIMITS,
+        limits: ServerLimits = _LIMITS,
         share_port: bool = False,
     ) -> None:
         self.port = port

@@ -22,7 +22,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .outcome import Outcome, addressable, next_look, with_outcome
+from .outcome import PassOutcome, addressable, next_look, with_outcome
 from .resources_deleter import DiscoveryCache, NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
@@ -93,11 +93,11 @@ class NamespaceController:
             return None
         return namespace if _is_ours(namespace) else None
 
-    async def _empty(self, name: str, ripe: float) -> Outcome | None:
+    async def _empty(self, name: str, ripe: float) -> PassOutcome | None:
         """One pass: the pods; if there are none, from the moment `ripe` on, all the rest. None when it is too early."""
         pods = await self._deleter.clear(_PODS, name)
         if pods.count or pods.failure:
-            return Outcome((pods,))
+            return PassOutcome((pods,))
         now = monotonic()
         if now < ripe:
             return None
@@ -105,9 +105,9 @@ class NamespaceController:
         served, unparsable = addressable(found.preferred())
         others = [one for one in served if one.resource.name != PODS.name]
         rest = await self._deleter.clear_all(others, name)
-        return Outcome((pods, *rest), tuple(sorted(found.failures.items())), unparsable)
+        return PassOutcome((pods, *rest), tuple(sorted(found.failures.items())), unparsable)
 
-    async def _report(self, namespace: Namespace, outcome: Outcome) -> Namespace:
+    async def _report(self, namespace: Namespace, outcome: PassOutcome) -> Namespace:
         """Write the conditions if they changed, unless the namespace is about to go with them."""
         goes = outcome.empty and namespace.spec.finalizers == (FINALIZER,) and not namespace.metadata.finalizers
         conditions = with_outcome(namespace.status.conditions, outcome, utc_now())

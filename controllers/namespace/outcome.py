@@ -36,7 +36,7 @@ class Remains:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PassOutcome:
     """The result of one pass over a namespace.
 
     Besides what remains: the group versions that discovery could not ask and why, and those whose names make no sense.
@@ -96,7 +96,7 @@ def _had_its_time(obj: PartialObject, now: datetime) -> bool:
     return moment is None or moment < now
 
 
-def next_look(outcome: Outcome, age: float, period: float) -> float:
+def next_look(outcome: PassOutcome, age: float, period: float) -> float:
     """Seconds until the next look: soon at first, then as long as the deletion has taken, never past the promise.
 
     A promise of 30 s of grace is a bound, not a duration: most pods stop sooner.
@@ -115,7 +115,7 @@ class _Finding(NamedTuple):
     all_well: str
 
 
-def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
+def with_outcome(conditions: Sequence[Condition], outcome: PassOutcome, now: datetime) -> tuple[Condition, ...]:
     """The conditions of a namespace after a pass: each is there, True where there is something to say."""
     news = (
         Condition(
@@ -129,7 +129,7 @@ def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetim
     return with_conditions(conditions, news, format_time(now))
 
 
-def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
+def _findings(outcome: PassOutcome) -> tuple[_Finding, ...]:
     left = [r for r in outcome.remains if r.count]
     failed = sorted(filter(None, map(_failure, outcome.remains)))
     finalizers = sum((r.finalizers for r in left), Counter())

@@ -12,7 +12,15 @@ from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.api.timestamps import format_time
 from controller_manager.client.discovery import ServedResource
-from controllers.namespace.outcome import Outcome, Remains, addressable, is_settled, next_look, remains_of, with_outcome
+from controllers.namespace.outcome import (
+    PassOutcome,
+    Remains,
+    addressable,
+    is_settled,
+    next_look,
+    remains_of,
+    with_outcome,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OVERDUE = "pods: 1 resource instance past its time, though no finalizer holds it"
@@ -34,12 +42,12 @@ ALL_WELL = {
 @pytest.mark.parametrize(
     ("outcome", "true"),
     [
-        pytest.param(Outcome(), {}, id="nothing left"),
+        pytest.param(PassOutcome(), {}, id="nothing left"),
         pytest.param(
-            Outcome((Remains("pods", 2),)), {"NamespaceContentRemaining": "True SomeResourcesRemain"}, id="content"
+            PassOutcome((Remains("pods", 2),)), {"NamespaceContentRemaining": "True SomeResourcesRemain"}, id="content"
         ),
         pytest.param(
-            Outcome((Remains("pods", 2, Counter({"x/y": 2})),)),
+            PassOutcome((Remains("pods", 2, Counter({"x/y": 2})),)),
             {
                 "NamespaceContentRemaining": "True SomeResourcesRemain",
                 "NamespaceFinalizersRemaining": "True SomeFinalizersRemain",
@@ -47,22 +55,22 @@ ALL_WELL = {
             id="finalizers",
         ),
         pytest.param(
-            Outcome(undiscovered=(("metrics.k8s.io/v1", "gone"),)),
+            PassOutcome(undiscovered=(("metrics.k8s.io/v1", "gone"),)),
             {"NamespaceDeletionDiscoveryFailure": "True DiscoveryFailed"},
             id="discovery",
         ),
         pytest.param(
-            Outcome(unparsable=("a/b/c",)),
+            PassOutcome(unparsable=("a/b/c",)),
             {"NamespaceDeletionGroupVersionParsingFailure": "True GroupVersionParsingFailed"},
             id="group version",
         ),
         pytest.param(
-            Outcome((Remains("pods", failure="no"),)),
+            PassOutcome((Remains("pods", failure="no"),)),
             {"NamespaceDeletionContentFailure": "True ContentDeletionFailed"},
             id="failure",
         ),
         pytest.param(
-            Outcome((Remains("pods", 2, overdue=True),)),
+            PassOutcome((Remains("pods", 2, overdue=True),)),
             {
                 "NamespaceDeletionContentFailure": "True ContentDeletionFailed",
                 "NamespaceContentRemaining": "True SomeResourcesRemain",
@@ -71,7 +79,7 @@ ALL_WELL = {
         ),
     ],
 )
-def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
+def test_conditions(outcome: PassOutcome, true: dict[str, str]) -> None:
     assert states(with_outcome((), outcome, NOW)) == ALL_WELL | true
 
 
@@ -79,42 +87,42 @@ def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
     ("outcome", "kind", "message"),
     [
         (
-            Outcome(undiscovered=(("a/v1", "it is ill"), ("b/v1", "so is this"))),
+            PassOutcome(undiscovered=(("a/v1", "it is ill"), ("b/v1", "so is this"))),
             "NamespaceDeletionDiscoveryFailure",
             "The resources of some API groups are not known, 2 failing: a/v1: it is ill, b/v1: so is this",
         ),
         (
-            Outcome((Remains("pods", 2), Remains("jobs.batch", 1))),
+            PassOutcome((Remains("pods", 2), Remains("jobs.batch", 1))),
             "NamespaceContentRemaining",
             "Some resources remain: jobs.batch has 1 resource instance, pods has 2 resource instances",
         ),
         (
-            Outcome((Remains("pods", 2, Counter(b=1, a=2)), Remains("services", 1, Counter(a=1)))),
+            PassOutcome((Remains("pods", 2, Counter(b=1, a=2)), Remains("services", 1, Counter(a=1)))),
             "NamespaceFinalizersRemaining",
             "Finalizers of the content remain: a in 3 resource instances, b in 1 resource instance",
         ),
         (
-            Outcome(tuple(Remains("x", failure=f"{n:02}") for n in range(22))),
+            PassOutcome(tuple(Remains("x", failure=f"{n:02}") for n in range(22))),
             "NamespaceDeletionContentFailure",
             "The content of some resource types could not be deleted, 22 remaining: "
             + ", ".join(f"{n:02}" for n in range(20))
             + ", and 2 more",
         ),
         (
-            Outcome((Remains("pods", 1, overdue=True),)),
+            PassOutcome((Remains("pods", 1, overdue=True),)),
             "NamespaceDeletionContentFailure",
             f"The content of some resource types could not be deleted, 1 remaining: {OVERDUE}",
         ),
     ],
 )
-def test_messages_tell_what_is_left_in_an_order_that_stays(outcome: Outcome, kind: str, message: str) -> None:
+def test_messages_tell_what_is_left_in_an_order_that_stays(outcome: PassOutcome, kind: str, message: str) -> None:
     messages = {c.type: c.message for c in with_outcome((), outcome, NOW)}
     assert messages[kind] == message
 
 
 def test_a_condition_turns_false_when_it_is_over() -> None:
-    first = with_outcome((), Outcome((Remains("pods", 1),)), NOW)
-    over = with_outcome(first, Outcome(), NOW + timedelta(seconds=9))
+    first = with_outcome((), PassOutcome((Remains("pods", 1),)), NOW)
+    over = with_outcome(first, PassOutcome(), NOW + timedelta(seconds=9))
     assert states(over) == ALL_WELL
     times = {c.type: c.last_transition_time for c in over}
     assert times.pop("NamespaceContentRemaining") == "2026-01-01T00:00:09Z"
@@ -122,7 +130,7 @@ def test_a_condition_turns_false_when_it_is_over() -> None:
 
 
 def test_nothing_changes_while_nothing_does() -> None:
-    outcome = Outcome(
+    outcome = PassOutcome(
         (Remains("pods", 1, Counter(a=1)), Remains("services", failure="no")), (("a/v1", "no"),), ("b//c",)
     )
     first = with_outcome((), outcome, NOW)
@@ -130,8 +138,8 @@ def test_nothing_changes_while_nothing_does() -> None:
 
 
 def test_the_transition_time_stays_while_the_status_does() -> None:
-    first = with_outcome((), Outcome((Remains("pods", 2),)), NOW)
-    again = with_outcome(first, Outcome((Remains("pods", 1),)), NOW + timedelta(seconds=9))
+    first = with_outcome((), PassOutcome((Remains("pods", 2),)), NOW)
+    again = with_outcome(first, PassOutcome((Remains("pods", 1),)), NOW + timedelta(seconds=9))
     assert [c.last_transition_time for c in again] == [c.last_transition_time for c in first]
     assert again != first
 
@@ -176,15 +184,15 @@ def test_what_nothing_holds_is_overdue_once_all_of_it_had_its_time(objects: list
     ],
 )
 def test_the_next_look_comes_later_and_later(remains: Remains, age: float, period: float, expected: float) -> None:
-    assert next_look(Outcome((remains,)), age, period) == expected
+    assert next_look(PassOutcome((remains,)), age, period) == expected
 
 
 def test_only_a_clean_pass_is_empty() -> None:
-    assert Outcome((Remains("pods"),)).empty
-    assert not Outcome((Remains("pods", 1),)).empty
-    assert not Outcome((Remains("pods", failure="x"),)).empty
-    assert not Outcome(undiscovered=(("a", "x"),)).empty
-    assert not Outcome(unparsable=("a",)).empty
+    assert PassOutcome((Remains("pods"),)).empty
+    assert not PassOutcome((Remains("pods", 1),)).empty
+    assert not PassOutcome((Remains("pods", failure="x"),)).empty
+    assert not PassOutcome(undiscovered=(("a", "x"),)).empty
+    assert not PassOutcome(unparsable=("a",)).empty
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PublishedAuthentication:
     """The published authorities (PEM, empty where none are published) and the rules for proxies."""
 
     clients: bytes
@@ -78,11 +78,11 @@ class Found:
     request_headers: RequestHeaderConfig
 
 
-def read_published(data: Mapping[str, str]) -> Found:
+def read_published(data: Mapping[str, str]) -> PublishedAuthentication:
     """Return what the ConfigMap says. Raises ValueError with a sentence that names the key."""
     lists = {field: _names(data, key) for field, key in REQUEST_HEADER_NAMES.items()}
     clients, proxies = _authorities(data, "client-ca-file"), _authorities(data, "requestheader-client-ca-file")
-    return Found(clients, proxies, RequestHeaderConfig(**lists))
+    return PublishedAuthentication(clients, proxies, RequestHeaderConfig(**lists))
 
 
 class Lookup:

@@ -127,7 +127,7 @@ def pages_server(
     if serving.secure_port == 0:
         return None
     from controller_manager.component.secure_server import secure_server, self_signed
-    from controller_manager.serving.http_server import Limits
+    from controller_manager.serving.http_server import ServerLimits
 
-    limits = Limits(_HEAD, _BODY, _CONNECTIONS)
+    limits = ServerLimits(_HEAD, _BODY, _CONNECTIONS)
     return secure_server(handle, serving, trust, partial(self_signed, serving, name), limits)

@@ -16,7 +16,7 @@ from controller_manager.base.log.logger import Levels, Logger
 # The destinations of finished lines: one stream, or two of which that for information may be buffered.
 
 
-class Stream(Protocol):
+class TextStream(Protocol):
     """Anything text can be written to."""
 
     def write(self, text: str, /) -> object:
@@ -32,7 +32,7 @@ class Streams:
     What can't be written is lost: a broken pipe ends no process.
     """
 
-    def __init__(self, error: Stream, info: Stream | None = None) -> None:
+    def __init__(self, error: TextStream, info: TextStream | None = None) -> None:
         self._error = error
         self._info = info or error
 
@@ -54,7 +54,7 @@ class Streams:
 class Buffered:
     """Holds up to `size` characters back, no line for longer than `seconds` while a loop runs."""
 
-    def __init__(self, stream: Stream, size: int, seconds: float) -> None:
+    def __init__(self, stream: TextStream, size: int, seconds: float) -> None:
         self._stream = stream
         self._limit = size
         self._seconds = seconds

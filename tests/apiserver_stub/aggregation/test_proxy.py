@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.http_server import HTTPServer, ServerLimits
 from controller_manager.transport.transport import HandlerTransport, TransportError
 
 ROOT = "/apis/x.example.com/v1"
@@ -199,7 +199,7 @@ async def test_a_body_passes_through_as_it_comes(front: Any, extension: Extensio
     async def as_admin(request: Request) -> Response:
         return await front.api.handle(replace(request, certificate=front.admin))
 
-    server = HTTPServer(as_admin, "127.0.0.1", 0, None, limits=Limits(body=1 << 20))
+    server = HTTPServer(as_admin, "127.0.0.1", 0, None, limits=ServerLimits(body=1 << 20))
     await server.start()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

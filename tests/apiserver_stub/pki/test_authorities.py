@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from apiserver_stub.pki.authorities import ADMIN, Authorities, Identity
+from apiserver_stub.pki.authorities import ADMIN, Authorities, CertificateIdentity
 from apiserver_stub.pki.certificates import server_hosts, server_url
 from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.tls import context_of, issue, make_ca
@@ -34,7 +34,7 @@ def test_everything_is_kept(tmp_path: Path) -> None:
         authorities = Authorities(tmp_path)
         authorities.server_files(HOSTS)
         authorities.kubeconfig(file, URL, ADMIN)
-        authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, Identity("manager"))
+        authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, CertificateIdentity("manager"))
         contents.append({one: one.read_bytes() for one in tmp_path.iterdir()})
     assert contents[0] == contents[1]
 
@@ -53,7 +53,7 @@ def test_secrets_are_their_owners(tmp_path: Path) -> None:
     authorities = Authorities(tmp_path)
     authorities.server_files(HOSTS)
     authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
-    authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, Identity("manager"))
+    authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, CertificateIdentity("manager"))
     secrets = [file for file in tmp_path.iterdir() if file.suffix in (".key", ".kubeconfig", ".pem")]
     assert len(secrets) == len(AUTHORITIES) + 4
     assert {file.stat().st_mode & 0o777 for file in secrets} == {0o600}
@@ -77,7 +77,7 @@ def test_what_ends_before_long_is_issued_again(tmp_path: Path) -> None:
     for lifetime in (timedelta(days=100), timedelta(days=365)):
         authorities = Authorities(tmp_path, lifetime)
         authorities.kubeconfig(file, URL, ADMIN)
-        authorities.renewable_kubeconfig(manager, URL, Identity("manager"))
+        authorities.renewable_kubeconfig(manager, URL, CertificateIdentity("manager"))
         shown = authorities.server_files(HOSTS)[0].read_bytes()
         ending.append({shown, file.read_bytes(), manager.with_suffix(".pem").read_bytes()})
     assert not ending[0] & ending[1]
@@ -85,7 +85,7 @@ def test_what_ends_before_long_is_issued_again(tmp_path: Path) -> None:
 
 def test_a_process_that_runs_on_finds_its_new_certificate_where_the_old_one_was(tmp_path: Path) -> None:
     file = tmp_path / "manager.kubeconfig"
-    Authorities(tmp_path).renewable_kubeconfig(file, URL, Identity("manager", ("a",)))
+    Authorities(tmp_path).renewable_kubeconfig(file, URL, CertificateIdentity("manager", ("a",)))
     user = yaml.safe_load(file.read_text())["users"][0]["user"]
     assert user == {"client-certificate": "manager.pem", "client-key": "manager.pem"}
     ssl.create_default_context().load_cert_chain(tmp_path / "manager.pem")
@@ -136,7 +136,7 @@ def test_a_leaf_is_no_authority(tmp_path: Path) -> None:
 
 def test_a_client_certificate_names_user_and_groups(tmp_path: Path) -> None:
     file = tmp_path / "jane.kubeconfig"
-    Authorities(tmp_path).kubeconfig(file, URL, Identity("jane", ("dev", "ops")))
+    Authorities(tmp_path).kubeconfig(file, URL, CertificateIdentity("jane", ("dev", "ops")))
     assert admin_certificate(file).subject.rfc4514_string() == "CN=jane,O=ops,O=dev"
 
 

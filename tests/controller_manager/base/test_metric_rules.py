@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.samples import Sample
 
-from controller_manager.base.metric_rules import Rules, Stability
+from controller_manager.base.metric_rules import MetricRules, Stability
 from controller_manager.base.registry import constrained
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -26,8 +26,8 @@ NAMES = st.sampled_from(["a", "b", "c"])
     ],
 )
 def test_a_deprecated_family_is_hidden_after_its_grace(stability: Stability, deprecated: str, hidden: bool) -> None:
-    assert Rules(version="1.36").hides(stability, deprecated) is hidden
-    assert not Rules(version="1.36", show_hidden=True).hides(stability, deprecated)
+    assert MetricRules(version="1.36").hides(stability, deprecated) is hidden
+    assert not MetricRules(version="1.36", show_hidden=True).hides(stability, deprecated)
 
 
 def test_series_that_become_the_same_are_added_up() -> None:

@@ -8,7 +8,7 @@ from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.base.metric_rules import Rules
+from controller_manager.base.metric_rules import MetricRules
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.registry import Registry
 
@@ -22,7 +22,7 @@ def names(registry: Registry) -> set[str]:
     return {sample.name for metric in registry.collect() for sample in metric.samples}
 
 
-def registry_with(rules: Rules) -> Registry:
+def registry_with(rules: MetricRules) -> Registry:
     registry = Registry()
     registry.rules = rules
     return registry
@@ -42,7 +42,7 @@ class Slow(Collector):
 
 
 def test_a_disabled_family_is_neither_shown_nor_kept() -> None:
-    registry = registry_with(Rules(disabled=frozenset({"asked_total"})))
+    registry = registry_with(MetricRules(disabled=frozenset({"asked_total"})))
     asked = Counters(ASKED, registry)
     asked.add("eve")
     assert "asked_total" not in names(registry)
@@ -51,37 +51,37 @@ def test_a_disabled_family_is_neither_shown_nor_kept() -> None:
 
 
 def test_a_disabled_collector_is_never_asked() -> None:
-    registry, slow = registry_with(Rules(disabled=frozenset({"slow"}))), Slow()
+    registry, slow = registry_with(MetricRules(disabled=frozenset({"slow"}))), Slow()
     registry.register(slow)
     assert "slow" not in names(registry)
     assert not slow.asked
 
 
 def test_families_of_others_are_disabled_by_the_names_they_are_queried_by() -> None:
-    registry = registry_with(Rules(disabled=frozenset({"foreign_total"})))
+    registry = registry_with(MetricRules(disabled=frozenset({"foreign_total"})))
     Counter("foreign", "Not ours.", registry=registry).inc()
     assert "foreign_total" not in names(registry)
 
 
 def test_hidden_families_are_counted_and_shown_on_demand() -> None:
-    registry = registry_with(Rules(version="1.36"))
+    registry = registry_with(MetricRules(version="1.36"))
     Counters(OLD, registry)
     assert "old_total" not in names(registry)
     assert registry.get_sample_value("hidden_metrics_total") == 1
-    registry.rules = Rules(version="1.36", show_hidden=True)
+    registry.rules = MetricRules(version="1.36", show_hidden=True)
     assert "old_total" in names(registry)
     assert registry.get_sample_value("hidden_metrics_total") == 0
 
 
 def test_disabling_outranks_showing_hidden_ones() -> None:
-    registry = registry_with(Rules(version="1.36", show_hidden=True, disabled=frozenset({"old_total"})))
+    registry = registry_with(MetricRules(version="1.36", show_hidden=True, disabled=frozenset({"old_total"})))
     Counters(OLD, registry)
     assert "old_total" not in names(registry)
 
 
 def test_labels_are_limited_to_those_allowed_wherever_a_family_comes_from() -> None:
     allowed = {name: {"who": frozenset({"eve"})} for name in ("asked_total", "foreign_total")}
-    registry = registry_with(Rules(allowed=allowed))
+    registry = registry_with(MetricRules(allowed=allowed))
     asked, foreign = Counters(ASKED, registry), Counter("foreign", "Not ours.", ["who"], registry=registry)
     for who in ("eve", "bob", "joe"):
         asked.add(who)
@@ -97,7 +97,7 @@ def test_labels_are_limited_to_those_allowed_wherever_a_family_comes_from() -> N
 
 
 def test_registered_families_are_told_by_stability_and_deprecation() -> None:
-    registry = registry_with(Rules(version="1.36", show_hidden=True))
+    registry = registry_with(MetricRules(version="1.36", show_hidden=True))
     Counters(OLD, registry)
     Counters(ASKED, registry)
     labels = {"stability_level": "ALPHA", "deprecated_version": "1.35.0"}

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.program import flag_set
-from controller_manager.base.metric_rules import Rules
+from controller_manager.base.metric_rules import MetricRules
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.base.registry import Registry
 from controller_manager.component.options import MetricsOptions
@@ -20,7 +20,7 @@ from controller_manager.options import FlagError
 from controller_manager.testing import Cluster
 
 
-def rules(*argv: str) -> Rules:
+def rules(*argv: str) -> MetricRules:
     return flag_set(()).parse(argv)[MetricsOptions].rules()
 
 

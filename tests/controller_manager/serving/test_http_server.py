@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.http_server import HTTPServer, ServerLimits
 from controller_manager.serving.listening import CannotListen
 from tests.controller_manager.serving.http_servers import Handler, event_loop_policy, raw, serving  # noqa: F401
 
@@ -138,7 +138,7 @@ async def test_a_body_above_the_limit_is_refused_unread(chunked):
         for _ in range(11):
             yield b"x" * 100
 
-    async with visiting(handler, limits=Limits(body=1000)) as session:
+    async with visiting(handler, limits=ServerLimits(body=1000)) as session:
         async with session.put("/a", data=parts() if chunked else b"x" * 1001) as answer:
             status = json.loads(await answer.read())
         assert (answer.status, status["reason"]) == (413, "RequestEntityTooLarge")
@@ -279,7 +279,7 @@ async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
 
 async def test_connections_above_the_limit_are_closed_while_all_others_are_answered():
     handler = Handler()
-    async with serving(handler, limits=Limits(connections=1)) as server, aiohttp.ClientSession() as session:
+    async with serving(handler, limits=ServerLimits(connections=1)) as server, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}"
         async with session.get(f"{url}/endless") as endless:
             with contextlib.suppress(ConnectionResetError):
@@ -301,6 +301,6 @@ async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
         with contextlib.suppress(ConnectionResetError):
             assert await raw(server.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
         assert len(handler.requests) == 1
-    async with serving(handler, limits=Limits(head=1000)) as server:
+    async with serving(handler, limits=ServerLimits(head=1000)) as server:
         with contextlib.suppress(ConnectionResetError):
             assert await raw(server.port, b"GET /a HTTP/1.1\r\nx: " + b"x" * 2000) == b""

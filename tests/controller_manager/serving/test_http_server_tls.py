@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from controller_manager.serving import tls
-from controller_manager.serving.http_server import Limits
+from controller_manager.serving.http_server import ServerLimits
 from tests.controller_manager.serving.http_servers import Handler, event_loop_policy, raw, serving  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
@@ -134,7 +134,7 @@ async def test_the_context_of_each_new_connection_is_asked_for(keys):
 @pytest.mark.parametrize("secured", [True, False])
 async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
     context = keys.server if secured else None
-    async with serving(Handler(), context, limits=Limits(connections=2)) as server:
+    async with serving(Handler(), context, limits=ServerLimits(connections=2)) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
         scheme, ssl_context = ("https", keys.client()) if secured else ("http", False)
         async with aiohttp.ClientSession() as session:
@@ -149,7 +149,7 @@ async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
 
 
 async def test_handshakes_that_fail_leave_nothing_behind(keys):
-    async with serving(Handler(), keys.server, limits=Limits(connections=2)) as server:
+    async with serving(Handler(), keys.server, limits=ServerLimits(connections=2)) as server:
         for _ in range(5):
             with contextlib.suppress(ConnectionResetError):
                 assert b"HTTP" not in await raw(server.port, b"GET / HTTP/1.1\r\n\r\n")

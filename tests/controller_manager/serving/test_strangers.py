@@ -13,7 +13,7 @@ import uvloop
 
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.http_server import HTTPServer, ServerLimits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 
@@ -56,7 +56,7 @@ async def _endless() -> AsyncIterator[bytes]:
 
 @contextlib.asynccontextmanager
 async def serving(handler: Any, **limits: int) -> AsyncIterator[HTTPServer]:
-    server = HTTPServer(handler, "127.0.0.1", 0, None, limits=Limits(**limits))
+    server = HTTPServer(handler, "127.0.0.1", 0, None, limits=ServerLimits(**limits))
     await server.start()
     try:
         yield server

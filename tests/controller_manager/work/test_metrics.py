@@ -6,7 +6,7 @@ import pytest
 
 from controller_manager.api import errors
 from controller_manager.base.log import get_logger
-from controller_manager.base.metric_rules import Rules
+from controller_manager.base.metric_rules import MetricRules
 from controller_manager.base.registry import Registry
 from controller_manager.base.tasks import Tasks
 from controller_manager.work import ControlLoop, Requeue, TerminalError, WorkMetrics
@@ -19,7 +19,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.registry = Registry()
-        self.registry.rules = Rules(version="1.36")
+        self.registry.rules = MetricRules(version="1.36")
         self.loop: ControlLoop[str] = ControlLoop(
             "test-controller", self.handle, WorkMetrics(self.registry), get_logger("test"), workers=3, queue="test"
         )
@@ -113,5 +113,5 @@ async def test_the_former_names_are_hidden() -> None:
     await bench.work_on("done")
     labels = {"name": "test-controller", "outcome": "done"}
     assert bench.registry.get_sample_value("reconcile_total", labels) is None
-    bench.registry.rules = Rules(version="1.36", show_hidden=True)
+    bench.registry.rules = MetricRules(version="1.36", show_hidden=True)
     assert bench.registry.get_sample_value("reconcile_total", labels) == 1

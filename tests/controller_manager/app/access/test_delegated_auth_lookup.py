@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.app.access.delegated_auth import Found, read_published
+from controller_manager.app.access.delegated_auth import PublishedAuthentication, read_published
 from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.tls import make_ca
 
@@ -31,12 +31,12 @@ def test_all_of_it():
         ("X-Remote-Group",),
         ("X-Remote-Extra-",),
     )
-    assert read_published(data) == Found(PEM.strip(), PEM.strip(), rules)
+    assert read_published(data) == PublishedAuthentication(PEM.strip(), PEM.strip(), rules)
 
 
 @pytest.mark.parametrize("data", [{}, {"client-ca-file": "", "requestheader-allowed-names": ""}])
 def test_nothing_of_it(data):
-    assert read_published(data) == Found(b"", b"", RequestHeaderConfig())
+    assert read_published(data) == PublishedAuthentication(b"", b"", RequestHeaderConfig())
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_garbage_is_named(key, text):
 @given(st.dictionaries(st.sampled_from(["client-ca-file", "requestheader-allowed-names"]), st.text(max_size=30)))
 def test_whatever_it_holds_it_is_understood_or_refused(data):
     with suppress(ValueError):
-        assert isinstance(read_published(data), Found)
+        assert isinstance(read_published(data), PublishedAuthentication)
