@@ -63,7 +63,7 @@ def go_type(value: Any) -> str:
     if isinstance(value, Type):
         return "*types.Type"
     if isinstance(value, Opaque):
-        return f"cel.{type(value).__name__.removeprefix('Named')}"
+        return f"cel.{value.type.name.rpartition('.')[2].removeprefix('Named')}"
     known = type_of(value)
     if known.kind in _REFERENCES:
         return _REFERENCES[known.kind]

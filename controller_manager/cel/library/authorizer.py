@@ -1,8 +1,8 @@
 """Questions of expressions to the authorizer: `authorizer.group('').resource('pods').check('list').allowed()`.
 
-An evaluation cannot wait, and an authorizer may have to: so an `Authorizer` holds a function that answers at once, or
-raises `Undecided`. `evaluate_decided` asks for what was undecided and evaluates again, which a check's cost bounds:
-an evaluation has room for two.
+An evaluation cannot wait, and an authorizer may have to: so an `AuthorizerValue` holds a function that answers at
+once, or raises `Undecided`. `evaluate_decided` asks for what was undecided and evaluates again, which a check's cost
+bounds: an evaluation has room for two.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Incomparable(Opaque):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decision(_Incomparable):
+class DecisionValue(_Incomparable):
     """An answer: whether it is allowed, why, and what error there was."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Decision")
@@ -80,11 +80,11 @@ class Decision(_Incomparable):
     error: str | None = None
 
 
-Decide = Callable[[AuthorizationCheck], Decision]
+Decide = Callable[[AuthorizationCheck], DecisionValue]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Authorizer(_Incomparable):
+class AuthorizerValue(_Incomparable):
     """The value of the variable `authorizer`: it answers for the caller, or for a service account."""
 
     type: ClassVar[Type] = Type(Kind.STRUCT, "kubernetes.authorization.Authorizer")
@@ -132,15 +132,15 @@ class Undecided(Exception):
 
 
 async def evaluate_decided(
-    evaluate: Callable[[Decide], T], ask: Callable[[AuthorizationCheck], Awaitable[Decision]]
+    evaluate: Callable[[Decide], T], ask: Callable[[AuthorizationCheck], Awaitable[DecisionValue]]
 ) -> T:
     """Return what `evaluate` returns with a function that decides, which raises `Undecided` what is to be asked.
 
     `evaluate` is called again after each answer, so it begins with a new budget each time.
     """
-    known: dict[AuthorizationCheck, Decision] = {}
+    known: dict[AuthorizationCheck, DecisionValue] = {}
 
-    def decide(check: AuthorizationCheck) -> Decision:
+    def decide(check: AuthorizationCheck) -> DecisionValue:
         if check not in known:
             raise Undecided(check)
         return known[check]
@@ -153,21 +153,21 @@ async def evaluate_decided(
         known[check] = await ask(check)
 
 
-def _path(authorizer: Authorizer, path: str) -> PathCheck:
+def _path(authorizer: AuthorizerValue, path: str) -> PathCheck:
     _require(path, "path")
     return PathCheck(authorizer.decide, replace(authorizer.check, path=path))
 
 
-def _group(authorizer: Authorizer, group: str) -> GroupCheck:
+def _group(authorizer: AuthorizerValue, group: str) -> GroupCheck:
     return GroupCheck(authorizer.decide, replace(authorizer.check, group=group))
 
 
-def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+def _service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
     if subdomain_problems(name):
         raise EvaluationError("Invalid service account name")
     if label_problems(namespace):
         raise EvaluationError("Invalid service account namespace")
-    return Authorizer(authorizer.decide, AuthorizationCheck(service_account=(namespace, name)))
+    return AuthorizerValue(authorizer.decide, AuthorizationCheck(service_account=(namespace, name)))
 
 
 def _resource(group: GroupCheck, resource: str) -> ResourceCheck:
@@ -188,7 +188,7 @@ def _with(field: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
     return narrowed
 
 
-def _check(check: PathCheck | ResourceCheck, verb: str) -> Decision:
+def _check(check: PathCheck | ResourceCheck, verb: str) -> DecisionValue:
     return check.decide(replace(check.check, verb=verb))
 
 
@@ -211,7 +211,9 @@ def _method(name: str, id_: str, of: Type, result: Type, implementation: Any, *o
 
 
 def _check_of(id_: str, of: Type) -> Overload:
-    return Overload(id_, (of, STRING), Decision.type, _check, receiver=True, estimate=constant_estimate(_CHECK_COST))
+    return Overload(
+        id_, (of, STRING), DecisionValue.type, _check, receiver=True, estimate=constant_estimate(_CHECK_COST)
+    )
 
 
 def _selector_method(name: str, id_: str, field: str) -> Function:
@@ -221,7 +223,7 @@ def _selector_method(name: str, id_: str, field: str) -> Function:
     return Function(name, (overload,), _selector_cost)
 
 
-_AUTHORIZER, _RESOURCE = Authorizer.type, ResourceCheck.type
+_AUTHORIZER, _RESOURCE = AuthorizerValue.type, ResourceCheck.type
 
 AUTHORIZERS = Library(
     "kubernetes.authz",
@@ -240,10 +242,10 @@ AUTHORIZERS = Library(
             (_check_of("pathcheck_check", PathCheck.type), _check_of("resourcecheck_check", _RESOURCE)),
             constant(_CHECK_COST),
         ),
-        _method("errored", "decision_errored", Decision.type, BOOL, lambda decision: decision.error is not None),
-        _method("error", "decision_error", Decision.type, STRING, lambda decision: decision.error or ""),
-        _method("allowed", "decision_allowed", Decision.type, BOOL, lambda decision: decision.allowed),
-        _method("reason", "decision_reason", Decision.type, STRING, lambda decision: decision.reason),
+        _method("errored", "decision_errored", DecisionValue.type, BOOL, lambda decision: decision.error is not None),
+        _method("error", "decision_error", DecisionValue.type, STRING, lambda decision: decision.error or ""),
+        _method("allowed", "decision_allowed", DecisionValue.type, BOOL, lambda decision: decision.allowed),
+        _method("reason", "decision_reason", DecisionValue.type, STRING, lambda decision: decision.reason),
     ),
 )
 

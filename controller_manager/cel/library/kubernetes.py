@@ -7,7 +7,8 @@ from controller_manager.cel.library.authorizer import AUTHORIZERS, SELECTORS
 from controller_manager.cel.library.comprehensions import TWO_VARIABLES
 from controller_manager.cel.library.formats import NAMED_FORMATS
 from controller_manager.cel.library.ip import CIDRS, IPS
-from controller_manager.cel.library.lists import LIST_EXTENSIONS, LISTS
+from controller_manager.cel.library.list_extensions import LIST_EXTENSIONS
+from controller_manager.cel.library.lists import LISTS
 from controller_manager.cel.library.optionals import OPTIONALS
 from controller_manager.cel.library.quantity import QUANTITIES
 from controller_manager.cel.library.regex import REGEX

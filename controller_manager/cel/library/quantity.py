@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from controller_manager.api.quantity import Quantity as Canonical
+from controller_manager.api.quantity import Quantity
 from controller_manager.cel.library import Function, Library, Overload
 from controller_manager.cel.library.costs import nominal, nominal_estimate, scan, scan_estimate
 from controller_manager.cel.library.standard import no_overload
@@ -26,7 +26,7 @@ _NUMERIC = "unable to parse numeric part of quantity"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantity(Opaque):
+class QuantityValue(Opaque):
     """A number, `unscaled` times ten to the power of `scale`, with the family of suffixes it is written with.
 
     `small` numbers fit the integers that Go counts with: only those are integers to an expression. `text` is what
@@ -45,16 +45,16 @@ class Quantity(Opaque):
 
     def equals(self, other: Any) -> bool:
         """Return what `self == other` is in an expression. Raises EvaluationError for all but read quantities."""
-        if not isinstance(other, Quantity) or other.computed:
+        if not isinstance(other, QuantityValue) or other.computed:
             no_overload()
         return self == other
 
     def __str__(self) -> str:
         """Return the canonical text."""
-        return self.text or str(Canonical(self._number(), self.family))
+        return self.text or str(Quantity(self._number(), self.family))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Quantity) and compare(self, other) == 0
+        return isinstance(other, QuantityValue) and compare(self, other) == 0
 
     def __hash__(self) -> int:
         return hash(self._number())
@@ -68,7 +68,7 @@ class Quantity(Opaque):
         return int(self.unscaled * 10 ** (self.scale - scale))
 
 
-def parse(text: str) -> Quantity:
+def parse(text: str) -> QuantityValue:
     """Return the quantity that a text is. Raises EvaluationError."""
     if not text:
         raise EvaluationError(_FORMAT)
@@ -95,7 +95,7 @@ def _interpreted(suffix: str) -> tuple[str, int]:
     return "exponent", int(found[1])
 
 
-def _small(sign: str, digits: str, fraction: str, family: str, exponent: int, text: str) -> Quantity | None:
+def _small(sign: str, digits: str, fraction: str, family: str, exponent: int, text: str) -> QuantityValue | None:
     """Return the quantity if an integer of 64 bits surely holds it, by the number of digits."""
     if family == "binary":
         scale, factor = 0, 1 << exponent
@@ -114,10 +114,10 @@ def _small(sign: str, digits: str, fraction: str, family: str, exponent: int, te
     if text == "0":
         canonical = True
     number = value * factor
-    return Quantity(-number if sign == "-" else number, scale, family, True, text if canonical else "")
+    return QuantityValue(-number if sign == "-" else number, scale, family, True, text if canonical else "")
 
 
-def _large(unscaled: int, places: int, family: str, exponent: int) -> Quantity:
+def _large(unscaled: int, places: int, family: str, exponent: int) -> QuantityValue:
     """Return the quantity as decimals: rounded away from zero to billionths, binary ones up to 64 bits."""
     sign, number, scale = (-1 if unscaled < 0 else 1), abs(unscaled), -places
     if family == "binary":
@@ -131,7 +131,7 @@ def _large(unscaled: int, places: int, family: str, exponent: int) -> Quantity:
         if number > INT_MAX * 10**-scale:
             number, scale = INT_MAX, 0
         family = "decimal" if 0 < number < 10**-scale else family
-    return Quantity(sign * number, scale, family, False)
+    return QuantityValue(sign * number, scale, family, False)
 
 
 def is_quantity(text: str) -> bool:
@@ -143,51 +143,51 @@ def is_quantity(text: str) -> bool:
     return True
 
 
-def compare(one: Quantity, other: Quantity) -> int:
+def compare(one: QuantityValue, other: QuantityValue) -> int:
     """Return -1, 0 or 1."""
     scale = min(one.scale, other.scale)
     left, right = one.at(scale), other.at(scale)
     return (left > right) - (left < right)
 
 
-def add(one: Quantity, other: Quantity | int) -> Quantity:
+def add(one: QuantityValue, other: QuantityValue | int) -> QuantityValue:
     """Return the sum, in the family of the first one that is not zero."""
     if isinstance(other, int):
-        other = Quantity(other, 0, "exponent", small=True)
+        other = QuantityValue(other, 0, "exponent", small=True)
     family = one.family if one.unscaled else other.family
     small = one.small and other.small
     if small and not (one.unscaled and other.unscaled):
         rest = one if one.unscaled or not other.unscaled else other
-        return Quantity(rest.unscaled, rest.scale, family, small=True, computed=True)
+        return QuantityValue(rest.unscaled, rest.scale, family, small=True, computed=True)
     scale = min(one.scale, other.scale)
     parts = one.at(scale), other.at(scale)
     total = sum(parts)
     fits = all(INT_MIN <= part <= INT_MAX for part in (*parts, total))
-    return Quantity(total, scale, family, small and fits, computed=True)
+    return QuantityValue(total, scale, family, small and fits, computed=True)
 
 
-def subtract(one: Quantity, other: Quantity | int) -> Quantity:
+def subtract(one: QuantityValue, other: QuantityValue | int) -> QuantityValue:
     """Return the difference."""
     if isinstance(other, int):
-        other = Quantity(other, 0, "exponent", small=True)
-    return add(one, Quantity(-other.unscaled, other.scale, other.family, other.small))
+        other = QuantityValue(other, 0, "exponent", small=True)
+    return add(one, QuantityValue(-other.unscaled, other.scale, other.family, other.small))
 
 
-def _integer(quantity: Quantity) -> int | None:
+def _integer(quantity: QuantityValue) -> int | None:
     if not quantity.small or quantity.scale < 0:
         return None
     value = quantity.at(0)
     return value if INT_MIN <= value <= INT_MAX else None
 
 
-def _as_integer(quantity: Quantity) -> int:
+def _as_integer(quantity: QuantityValue) -> int:
     value = _integer(quantity)
     if value is None:
         raise EvaluationError("cannot convert value to integer")
     return value
 
 
-def _as_approximate_float(quantity: Quantity) -> float:
+def _as_approximate_float(quantity: QuantityValue) -> float:
     try:
         base = float(quantity.unscaled)
     except OverflowError:
@@ -196,7 +196,9 @@ def _as_approximate_float(quantity: Quantity) -> float:
 
 
 def _method(name: str, id_: str, result: Type, implementation: Any, *others: Type) -> Overload:
-    return Overload(id_, (Quantity.type, *others), result, implementation, receiver=True, estimate=nominal_estimate)
+    return Overload(
+        id_, (QuantityValue.type, *others), result, implementation, receiver=True, estimate=nominal_estimate
+    )
 
 
 def _nominal(name: str, *overloads: tuple[str, Type, Any, tuple[Type, ...]]) -> Function:
@@ -209,11 +211,11 @@ def _parse(name: str, id_: str, result: Type, implementation: Any) -> Function:
     return Function(name, (Overload(id_, (STRING,), result, implementation, estimate=scan_estimate()),), scan())
 
 
-def _sign(quantity: Quantity) -> int:
+def _sign(quantity: QuantityValue) -> int:
     return (quantity.unscaled > 0) - (quantity.unscaled < 0)
 
 
-_QUANTITY = Quantity.type
+_QUANTITY = QuantityValue.type
 
 QUANTITIES = Library(
     "kubernetes.quantity",

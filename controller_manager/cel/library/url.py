@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from controller_manager.base.log.formats import quote
 from controller_manager.cel.library import Function, Library, Overload
+from controller_manager.cel.library.address import parse_address
 from controller_manager.cel.library.costs import (
     nominal,
     nominal_estimate,
     same_size_estimate,
     scan,
 )
-from controller_manager.cel.library.ip import parse_address
 from controller_manager.cel.types import BOOL, STRING, Kind, ListType, MapType, Type
 from controller_manager.cel.values import EvaluationError, Opaque
 

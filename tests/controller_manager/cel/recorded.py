@@ -6,7 +6,7 @@ from typing import Any
 
 from controller_manager.cel.environment import Environment, ProgramError
 from controller_manager.cel.library import UNBOUNDED
-from controller_manager.cel.library.authorizer import AuthorizationCheck, Authorizer, Decision
+from controller_manager.cel.library.authorizer import AuthorizationCheck, AuthorizerValue, DecisionValue
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.times import format_duration, format_timestamp, parse_duration, parse_timestamp
 from controller_manager.cel.types import (
@@ -46,17 +46,17 @@ _NAMED = {
     "bytes": BYTES,
     "timestamp": TIMESTAMP,
     "duration": DURATION,
-    "authorizer": Authorizer.type,
+    "authorizer": AuthorizerValue.type,
 }
 
 
-def decide(check: AuthorizationCheck) -> Decision:
+def decide(check: AuthorizationCheck) -> DecisionValue:
     """Answer as the authorizer did that rows were recorded with."""
     if check.verb == "fail":
-        return Decision(allowed=False, reason="r", error="broken")
+        return DecisionValue(allowed=False, reason="r", error="broken")
     if check.verb == "get":
-        return Decision(allowed=True, reason=f"yes {check.path}{check.resource}")
-    return Decision(allowed=False, reason="no")
+        return DecisionValue(allowed=True, reason=f"yes {check.path}{check.resource}")
+    return DecisionValue(allowed=False, reason="no")
 
 
 def type_named(name: str) -> Type:
@@ -77,7 +77,7 @@ def value_of(raw: Any, declared: Type) -> Any:
         BYTES: base64.b64decode,
         TIMESTAMP: parse_timestamp,
         DURATION: parse_duration,
-        Authorizer.type: lambda _: Authorizer(decide),
+        AuthorizerValue.type: lambda _: AuthorizerValue(decide),
     }
     if declared in readers:
         return readers[declared](raw)

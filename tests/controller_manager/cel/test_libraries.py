@@ -8,8 +8,8 @@ import pytest
 from controller_manager.cel.environment import Environment, Program
 from controller_manager.cel.library.authorizer import (
     AuthorizationCheck,
-    Authorizer,
-    Decision,
+    AuthorizerValue,
+    DecisionValue,
     Undecided,
     evaluate_decided,
 )
@@ -17,7 +17,7 @@ from controller_manager.cel.library.json_patch import JSON_PATCH
 from controller_manager.cel.types import DYN, STRING
 from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
 
-VARIABLES = {"authorizer": Authorizer.type, "x": DYN, "s": STRING}
+VARIABLES = {"authorizer": AuthorizerValue.type, "x": DYN, "s": STRING}
 
 
 def program(expression: str) -> Program:
@@ -32,11 +32,11 @@ def asked(expression: str) -> AuthorizationCheck:
     """Return the first question of an expression."""
     questions: list[AuthorizationCheck] = []
 
-    def decide(check: AuthorizationCheck) -> Decision:
+    def decide(check: AuthorizationCheck) -> DecisionValue:
         questions.append(check)
-        return Decision(allowed=True)
+        return DecisionValue(allowed=True)
 
-    value(expression, authorizer=Authorizer(decide))
+    value(expression, authorizer=AuthorizerValue(decide))
     return questions[0]
 
 
@@ -71,7 +71,7 @@ def test_the_authorizer_is_asked(expression: str, check: AuthorizationCheck) -> 
     [("allowed()", False), ("reason()", "why"), ("errored()", True), ("error()", "broken")],
 )
 def test_an_expression_reads_the_decision(question: str, expected: object) -> None:
-    authorizer = Authorizer(lambda check: Decision(allowed=False, reason="why", error="broken"))
+    authorizer = AuthorizerValue(lambda check: DecisionValue(allowed=False, reason="why", error="broken"))
     assert value(f"authorizer.path('/x').check('get').{question}", authorizer=authorizer) == expected
 
 
@@ -87,7 +87,7 @@ def test_an_expression_reads_the_decision(question: str, expected: object) -> No
 )
 def test_a_question_that_is_none_is_an_error(expression: str, message: str) -> None:
     with pytest.raises(EvaluationError) as error:
-        value(expression, authorizer=Authorizer(lambda check: Decision(allowed=True)))
+        value(expression, authorizer=AuthorizerValue(lambda check: DecisionValue(allowed=True)))
     assert error.value.message == message
 
 
@@ -101,7 +101,7 @@ def test_a_question_that_is_none_is_an_error(expression: str, message: str) -> N
 def test_what_a_question_costs(expression: str, cost: int) -> None:
     budget = CostBudget()
     compiled = program(expression)
-    compiled.evaluate({"authorizer": Authorizer(lambda check: Decision(allowed=True))}, budget)
+    compiled.evaluate({"authorizer": AuthorizerValue(lambda check: DecisionValue(allowed=True))}, budget)
     assert budget.spent == cost
     assert (compiled.estimate().min, compiled.estimate().max) == (cost, cost)
 
@@ -110,23 +110,23 @@ async def test_an_evaluation_waits_for_decisions_between_its_attempts() -> None:
     compiled = program("authorizer.path('/a').check('get').allowed() && authorizer.path('/b').check('get').allowed()")
     questions = []
 
-    async def ask(check: AuthorizationCheck) -> Decision:
+    async def ask(check: AuthorizationCheck) -> DecisionValue:
         questions.append(check.path)
-        return Decision(allowed=check.path == "/a")
+        return DecisionValue(allowed=check.path == "/a")
 
-    def evaluate(decide: Callable[[AuthorizationCheck], Decision]) -> Any:
-        return compiled.evaluate({"authorizer": Authorizer(decide)}, CostBudget())
+    def evaluate(decide: Callable[[AuthorizationCheck], DecisionValue]) -> Any:
+        return compiled.evaluate({"authorizer": AuthorizerValue(decide)}, CostBudget())
 
     assert await evaluate_decided(evaluate, ask) is False
     assert questions == ["/a", "/b"]
 
 
 def test_what_is_undecided_is_no_error_of_the_expression() -> None:
-    def decide(check: AuthorizationCheck) -> Decision:
+    def decide(check: AuthorizationCheck) -> DecisionValue:
         raise Undecided(check)
 
     with pytest.raises(Undecided):
-        value("authorizer.path('/a').check('get').allowed() || true", authorizer=Authorizer(decide))
+        value("authorizer.path('/a').check('get').allowed() || true", authorizer=AuthorizerValue(decide))
 
 
 @pytest.mark.parametrize(
