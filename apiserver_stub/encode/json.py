@@ -1,7 +1,7 @@
 """JSON as the server reads and writes it: bounded in depth and size; duplicate keys are reported."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -197,6 +197,32 @@ def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
         return ()
     paths = _walk_duplicates(json.loads(data, object_pairs_hook=ObjectWithDuplicates))
     return tuple(f'duplicate field "{path}"' for path in islice(paths, MOST_DUPLICATES))
+
+
+def as_written(data: bytes, told: Collection[str]) -> tuple[str, ...]:
+    """Return what is `told` of unknown and of duplicate fields in the order in which a document has them."""
+    found = dict.fromkeys(
+        text for text in _walk_fields(json.loads(data, object_pairs_hook=_Pairs), None) if text in told
+    )
+    return tuple(dict.fromkeys((*found, *told)))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it is written."""
+
+
+def _walk_fields(value: Any, at: FieldPath) -> Iterator[str]:
+    """Yield what could be told of each field in a value whose objects are `_Pairs`."""
+    if isinstance(value, _Pairs):
+        known: set[str] = set()
+        for key, child in value:
+            path = path_of((at, key))
+            yield f'duplicate field "{path}"' if key in known else f'unknown field "{path}"'
+            known.add(key)
+            yield from _walk_fields(child, (at, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _walk_fields(child, (at, index))
 
 
 def _is_complete(data: bytes, found: Any) -> bool:

@@ -21,8 +21,10 @@ def cached_rows(request: APIRequest, representation: Representation, cache: Repr
     if representation.view == TABLE:
         name = f"table {request.kind.serial} {_shown_kind(request).kind}"
         return cache.rows(request.kind.storage, name)
-    rows = representation.serializer.rows
-    return cache.rows(request.kind.storage, rows(request.kind, representation.view == PARTIAL).name if rows else "")
+    rows, kind = representation.serializer.rows, request.kind
+    if rows is None or not (representation.view or kind.definition):  # a scale in protobuf is no row of its kind
+        return cache.rows(kind.storage, "")
+    return cache.rows(kind.storage, rows(kind, representation.view == PARTIAL).name)
 
 
 def show_object(request: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import (
     APPLY_YAML,
+    JSON,
     YAML,
     DecodedBody,
     decode_body,
@@ -14,6 +15,7 @@ from apiserver_stub.encode.body import (
     media_type,
     run_of,
 )
+from apiserver_stub.encode.json import as_written
 from apiserver_stub.kinds.clean import Report, sweep
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import Subresource
@@ -129,14 +131,17 @@ def _judge(
         raise refuse(_unfit(request, body, kind, "; ".join(report.wrong)))
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()
+    media, duplicates = media_type(request.http), body.duplicates
     unknown = tuple(f'unknown field "{path}"' for path in report.unknown)
+    if level == "Strict" and duplicates and media in (YAML, APPLY_YAML):
+        duplicates = ("\n  ".join(("yaml: unmarshal errors:", *duplicates)),)
+    problems = (*duplicates, *unknown)
+    if duplicates and unknown and media == JSON and not request.kind.custom:
+        problems = as_written(request.http.body, problems)
     if level == "Strict":
-        duplicates = body.duplicates
-        if duplicates and media_type(request.http) in (YAML, APPLY_YAML):
-            duplicates = ("\n  ".join(("yaml: unmarshal errors:", *duplicates)),)
-        why = f"strict decoding error: {', '.join((*duplicates, *unknown))}"
+        why = f"strict decoding error: {', '.join(problems)}"
         raise refuse(_unfit(request, body, kind, why) if refuse is BadRequest else why)
-    return (*body.duplicates, *unknown)
+    return problems
 
 
 def _unfit(request: APIRequest, body: DecodedBody, kind: str, why: str) -> str:

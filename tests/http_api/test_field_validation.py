@@ -121,3 +121,20 @@ async def test_yaml_is_held_to_it_too(api: Any) -> None:
     assert answer.status == 201
     assert 'unknown field \\"dream\\"' in answer.headers["warning"]
     assert "duplicate" in answer.headers["warning"] or "already set" in answer.headers["warning"]
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    (b'"dream":1,', b'"restartPolicy":"Always","restartPolicy":"Never",'),
+    (b'"restartPolicy":"Always","restartPolicy":"Never",', b'"dream":1,'),
+])  # fmt: skip
+async def test_unknown_and_duplicate_fields_are_named_in_the_order_of_the_document(
+    api: Any, first: bytes, second: bytes
+) -> None:
+    body = b'{"metadata":{"name":"p"},"spec":{%b%b"containers":[{"name":"c","image":"i"}]}}' % (first, second)
+    answer = await api.ask("POST", f"{PODS}?fieldValidation=Strict", body)
+    told = ['unknown field "spec.dream"', 'duplicate field "spec.restartPolicy"']
+    wanted = told if b"dream" in first else told[::-1]
+    assert (answer.status, answer.tree["message"].endswith(f"strict decoding error: {', '.join(wanted)}")) == (
+        400,
+        True,
+    )

@@ -45,9 +45,10 @@ def _size(text: str) -> int:
 
 
 def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The finalizers of an object."""
-    for index, name in enumerate(values):
-        _finalizer(name, at, (at, index), errors)
+    """The finalizers of an object of any kind."""
+    for name in values:
+        if why := names.qualified(name):
+            errors.invalid(at, name, why)
     if "orphan" in values and "foregroundDeletion" in values:
         errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
@@ -55,15 +56,19 @@ def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
 def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """Those in the spec of a namespace."""
     for name in values:
-        _finalizer(name, at, at, errors)
+        if why := names.qualified(name):
+            errors.invalid(at, name, why)
+        _known_finalizer(name, at, errors)
 
 
-def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList) -> None:
-    """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
-    if why := names.qualified(name):
-        errors.invalid(at, name, why)
-    if "/" not in name and name not in _STANDARD_FINALIZERS:
-        errors.invalid(known_at, name, "must be a standard finalizer or fully qualified")
+def _known_finalizer(name: str, at: FieldPath, errors: ErrorList) -> None:
+    if not is_known_finalizer(name):
+        errors.invalid(at, name, "must be a standard finalizer or fully qualified")
+
+
+def is_known_finalizer(name: str) -> bool:
+    """Tell whether a finalizer says whose it is, as those of built-in kinds must."""
+    return "/" in name or name in _STANDARD_FINALIZERS
 
 
 def _is_version(text: str) -> bool:
@@ -127,13 +132,20 @@ def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) ->
         errors.invalid((at, "namespace"), metadata["namespace"], why)
 
 
-def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
-    """Report all errors of an object's metadata; `rule` is the form of its name."""
+def check_metadata(
+    rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool, custom: bool = False
+) -> None:
+    """Report all errors of an object's metadata; `rule` is the form of its name. Finalizers of `custom` objects may
+    have any name.
+    """
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
         errors.required(_AT)
         return
     _ANY(metadata, _AT, errors)
+    if not custom:
+        for index, name in enumerate(metadata.get("finalizers") or ()):
+            _known_finalizer(name, ((_AT, "finalizers"), index), errors)
     if old is None:
         _name(namespaced, rule, metadata, errors)
     else:

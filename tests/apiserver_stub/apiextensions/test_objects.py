@@ -1,0 +1,78 @@
+"""Custom objects on a whole server, beyond what is recorded of the real one."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.encode.protobuf import decode
+from controller_manager.api.wire import Request
+from tests.apiserver_stub.apiextensions.conftest import ADMIN, DEFINITIONS, Administrator, served
+
+pytestmark = pytest.mark.virtual
+
+WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
+SCALE = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [{
+            "name": "v1", "served": True, "storage": True, "subresources": {"status": {}, "scale": SCALE},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }],
+    },
+}  # fmt: skip
+
+
+def widget(name: str, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, **metadata},
+        "spec": {"size": 3},
+    }
+
+
+async def define(admin: Administrator) -> None:
+    code, _ = await admin("POST", DEFINITIONS, DEFINITION)
+    assert code == 201
+    await asyncio.sleep(0.1)
+
+
+async def test_the_scale_of_a_custom_object_is_told_in_protobuf_though_the_object_cannot_be() -> None:
+    async with served() as admin:
+        await define(admin)
+        await admin("POST", WIDGETS, widget("w"))
+        protobuf = {"accept": "application/vnd.kubernetes.protobuf"}
+        response = await admin.api.handle(Request("GET", f"{WIDGETS}/w/scale", (), protobuf, b"", ADMIN))
+        assert response.status == 200
+        scale = decode(response.body, "autoscaling/v1", "Scale")
+        assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 3})
+        whole = await admin.api.handle(Request("GET", f"{WIDGETS}/w", (), protobuf, b"", ADMIN))
+        assert whole.status == 406
+
+
+async def test_finalizers_of_custom_objects_have_any_name_and_the_writer_is_warned_of_new_ones() -> None:
+    async with served() as admin:
+        await define(admin)
+        headers = {"content-type": "application/json"}
+        body = msgspec.json.encode(widget("w", finalizers=["mine", "example.com/theirs"]))
+        made = await admin.api.handle(Request("POST", WIDGETS, (), headers, body, ADMIN))
+        assert made.status == 201
+        assert 'metadata.finalizers: \\"mine\\"' in made.headers["warning"]
+        assert "theirs" not in made.headers["warning"]
+        patch = {"content-type": "application/merge-patch+json"}
+        changed = await admin.api.handle(Request("PATCH", f"{WIDGETS}/w", (), patch, b'{"spec":{"size":4}}', ADMIN))
+        assert (changed.status, "warning" in changed.headers) == (200, False)
+        code, config = await admin(
+            "POST",
+            "/api/v1/namespaces/default/configmaps",
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["mine"]}},
+        )
+        assert (code, config["details"]["causes"][0]["field"]) == (422, "metadata.finalizers[0]")
