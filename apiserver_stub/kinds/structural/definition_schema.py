@@ -81,7 +81,7 @@ def _expressions(
     """
     before = len(found.causes)
     check_structural(schema, at, found)
-    if len(found.causes) == before:
+    if len(found.causes) == before and any("default" in one for one in every_schema(schema)):
         defaults = DefaultRules(options.check_metadata, options.pruned_defaults)
         defaults.check(StructuralSchema(schema, root=True), at)
         found.causes += defaults.errors.causes

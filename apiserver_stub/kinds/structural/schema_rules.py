@@ -96,17 +96,17 @@ class SchemaRules:
             errors.forbidden((at, "uniqueItems"), why)
 
     def _check_within(self, schema: Tree, at: FieldPath, scope: Scope, *, is_root: bool) -> None:
-        within = replace(scope, cardinality=_times(scope.cardinality, _most_elements(schema)))
+        times = _times(scope.cardinality, _most_elements(schema))
+        within = scope if times == scope.cardinality else replace(scope, cardinality=times)
         self._check_more(schema, at, within)
         self._check_properties(schema, at, within, is_root=is_root)
-        judging = replace(scope, cardinality=None)
         if "not" in schema:
-            self.check(schema["not"], (at, "not"), judging)
+            self.check(schema["not"], (at, "not"), scope)
         for name in ("allOf", "oneOf", "anyOf"):
             for index, inner in enumerate(schema.get(name, ())):
-                self.check(inner, ((at, name), index), judging)
+                self.check(inner, ((at, name), index), scope)
         for name, inner in schema.get("definitions", {}).items():
-            self.check(inner, ((at, "definitions"), key(name)), judging)
+            self.check(inner, ((at, "definitions"), key(name)), scope)
         if items := schema.get("items"):
             if schema.get(LIST_TYPE) != "map":
                 within = _uncorrelated(within, at)
@@ -114,7 +114,7 @@ class SchemaRules:
                 self.check(inner, where, within)
         for name, inner in schema.get("dependencies", {}).items():
             if isinstance(inner, dict):
-                self.check(inner, ((at, "dependencies"), key(name)), judging)
+                self.check(inner, ((at, "dependencies"), key(name)), scope)
 
     def _check_more(self, schema: Tree, at: FieldPath, scope: Scope) -> None:
         more, place = schema.get("additionalProperties"), (at, "additionalProperties")

@@ -27,6 +27,8 @@ _FORBIDDEN_INSIDE = (
     (PRESERVE, _FALSE), (EMBEDDED, _FALSE), (INT_OR_STRING, _FALSE), (LIST_KEYS, _EMPTY), (LIST_TYPE, _UNDEFINED),
     (MAP_TYPE, _UNDEFINED), (VALIDATIONS, _EMPTY),
 )  # fmt: skip
+_MAPS = frozenset({"properties", "definitions", "patternProperties", "dependencies"})
+_PARTS = _MAPS | {*JUNCTORS, "not", "additionalProperties", "items", "additionalItems"}
 _INTEGER_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _ROOT, _ITEM, _FIELD = "at the root", "for specified array items", "for specified object fields"
 _SAID_EMPTY = frozenset({"default", LIST_TYPE, MAP_TYPE})  # fields whose empty value says something, too
@@ -61,17 +63,17 @@ def unsupported(schema: Any) -> str:
 
 def parts(schema: Tree, at: FieldPath) -> Iterator[tuple[Any, FieldPath]]:
     """Yield the schemas directly within a schema, with their places."""
-    for name in ("not", "additionalProperties", "items", "additionalItems"):
-        if isinstance(schema.get(name), dict):
-            yield schema[name], (at, name)
-    for name in JUNCTORS:
-        for index, inner in enumerate(schema.get(name, ())):
-            yield inner, ((at, name), index)
-    if isinstance(schema.get("items"), list):
-        yield from ((inner, ((at, "items"), index)) for index, inner in enumerate(schema["items"]))
-    for name in ("properties", "definitions", "patternProperties", "dependencies"):
-        for inner_name, inner in schema.get(name, {}).items():
-            yield inner, ((at, name), key(inner_name))
+    for name, found in schema.items():
+        if name not in _PARTS:
+            continue
+        if name in _MAPS:
+            for inner_name, inner in found.items():
+                yield inner, ((at, name), key(inner_name))
+        elif type(found) is dict:
+            yield found, (at, name)
+        elif type(found) is list:
+            for index, inner in enumerate(found):
+                yield inner, ((at, name), index)
 
 
 def every_schema(schema: Any) -> Iterator[Tree]:
