@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller_manager.base.regex import compile_regex
+from controller_manager.cel.library.conversions import to_duration, to_timestamp
 from controller_manager.cel.library.formatting import Clause, interpolate, not_taken, takes
-from controller_manager.cel.library.standard import to_duration, to_timestamp
 from controller_manager.cel.syntax import Call, Issue, ListLiteral, Literal, MapLiteral, Node, children, issue_at
 from controller_manager.cel.types import Type
 from controller_manager.cel.values import EvaluationError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from controller_manager.cel.types import Type
+from controller_manager.cel.values import Duration, EvaluationError, Timestamp
 
 UNBOUNDED = 2**64 - 1  # the maximum of estimates without a bound
 STRING_TRAVERSAL = 0.1  # the cost of looking at one character or byte
@@ -139,3 +140,16 @@ class Library:
     name: str
     functions: tuple[Function, ...]
     types: tuple[Type, ...] = ()
+
+
+def no_such_overload(function: str = "") -> EvaluationError:
+    """Return the error of arguments that a function is not for."""
+    return EvaluationError(f"no such overload: {function}" if function else "no such overload")
+
+
+RECEIVERS = (str, Timestamp, Duration)  # types with methods of their own, whose errors name no function
+
+
+def unreachable(*_: Any) -> NoReturn:
+    """Stand for what the evaluator has closures of its own for."""
+    raise no_such_overload()

@@ -21,6 +21,7 @@ from controller_manager.cel.library import (
     Library,
     Overload,
     fixed,
+    no_such_overload,
 )
 from controller_manager.cel.library.costs import (
     Arguments,
@@ -31,7 +32,6 @@ from controller_manager.cel.library.costs import (
     nominal_estimate,
 )
 from controller_manager.cel.library.formats import label_problems, subdomain_problems
-from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, STRING, Kind, Type
 from controller_manager.cel.values import EvaluationError, Opaque, size_of
 
@@ -66,7 +66,7 @@ class _Incomparable(Opaque):
 
     def equals(self, other: Any) -> NoReturn:
         """Raises EvaluationError."""
-        no_overload()
+        raise no_such_overload()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from controller_manager.base.log.formats import quote
+from controller_manager.cel.library.conversions import to_string
 from controller_manager.cel.library.costs import require_short
-from controller_manager.cel.library.standard import to_string
 from controller_manager.cel.types import Kind
 from controller_manager.cel.values import Duration, EvaluationError, Timestamp, type_of
 

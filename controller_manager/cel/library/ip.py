@@ -15,6 +15,7 @@ from controller_manager.cel.library import (
     Library,
     Overload,
     RuntimeCost,
+    no_such_overload,
 )
 from controller_manager.cel.library.address import Address, parse_address
 from controller_manager.cel.library.costs import (
@@ -27,7 +28,6 @@ from controller_manager.cel.library.costs import (
     scan_cost,
     scan_estimate,
 )
-from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, INT, STRING, OpaqueType, Type
 from controller_manager.cel.values import EvaluationError, Opaque, size_of
 
@@ -162,7 +162,7 @@ def _contains_ip(block: CIDR, ip: IP | str) -> bool:
         try:
             ip = parse_ip(ip)
         except EvaluationError:
-            no_overload()
+            raise no_such_overload() from None
     return block.holds(ip.address)
 
 

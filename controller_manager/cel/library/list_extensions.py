@@ -12,6 +12,7 @@ from controller_manager.cel.library import (
     Library,
     Overload,
     fixed,
+    no_such_overload,
 )
 from controller_manager.cel.library.costs import (
     Arguments,
@@ -22,7 +23,6 @@ from controller_manager.cel.library.costs import (
     require_affordable,
 )
 from controller_manager.cel.library.lists import COMPARABLE, ORDERED, compare
-from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import (
     DYN,
     INT,
@@ -91,14 +91,14 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 def _sort(values: Any) -> list[Any]:
     if not isinstance(values, list):
-        no_overload("" if isinstance(values, str | Timestamp | Duration) else "sort")
+        raise no_such_overload("" if isinstance(values, str | Timestamp | Duration) else "sort")
     return _sort_by_keys(values, values)
 
 
 def _sort_by_keys(values: Any, keys: Any) -> list[Any]:
     """Return the elements in the order of the keys beside them; what has equal keys keeps its order."""
     if not isinstance(values, list) or not isinstance(keys, list):
-        no_overload()
+        raise no_such_overload()
     if len(values) != len(keys):
         raise EvaluationError(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got "

@@ -8,13 +8,14 @@ from controller_manager.cel.library import (
     Function,
     Library,
     Overload,
+    no_such_overload,
 )
 from controller_manager.cel.library.costs import (
     hashable_alike,
     search_estimate,
     traverse,
 )
-from controller_manager.cel.library.standard import added, no_overload
+from controller_manager.cel.library.operators import added
 from controller_manager.cel.types import (
     BOOL,
     BYTES,
@@ -58,7 +59,7 @@ def compare(left: Any, right: Any) -> int | None:
 
 def _require_order(value: Any) -> None:
     if type(value) not in ORDERED:
-        no_overload()
+        raise no_such_overload()
 
 
 def is_sorted(values: list[Any]) -> bool:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from controller_manager.cel.library import Function, Library, Overload
-from controller_manager.cel.library.standard import unreachable
+from controller_manager.cel.library import Function, Library, Overload, unreachable
 from controller_manager.cel.shown import shown
 from controller_manager.cel.types import (
     BOOL,

@@ -6,9 +6,8 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from controller_manager.api.quantity import Quantity
-from controller_manager.cel.library import Function, Library, Overload
+from controller_manager.cel.library import Function, Library, Overload, no_such_overload
 from controller_manager.cel.library.costs import nominal, nominal_estimate, scan, scan_estimate
-from controller_manager.cel.library.standard import no_overload
 from controller_manager.cel.types import BOOL, DOUBLE, INT, STRING, Kind, Type
 from controller_manager.cel.values import INT_MAX, INT_MIN, EvaluationError, Opaque
 
@@ -46,7 +45,7 @@ class QuantityValue(Opaque):
     def equals(self, other: Any) -> bool:
         """Return what `self == other` is in an expression. Raises EvaluationError for all but read quantities."""
         if not isinstance(other, QuantityValue) or other.computed:
-            no_overload()
+            raise no_such_overload()
         return self == other
 
     def __str__(self) -> str:
