@@ -35,7 +35,7 @@ import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.model import Model, ObjectMeta
@@ -47,7 +47,6 @@ from controller_manager.base.random import random_source
 
 _SECONDS = 300
 _SIGNS = tuple(f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
-_TOLERATIONS = ("spec", "tolerations")
 
 
 async def default_toleration_seconds(attributes: Attributes) -> None:
@@ -56,12 +55,10 @@ async def default_toleration_seconds(attributes: Attributes) -> None:
     They are those of the usual plug-in of that purpose, DefaultTolerationSeconds.
     """
     pod = attributes.tree
-    given = get_in(pod, _TOLERATIONS) or []
+    given = (pod.get("spec") or {}).get("tolerations") or []
     lacking = [sign for sign in _SIGNS if not any(_speaks_of(sign, one) for one in given)]
     if lacking:
-        spec = dict(pod.get("spec") or {})
-        spec["tolerations"] = [*given, *map(_for_a_while, lacking)]
-        put_in(pod, ("spec",), spec)
+        pod["spec"] = {**(pod.get("spec") or {}), "tolerations": [*given, *map(_for_a_while, lacking)]}
 
 
 def _speaks_of(sign: str, toleration: Tree) -> bool:

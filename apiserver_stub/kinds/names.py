@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ def _packed(address: str) -> bytes | None:
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
 _PORT_NAME_LIMIT = 15
+_REMEMBERED = 253  # characters of what is remembered
 
 _LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OLD_LABEL_FORM = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -66,19 +67,25 @@ _SUBDOMAIN_FORM = rf"{_LABEL_FORM}(\.{_LABEL_FORM})*"
 _KEY_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _DATA_KEY_FORM = "[-._a-zA-Z0-9]+"
 
-Form = Callable[[str], re.Match[str] | None]
+Check = Callable[[str], str]
 
 
-def _remembering(form: str) -> Form:
-    """Return whether a short text has a form: names and labels are the same in many objects."""
-    return lru_cache(maxsize=4096)(re.compile(form, re.ASCII).fullmatch)
+def _remembered(check: Check) -> Check:
+    """Return a check that remembers what it said of short texts: names and labels are the same in many objects."""
+    known = lru_cache(maxsize=4096)(check)
+
+    @wraps(check)
+    def checked(text: str) -> str:
+        return known(text) if len(text) <= _REMEMBERED else check(text)
+
+    return checked
 
 
-_LABEL = _remembering(_LABEL_FORM)
-_OLD_LABEL = _remembering(_OLD_LABEL_FORM)
-_SUBDOMAIN = _remembering(_SUBDOMAIN_FORM)
-_LOOSE_SUBDOMAIN = _remembering(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*")
-_QUALIFIED = _remembering(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL = re.compile(_LABEL_FORM, re.ASCII)
+_OLD_LABEL = re.compile(_OLD_LABEL_FORM, re.ASCII)
+_SUBDOMAIN = re.compile(_SUBDOMAIN_FORM, re.ASCII)
+_LOOSE_SUBDOMAIN = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _DATA_KEY = re.compile(_DATA_KEY_FORM, re.ASCII)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _ENV_NAME = re.compile(r"[ -<>-~]+")
@@ -124,21 +131,25 @@ def _too_long(limit: int, unit: str = "characters") -> str:
     return f"must be no more than {limit} {unit}"
 
 
+@_remembered
 def label(name: str) -> str:
     """Check a DNS label (RFC 1123)."""
     return _dns(name, _LABEL_LIMIT, _LABEL, _LABEL_RULE)
 
 
+@_remembered
 def old_label(name: str) -> str:
     """Check a DNS label of RFC 1035, which begins with a letter."""
     return _dns(name, _LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
 
 
+@_remembered
 def subdomain(name: str) -> str:
     """Check a DNS subdomain (RFC 1123)."""
     return _dns(name, _SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
+@_remembered
 def loose_subdomain(name: str) -> str:
     """Check a DNS subdomain whose labels may have underscores."""
     return _dns(name, _SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
@@ -150,10 +161,10 @@ def host(name: str) -> str:
     return f"a wildcard DNS-1123 subdomain must start with '*.': {why}" if why and "*" in name else why
 
 
-def _dns(name: str, limit: int, form: Form, rule: str) -> str:
+def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
     if len(name) > limit:
         return _too_long(limit)
-    return "" if form(name) else rule
+    return "" if form.fullmatch(name) else rule
 
 
 def path_segment(name: str) -> str:
@@ -164,6 +175,7 @@ def path_segment(name: str) -> str:
     return f"may not contain '{bad}'" if bad else ""
 
 
+@_remembered
 def qualified(name: str) -> str:
     """Check a label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
     prefix, slash, rest = name.rpartition("/")
@@ -177,7 +189,7 @@ def qualified(name: str) -> str:
         return "name part must be non-empty"
     if len(rest) > _LABEL_LIMIT:
         return f"name part {_too_long(_LABEL_LIMIT, 'bytes')}"
-    return "" if _QUALIFIED(rest) else _QUALIFIED_RULE
+    return "" if _QUALIFIED.fullmatch(rest) else _QUALIFIED_RULE
 
 
 def domain_prefixed(name: str) -> str:
@@ -185,11 +197,12 @@ def domain_prefixed(name: str) -> str:
     return qualified(name) or ("" if "/" in name else 'must be a domain-prefixed path (such as "acme.io/foo")')
 
 
+@_remembered
 def label_value(value: str) -> str:
     """Check the value of a label."""
     if len(value) > _LABEL_LIMIT:
         return _too_long(_LABEL_LIMIT, "bytes")
-    return "" if not value or _QUALIFIED(value) else _VALUE_RULE
+    return "" if not value or _QUALIFIED.fullmatch(value) else _VALUE_RULE
 
 
 def data_key(key: str) -> str:

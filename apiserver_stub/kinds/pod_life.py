@@ -36,16 +36,16 @@ def quality_of_service(spec: Tree) -> str:
         asks = [whole]
     else:
         asks = [c.get("resources", {}) for key in _LISTS for _, c in dicts(spec.get(key))]
-    wanted = [(_amount(a, "requests", name), _amount(a, "limits", name)) for a in asks for name in ("cpu", "memory")]
-    if not any(request or limit for request, limit in wanted):
+    some, limited = False, True
+    for ask in asks:
+        requests, limits = ask.get("requests") or {}, ask.get("limits") or {}
+        for name in ("cpu", "memory"):
+            request, limit = requests.get(name) or "0", limits.get(name) or "0"
+            some = some or request != "0" or limit != "0"
+            limited = limited and limit != "0" and request in ("0", limit)
+    if not some:
         return "BestEffort"
-    return "Guaranteed" if all(limit and request in (None, limit) for request, limit in wanted) else "Burstable"
-
-
-def _amount(resources: Tree, side: str, name: str) -> Any:
-    """Return what is asked for; None is nothing."""
-    text = (resources.get(side) or {}).get(name)
-    return text if text and text != "0" else None
+    return "Guaranteed" if limited else "Burstable"
 
 
 def pod_on_update(new: Tree, old: Tree, _part: str) -> None:
@@ -173,7 +173,7 @@ def sync_app_armor(pod: Tree) -> None:
     """Give the containers of a new pod the profiles of their annotations, where that says more than the pod's."""
     annotations = pod.get("metadata", {}).get("annotations") or {}
     spec = pod.get("spec") or {}
-    if not any(name.startswith(ANNOTATION) for name in annotations):
+    if ANNOTATION not in "\n".join(annotations):
         return
     if (spec.get("os") or {}).get("name") == "windows":
         return

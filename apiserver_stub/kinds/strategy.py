@@ -100,8 +100,9 @@ class Strategy:
     @staticmethod
     def forget(metadata: Tree) -> None:
         """Take away what only the server says of a new object."""
-        for name in _NOT_SENT:
-            metadata.pop(name, None)
+        if not metadata.keys().isdisjoint(_NOT_SENT):
+            for name in _NOT_SENT:
+                metadata.pop(name, None)
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""

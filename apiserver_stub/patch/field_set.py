@@ -20,7 +20,7 @@ SELF = "."
 LEAF: Fields = {}
 """The fields below a step that is in the set alone. It is shared, and nobody changes it."""
 _DEEPEST = 200  # steps of a path
-_SHORT = 64  # characters of a text that is remembered
+SHORT = 64  # characters of a text that is remembered
 _LONGEST_SHOWN = 256  # characters of a step
 
 
@@ -120,7 +120,7 @@ def to_value(value: Any) -> str:
 
 def spelt(value: Any) -> str:
     """Return a value as it is written in steps."""
-    return _spelt_text(value) if type(value) is str and len(value) <= _SHORT else orjson.dumps(value).decode()
+    return _spelt_text(value) if type(value) is str and len(value) <= SHORT else orjson.dumps(value).decode()
 
 
 @lru_cache(maxsize=8192)

@@ -11,7 +11,18 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, render, spelt, to_keyed, to_value
+from apiserver_stub.patch.field_set import (
+    LEAF,
+    SELF,
+    SHORT,
+    Fields,
+    as_member,
+    is_member,
+    render,
+    spelt,
+    to_keyed,
+    to_value,
+)
 
 
 class FieldChanges(NamedTuple):
@@ -106,6 +117,7 @@ def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, 
 # Lists whose elements have owners of their own (KEP-555): those told apart by keys, and sets of scalars.
 
 _KEYLESS = to_keyed({})
+_MOST_KNOWN = 1000  # steps that are remembered of one type of list
 
 Elements = dict[str, list[Any]]
 """The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
@@ -123,24 +135,26 @@ class AssociativeList(Typed):
     def step(self, element: Any) -> str:
         """Return the step that leads to an element."""
 
+    def steps(self, elements: Iterable[Any]) -> list[str]:
+        """Return the steps that lead to some elements."""
+        return [self.step(element) for element in elements]
+
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
         if None in value:
             raise IndistinctError("an element is null")
         found: Fields = {}
-        for element in value:
-            step = self.step(element)
+        for step, element in zip(self.steps(value), value, strict=True):
             self._check(step, again=step in found)
             found[step] = as_member(self._below(step, element))
         return {step: found[step] for step in sorted(found)}
 
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
-        whole = self._element.whole
-        found = {self.step(element): whole(element) for element in value}
+        found = dict(zip(self.steps(value), map(self._element.whole, value), strict=True))
         if len(found) != len(value):
             found = {step: _whole(self._element, elements) for step, elements in self._by_step(value).items()}
-        return as_member({step: found[step] for step in sorted(found)})
+        return as_member({step: found[step] for step in sorted(found)} if len(found) > 1 else found)
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`. The order of the elements does not matter."""
@@ -202,8 +216,8 @@ class AssociativeList(Typed):
 
     def _by_step(self, value: Any) -> Elements:
         found: Elements = {}
-        for element in value:
-            found.setdefault(self.step(element), []).append(element)
+        for step, element in zip(self.steps(value), value, strict=True):
+            found.setdefault(step, []).append(element)
         return found
 
     def _check(self, step: str, *, again: bool) -> None:
@@ -222,15 +236,24 @@ class ListMap(AssociativeList):
         )
         self._only = self._keys[0][0] if len(self._keys) == 1 else ""
         self._begin = f"k:{{{spelt(self._only)}:"
+        self._known: dict[Any, str] = {}  # the steps of keys that came before: those of many objects are the same
 
     @cached_property
     def _element(self) -> Typed:
         return self._type_of(self._schema)
 
+    def steps(self, elements: Iterable[Any]) -> list[str]:
+        """See `AssociativeList`."""
+        known, only = self._known, self._only
+        return [known.get(element.get(only)) or self.step(element) for element in elements]
+
     def step(self, element: Any) -> str:
         """See `AssociativeList`."""
         if self._only and type(name := element.get(self._only)) is str:
-            return f"{self._begin}{spelt(name)}}}"
+            step = f"{self._begin}{spelt(name)}}}"
+            if len(name) <= SHORT and len(self._known) < _MOST_KNOWN:
+                self._known[name] = step
+            return step
         found = ((name, element.get(name, default)) for name, default in self._keys)
         return to_keyed({name: value for name, value in found if value is not None})
 

@@ -21,7 +21,7 @@ from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import fitting, takes
-from apiserver_stub.kinds.trees import deep_copy, get_in, put_in
+from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.offload import Offload
 from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
@@ -83,16 +83,18 @@ def fit(
     """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
     `refuse` makes of a reason.
     """
-    if get_in(body.tree, ("metadata", "managedFields")) == []:
+    metadata = body.tree.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
-        put_in(body.tree, ("metadata", "managedFields"), [{}])
+        metadata["managedFields"] = [{}]
     warnings = _judge(request, body, fit_tree(body.tree, node), kind, refuse)
-    return (*warnings, *_drop_repeated_owners(body.tree))
+    metadata = body.tree.get("metadata")
+    return (*warnings, *_drop_repeated_owners(metadata)) if metadata and "ownerReferences" in metadata else warnings
 
 
-def _drop_repeated_owners(tree: Tree) -> Warnings:
+def _drop_repeated_owners(metadata: Tree) -> Warnings:
     """Keep each owner reference once, and tell the caller of those that came again."""
-    owners: list[Tree] = get_in(tree, ("metadata", "ownerReferences")) or []
+    owners: list[Tree] = metadata["ownerReferences"]
     distinct: dict[frozenset[tuple[str, str | bool]], Tree] = {}
     repeated: dict[str, None] = {}
     for owner in owners:
@@ -100,7 +102,7 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
             repeated[owner.get("uid", "")] = None
     if not repeated:
         return ()
-    tree["metadata"]["ownerReferences"] = list(distinct.values())
+    metadata["ownerReferences"] = list(distinct.values())
     return (f"metadata.ownerReferences has duplicate entries, of which one is kept; their uids: {', '.join(repeated)}",)
 
 

@@ -32,7 +32,7 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
     """
     author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind, request.conversions), now()
     said = writable(tree, request.kind.strategy, "")
-    if named := accepted(managed_fields_of(tree), []):
+    if (sent := managed_fields_of(tree)) and (named := accepted(sent, [])):
         put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
         return
     fields = versions.own.typed.initial(owned_part(said))

@@ -136,7 +136,9 @@ class _Lost(Exception):
 @dataclass(slots=True)
 class _Draft:
     """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
-    `again` says that an object that is there after all is no refusal: the mutation begins again.
+    `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
+    at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
+    for: that of the object first.
 
     Of a kind with a converter, `served` is the row in the version of the request, `stored` the new state as it is to be
     stored, and `answered` what becomes of that when it is read again.
@@ -146,6 +148,8 @@ class _Draft:
     row: Row | None
     run: Run
     again: bool
+    seen: int = 0
+    rows: Sequence[tuple[str, str]] = ()
     new: Tree = field(default_factory=dict)
     old: Tree | None = None
     warnings: Warnings = ()
@@ -214,12 +218,13 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
         if mutation.otherwise is None:
             raise object_not_found(request)
         return _Draft(mutation.otherwise, None, _run_of(scope, request), again=True)
+    seen = scope.store.revision
     if mutation.read:
-        return _Draft(mutation, row, _run_of(scope, request), again=True)
+        return _Draft(mutation, row, _run_of(scope, request), again=True, seen=seen)
     served = row
     if request.kind.converter is not None:
         (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return _Draft(mutation, row, _run_of(scope, request, served.data), again=True, served=served)
+    return _Draft(mutation, row, _run_of(scope, request, served.data), again=True, seen=seen, served=served)
 
 
 def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
@@ -301,15 +306,20 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
     """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `_Lost` unless
     the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
     """
-    kind, name = request.kind, _name(request, draft)
-    key, above = key_of(kind, request.namespace, name), namespace_row(request.namespace) if draft.row is None else ()
-    await scope.store.turn((kind.storage, key), *above)
-    found = scope.store.get(kind.storage, key)
+    store = scope.store
+    if not draft.rows:
+        row = request.kind.storage, key_of(request.kind, request.namespace, _name(request, draft))
+        draft.rows = (row, *namespace_row(request.namespace)) if draft.row is None else (row,)
+    await store.turn(*draft.rows)
+    if store.revision == draft.seen:
+        return
+    found = store.get(*draft.rows[0])
     if found is draft.row:
+        draft.seen = store.revision
         return
     if draft.row is not None or found is None:
         raise _Lost(stale(request))
-    taken = already_exists(request, name, found)
+    taken = already_exists(request, _name(request, draft), found)
     raise _Lost(taken) if draft.again else taken
 
 
@@ -352,8 +362,8 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     `RevisionConflict`.
     """
     kind, row, removes = request.kind, draft.row, draft.removes
-    key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.stored or draft.new)
-    written = await scope.store.commit(Write(kind.storage, key, row.revision if row else 0, data, removes), *also)
+    data = for_storage(kind, draft.stored or draft.new)
+    written = await scope.store.commit(Write(*draft.rows[0], row.revision if row else 0, data, removes), *also)
     if draft.answered is draft.stored:
         return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
     assert draft.answered is not None

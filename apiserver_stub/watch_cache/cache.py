@@ -85,7 +85,8 @@ class WatchCache:
 
     def get(self, resource: str, key: str) -> Row | None:
         """Return the current row of `key`."""
-        return self._collection(resource).get(key)
+        found = self._collections.get(resource)
+        return None if found is None else found.get(key)
 
     def snapshot(self, resource: str) -> Snapshot:
         """Return all current rows of a resource."""
@@ -132,7 +133,7 @@ class WatchCache:
         without awaiting anything does not lose against another writer of this server. Those of other servers are still
         to be reckoned with. Raises `ServiceUnavailable` once closed.
         """
-        return self._commits.turn(*rows)
+        return self._commits.turn(rows)
 
     def commit(self, write: Write, *also: Write | Compare) -> Awaitable[Row]:
         """Make a write, and others of other rows with it, all or none and only if what is compared holds; return its

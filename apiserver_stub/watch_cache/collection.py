@@ -52,6 +52,8 @@ class Window:
         """Let go of what exceeds the bounds at the time `now`, and return it."""
         keep, horizon = self._retention, now - self._retention.seconds
         count, size = 0, self.size
+        if not self._held or (len(self._held) <= keep.changes and size <= keep.size and self._held[0].at > horizon):
+            return ()
         for change in self._held:
             over = len(self._held) - count > keep.changes or size > keep.size
             if not over and change.at > horizon:
@@ -170,24 +172,22 @@ def _last_of(row: Row, revision: int) -> Row:
 class Collection:
     """Rows and history of one resource."""
 
-    __slots__ = ("_past", "_rows", "history")
+    __slots__ = ("_past", "_rows", "get", "history")
 
     def __init__(self, retention: Retention, trimmed: int = 0, rows: OrderedMap[Row] | None = None) -> None:
         self._rows = rows if rows is not None else OrderedMap()
+        self.get = self._rows.get
+        """Returns the current row of a key."""
         self._past: dict[int, View[Row]] = {}
         self.history = Window(retention, trimmed)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def get(self, key: str) -> Row | None:
-        """Return the current row of `key`."""
-        return self._rows.get(key)
-
     def apply(self, record: Record) -> Change:
         """Take in a record that has become durable; records come in the order of their revisions."""
         row = row_of(record)
-        change = Change(row, self._rows.get(record.key), record.deleted, record.at)
+        change = Change(row, self.get(record.key), record.deleted, record.at)
         if record.deleted:
             self._rows.remove(record.key)
         else:

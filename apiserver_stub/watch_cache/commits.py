@@ -34,14 +34,21 @@ class Copy(Protocol):
 
 
 class PendingCommit:
-    """Writes on their way, and who waits for them: the writer, who gets the `row` of the last, and others who want to
-    write the same rows. `done` is what the storage answers.
+    """Writes on their way, of these `rows`, and who waits for them: the writer, who gets the `row` of the last, and
+    others who want to write the same rows. `done` is what the storage answers.
     """
 
-    __slots__ = ("done", "others", "row", "settled", "size", "writes")
+    __slots__ = ("done", "others", "row", "rows", "settled", "size", "writes")
 
-    def __init__(self, writes: Sequence[Write], done: "asyncio.Future[int]", row: "asyncio.Future[Row]") -> None:
+    def __init__(
+        self,
+        writes: Sequence[Write],
+        rows: Sequence[tuple[str, str]],
+        done: "asyncio.Future[int]",
+        row: "asyncio.Future[Row]",
+    ) -> None:
         self.writes = writes
+        self.rows = rows
         self.done = done
         self.row = row
         self.size = 0
@@ -86,27 +93,25 @@ class Commits:
         """Return whether a write of the row is submitted and not yet settled."""
         return (resource, key) in self._pending
 
-    async def turn(self, *rows: tuple[str, str]) -> None:
+    async def turn(self, rows: Sequence[tuple[str, str]]) -> None:
         """See `WatchCache.turn`."""
-        while True:
-            if self._closed:
-                raise ServiceUnavailable("the store is closed")
-            if self._count >= self.limits.transactions or self._size >= self.limits.size:
-                await turn(self._ready)
-                continue
-            for row in rows:
-                if (earlier := self._pending.get(row)) is not None:
-                    await turn(earlier.others)
-                    break
-            else:
-                return
+        while (queue := self._queue_for(rows)) is not None:
+            await turn(queue)
 
     async def commit(self, write: Write, also: Sequence[Write | Compare]) -> Row:
         """See `WatchCache.commit`."""
-        writes = [one for one in also if isinstance(one, Write)]
+        writes: list[Write] = []
+        compares: list[Compare] = []
+        for one in also:
+            if isinstance(one, Write):
+                writes.append(one)
+            else:
+                compares.append(one)
         writes.append(write)
-        await self.turn(*[(one.resource, one.key) for one in writes])
-        return await self._submit(writes, [one for one in also if isinstance(one, Compare)]).row
+        rows = [(one.resource, one.key) for one in writes]
+        while (queue := self._queue_for(rows)) is not None:
+            await turn(queue)
+        return await self._submit(writes, compares, rows)
 
     def answer(self, changes: Sequence[Change]) -> None:
         """Let writers go on whose writes these are, as far as the storage has said so: then they need not wait until
@@ -124,18 +129,31 @@ class Commits:
             for pending in [one for one, (needed, _) in self._late.items() if needed <= revision]:
                 self._settle(pending)
 
-    def _submit(self, writes: Sequence[Write], compares: Sequence[Compare]) -> PendingCommit:
-        """Hand in the writes; that of the last row is whose row is answered."""
+    def _queue_for(self, rows: Sequence[tuple[str, str]]) -> "list[asyncio.Future[None]] | None":
+        """Return where to wait before any of the rows is written; None if that can be at once."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        if self._count >= self.limits.transactions or self._size >= self.limits.size:
+            return self._ready
+        for row in rows:
+            if row in self._pending:
+                return self._pending[row].others
+        return None
+
+    def _submit(
+        self, writes: Sequence[Write], compares: Sequence[Compare], rows: Sequence[tuple[str, str]]
+    ) -> "asyncio.Future[Row]":
+        """Hand in the writes, which are of these rows; that of the last is whose row is answered."""
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
         done = self._storage.txn(writes, compares)
-        pending = PendingCommit(writes, done, asyncio.get_running_loop().create_future())
-        for write in writes:
-            self._pending[write.resource, write.key] = pending
+        pending = PendingCommit(writes, rows, done, asyncio.get_running_loop().create_future())
+        for row in rows:
+            self._pending[row] = pending
         self._count += 1
         self._size += pending.size
         done.add_done_callback(partial(self._answered, pending))
-        return pending
+        return pending.row
 
     def _with_ttl(self, write: Write) -> Write:
         return write if write.deleted else msgspec.structs.replace(write, ttl=self._ttls[write.resource])
@@ -159,8 +177,8 @@ class Commits:
         pending.settled = True
         if self._late and (late := self._late.pop(pending, None)) is not None:
             late[1].cancel()
-        for write in pending.writes:
-            del self._pending[write.resource, write.key]
+        for place in pending.rows:
+            del self._pending[place]
         self._count -= 1
         self._size -= pending.size
         if not pending.row.done():

@@ -101,9 +101,10 @@ class Compactor:
     def after(self, changes: Sequence[Change]) -> None:
         """Trim the histories that have just grown."""
         self._plan.note(changes)
-        now = changes[-1].at
-        for resource in {change.row.resource for change in changes}:
-            self._trim(resource, now)
+        last = changes[-1]
+        resources = {change.row.resource for change in changes} if len(changes) > 1 else (last.row.resource,)
+        for resource in resources:
+            self._trim(resource, last.at)
         self._shed()
         self._rest()
 

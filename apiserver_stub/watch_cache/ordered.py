@@ -41,8 +41,9 @@ class View(Generic[V]):
     def get(self, key: str) -> V | None:
         """Return the value of `key`, if it has one."""
         chunk = self._chunks[bisect_right(self._bounds, key) - 1]
-        at = bisect_left(chunk.keys, key)
-        return chunk.values[at] if at < len(chunk.keys) and chunk.keys[at] == key else None
+        keys = chunk.keys
+        at = bisect_left(keys, key)
+        return chunk.values[at] if at < len(keys) and keys[at] == key else None
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[V]:
         """Yield values, in the order of their keys, of the keys greater than `after` that begin with `prefix`."""

@@ -64,7 +64,7 @@ def of_template(template: Any, at: FieldPath) -> list[str]:
     spec = (template or {}).get("spec") or {}
     here = (at, "spec")
     annotations = (template or {}).get("metadata", {}).get("annotations") or ()
-    told = _of_annotations(template, spec, at) if any(_OLD in name for name in annotations) else []
+    told = _of_annotations(template, spec, at) if _OLD in "\n".join(annotations) else []
     for field, look in _LOOKS.items():
         if field in spec:
             told += look(spec[field], (here, field))
@@ -111,7 +111,8 @@ def _said(template: Tree, name: str, at: FieldPath) -> list[str]:
 
 def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
     """Warn of annotations of profiles that no field says yet. A pod is told of those that say more than its field."""
-    if not (template or {}).get("metadata", {}).get("annotations"):
+    annotations = (template or {}).get("metadata", {}).get("annotations") or ()
+    if ANNOTATION not in "\n".join(annotations):
         return []
     spec, told = template.get("spec") or {}, []
     if is_pod and (spec.get("os") or {}).get("name") == "windows":
@@ -137,6 +138,8 @@ def _of_container(container: Tree, at: FieldPath) -> list[str]:
 
 def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
     """Warn of variables of the same name, unless the later is made from the earlier."""
+    if len({variable.get("name", "") for variable in variables}) == len(variables):
+        return []
     seen: set[str] = set()
     told = []
     for index, variable in enumerate(variables):
