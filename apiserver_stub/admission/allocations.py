@@ -12,6 +12,7 @@ again. Nothing is promised that is not written, so nothing has to be taken back 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any
@@ -153,6 +154,7 @@ def items_of_tree(service: Mapping[str, Any]) -> tuple[Item, ...]:
     return items_of(msgspec.json.encode({"spec": service.get("spec") or {}}))
 
 
+@lru_cache(maxsize=4096)
 def _canonical(text: str) -> str:
     try:
         return str(ip_address(text))
@@ -202,7 +204,7 @@ def _address(name: str, service: str) -> dict[str, Any]:
         "name": name,
         "uid": random_source().uid(),
         "creationTimestamp": time,
-        "labels": {_FAMILY: f"IPv{ip_address(name).version}", _MANAGED_BY: _ALLOCATOR},
+        "labels": {_FAMILY: "IPv6" if ":" in name else "IPv4", _MANAGED_BY: _ALLOCATOR},
         "managedFields": [
             {
                 "manager": "kube-apiserver",

@@ -6,6 +6,7 @@ from typing import Any
 from apiserver_stub.kinds.schema import Tree
 
 _MISSING = object()
+_CONTAINERS = frozenset({dict, list})
 
 
 def get_in(tree: Any, path: Sequence[str]) -> Any:
@@ -38,9 +39,9 @@ def put_in(tree: Tree, path: Sequence[str], value: Any) -> None:
 def deep_copy(value: Any) -> Any:
     """Return a copy that shares no object and no array with `value`."""
     if type(value) is dict:
-        return {name: deep_copy(item) for name, item in value.items()}
+        return {name: deep_copy(item) if type(item) in _CONTAINERS else item for name, item in value.items()}
     if type(value) is list:
-        return [deep_copy(item) for item in value]
+        return [deep_copy(item) if type(item) in _CONTAINERS else item for item in value]
     return value
 
 

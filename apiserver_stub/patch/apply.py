@@ -85,7 +85,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
-    tree = deep_copy(tree)
+    tree = _own(tree)
     fit_tree(tree, request.kind.schema)
     apply_defaults(tree, request.kind)  # which may fold what was applied into what was there
     comparison = Comparison(versions, live, tree)
@@ -98,6 +98,16 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
     return Applied(tree, in_order(left))
+
+
+def _own(tree: Tree) -> Tree:
+    """Return a copy to change at will, all but its managed fields: those are never changed in place."""
+    metadata = dict(tree["metadata"])
+    entries = metadata.pop("managedFields", None)
+    copy: Tree = deep_copy({**tree, "metadata": metadata})
+    if entries is not None:
+        copy["metadata"]["managedFields"] = entries
+    return copy
 
 
 def _declared(request: ApplyRequest) -> Fields:

@@ -48,6 +48,21 @@ def _join(one: Fields, other: Fields) -> Fields:
     return as_member(joined) if is_member(one) or is_member(other) else joined
 
 
+def gained(fields: Fields, more: Fields) -> Fields:
+    """Return the fields in either in order, as `fields` are; it shares with them what it does not change."""
+    joined = dict(fields)
+    grows = False
+    for step, inner in more.items():
+        known = joined.get(step)
+        if known is None:
+            joined[step] = ordered(inner)
+            grows = True
+        else:
+            both = gained(known, inner)
+            joined[step] = as_member(both) if is_member(known) or is_member(inner) else both
+    return {step: joined[step] for step in sorted(joined)} if grows else joined
+
+
 def difference(one: Fields, other: Fields) -> Fields:
     """Return the fields of `one` that are not in `other`; a field and what is below it count apart."""
     left: Fields = {}

@@ -11,7 +11,7 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
 from apiserver_stub.patch.conversions import Conversions
-from apiserver_stub.patch.field_set import Fields, difference, ordered, parse, union
+from apiserver_stub.patch.field_set import Fields, difference, gained, ordered, parse, union
 from apiserver_stub.patch.typed import FieldChanges, Typed
 from apiserver_stub.patch.typed_objects import type_of
 
@@ -97,8 +97,8 @@ def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time:
     left = disowned(entries, changes_in)
     if ours.changed:
         before = next((entry for entry in left if identity_of(entry) == author.identity), None)
-        gained = union(fields_of(before), ours.changed) if before else ours.changed
-        left = [*(entry for entry in left if entry is not before), author.entry(gained, time)]
+        fields = gained(fields_of(before), ours.changed) if before else ordered(ours.changed)
+        left = [*(entry for entry in left if entry is not before), author.entry_in_order(fields, time)]
     return in_order(_capped(left))
 
 

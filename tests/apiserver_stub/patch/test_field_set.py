@@ -1,13 +1,25 @@
 """Sets of fields: their JSON, how paths are shown, and the laws of their algebra."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.patch.field_set import difference, intersection, of, parse, paths, render, to_keyed, union
+from apiserver_stub.patch.field_set import (
+    difference,
+    gained,
+    intersection,
+    of,
+    ordered,
+    parse,
+    paths,
+    render,
+    to_keyed,
+    union,
+)
 
 Fields = dict[str, Any]
 
@@ -46,6 +58,15 @@ def test_laws(one: Fields, two: Fields, three: Fields) -> None:
     assert union(difference(one, two), intersection(one, two)) == one
     assert union(one, one) == intersection(one, one) == one
     assert difference(one, one) == {}
+
+
+@given(SETS, SETS)
+def test_what_is_gained_is_the_union_in_order(one: Fields, other: Fields) -> None:
+    before = ordered(one)
+    told = json.dumps(before)
+    found = gained(before, other)
+    assert json.dumps(found) == json.dumps(ordered(union(one, other)))
+    assert json.dumps(before) == told
 
 
 @given(SETS)
