@@ -6,7 +6,7 @@ from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import from_storage, key_of
+from apiserver_stub.verbs.storage import answered, key_of
 from controller_manager.api.errors import BadRequest
 
 
@@ -18,7 +18,7 @@ async def get(scope: RequestScope, request: APIRequest) -> Reply:
         raise object_not_found(request)
     if request.kind.converter is not None:
         (row,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return Reply(Item(from_storage(request.kind, row.data), row))
+    return Reply(Item(answered(request.kind, row), row))
 
 
 async def refuse_unsupported(scope: RequestScope, request: APIRequest) -> Reply:

@@ -63,6 +63,16 @@ def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
     return encode(in_order(tree)) if kind.complete(tree) else data
 
 
+def answered(kind: ResourceInfo, row: Row) -> bytes:
+    """Return a row as it is answered, and note one that is answered as it is."""
+    if row.settled == kind.serial:
+        return row.data
+    data = from_storage(kind, row.data)
+    if data is row.data:
+        row.settled = kind.serial
+    return data
+
+
 async def all_from_storage(
     kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
 ) -> list[bytes]:
@@ -75,7 +85,7 @@ async def all_from_storage(
         if is_stored_as_served(kind) and (kind.complete is None or all(row.settled == serial for row in rows)):
             return [row.data for row in rows]
         run = offload.run if sum(row.size for row in rows) > MUCH else at_once
-        return await run(lambda: [_from_storage(kind, row) for row in rows])
+        return await run(lambda: [answered(kind, row) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None
 
@@ -92,16 +102,6 @@ def batches(rows: Iterable[Row], most: int, most_bytes: int = _BATCH) -> Iterato
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _from_storage(kind: ResourceInfo, row: Row) -> bytes:
-    """Return a row as it is answered, and note one that is answered as it is."""
-    if row.settled == kind.serial:
-        return row.data
-    data = from_storage(kind, row.data)
-    if data is row.data:
-        row.settled = kind.serial
-    return data
 
 
 def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:

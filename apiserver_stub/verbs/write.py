@@ -54,7 +54,7 @@ from apiserver_stub.verbs.preconditions import (
 )
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of
-from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, read
+from apiserver_stub.verbs.storage import answered, for_storage, key_of, read
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
 
@@ -349,7 +349,7 @@ async def _unchanged(scope: RequestScope, request: APIRequest, draft: _Draft) ->
     if await _was_behind(scope):
         await _check_current(scope, request, draft)
     row = draft.served or draft.row
-    return Outcome(from_storage(request.kind, row.data), draft.warnings)
+    return Outcome(answered(request.kind, row), draft.warnings)
 
 
 async def _rehearsed(draft: _Draft) -> Outcome:
@@ -365,7 +365,7 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     data = for_storage(kind, draft.stored or draft.new)
     written = await scope.store.commit(Write(*draft.rows[0], row.revision if row else 0, data, removes), *also)
     if draft.answered is draft.stored:
-        return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
+        return Outcome(answered(kind, written), draft.warnings, row is None, removes)
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)

@@ -28,9 +28,9 @@ _INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType({"int32": (-(2**31),
 _INT64 = (-(2**63), 2**63 - 1)
 _NUMBERS: Mapping[bool, tuple[type, ...]] = MappingProxyType({True: (int,), False: (int, float)})
 # Rules that no type has a word for: the value is judged by the code that finds the words.
-_JUDGED = (
-    "allOf", "anyOf", "oneOf", "not", "multipleOf", "uniqueItems", "minProperties", "maxProperties",
-)  # fmt: skip
+_JUDGED = ("allOf", "anyOf", "oneOf", "not", "multipleOf", "uniqueItems")
+_SIZES = ("minProperties", "maxProperties")
+_UNJUDGED = frozenset({"type", "description"})
 _LITERAL: Any = Literal
 
 
@@ -115,9 +115,14 @@ _UNHASHABLE: list[None] = []
 def _object(schema: StructuralSchema) -> Shape:
     if bool(schema.raw.get("additionalProperties")) and not schema.properties:
         values = str | int | float | bool if schema.additional is None else schema.additional.derived(_shape)
-        return GenericAlias(dict, (str, values))
+        return Annotated[GenericAlias(dict, (str, values)), _bounds(schema.raw, *_SIZES), _UNHASHABLE]
     if schema.preserve and not schema.properties and not schema.resource:
-        return dict
+        return Annotated[dict, _bounds(schema.raw, *_SIZES)]
+    named = _named(schema)
+    return _checked(_sized(named, schema.raw)) if any(schema.raw.get(name) is not None for name in _SIZES) else named
+
+
+def _named(schema: StructuralSchema) -> Shape:
     return msgspec.defstruct(
         "Shape",
         [*_members(schema)],
@@ -131,11 +136,28 @@ def _members(schema: StructuralSchema) -> Iterator[tuple[str, Shape, Any]]:
     required = frozenset(schema.raw.get("required") or ())
     shaped = {name: child.derived(_shape) for name, child in schema.properties.items()}
     if schema.resource:
-        shaped |= {"apiVersion": str, "kind": str, "metadata": shapes.fitting(schemas().node(OBJECT_META))}
+        shaped |= _of_all(schema)
     for index, (name, shape) in enumerate(shaped.items()):
         needed = name in required
         field = msgspec.field(name=name) if needed else msgspec.field(name=name, default=None)
         yield f"f{index}", shape, field
+
+
+def _of_all(schema: StructuralSchema) -> dict[str, Shape]:
+    """Return the shapes of what every resource has, held to what the schema says of it."""
+    found = {"apiVersion": str, "kind": str, "metadata": shapes.fitting(schemas().node(OBJECT_META))}
+    for name, plain in found.items():
+        child = schema.properties.get(name)
+        if child is not None and not _UNJUDGED.issuperset(child.raw):
+            found[name] = _checked(_both(plain, child.raw))
+    return found
+
+
+def _sized(plain: Shape, raw: Raw) -> _Check:
+    least, most = (raw.get(name) for name in _SIZES)
+    return lambda value: (
+        _is(value, plain) and (least is None or len(value) >= least) and (most is None or len(value) <= most)
+    )
 
 
 def _bounds(raw: Raw, least: str, most: str) -> Meta:
