@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
+from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound, not_found
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes
 
@@ -81,6 +81,8 @@ def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, S
     if not kind.namespaced and info.namespace and not _is_namespace_itself(info):
         raise unknown()
     if kind.namespaced and not info.namespace:
+        if kind.custom and info.verb not in ("list", "watch"):
+            raise unknown()
         _check_across_namespaces(info)
     if not info.subresource:
         if kind.custom and not info.name and info.verb in ("update", "patch"):
@@ -89,6 +91,8 @@ def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, S
             raise not_allowed()
         return kind, None
     subresource = kind.subresources.get(info.subresource)
+    if subresource is None and kind.custom:
+        raise not_found(kind.group, kind.plural, info.name)
     if subresource is None or (info.trailing and info.subresource != _PASSED_ON):
         raise unknown()
     if info.verb not in subresource.verbs:

@@ -15,6 +15,7 @@ from apiserver_stub.kinds.resource_info import (
     SelectableField,
     Subresource,
 )
+from apiserver_stub.kinds.rules.metadata import finalizer_warnings
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
@@ -118,6 +119,7 @@ def _resource(
         complete=rules.complete if several is None else None,
         defaults=rules.default,
         judge=rules.judge,
+        warnings={"": finalizer_warnings},
         deprecation=_deprecation(spec, version),
         printer=printer_of(version.get("additionalPrinterColumns") or ()),
         collection=accepted.get("listKind") or "",

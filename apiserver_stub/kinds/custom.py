@@ -6,9 +6,8 @@ The order of the causes, and which are told twice, is that of kube-apiserver.
 from dataclasses import dataclass
 
 from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.names import subdomain
 from apiserver_stub.kinds.resource_info import Verdict
-from apiserver_stub.kinds.rules.metadata import check_embedded_metadata, check_metadata, is_known_finalizer
+from apiserver_stub.kinds.rules.metadata import check_custom_change, check_custom_metadata, check_embedded_metadata
 from apiserver_stub.kinds.scale import ScalePaths, typed_in
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
@@ -59,7 +58,7 @@ class CustomRules:
             self._check_new(new, errors)
         else:
             self._check_change(correlation, subresource, errors)
-        check = RuleCheck(errors, _finalizer_warnings(new, old))
+        check = RuleCheck(errors)
         if self.schema.derived(has_rules):
             if any(cause.reason in _BLOCKING for cause in errors.causes):
                 errors.invalid(NOWHERE, None, _UNCHECKED)
@@ -69,15 +68,16 @@ class CustomRules:
 
     def _check_new(self, new: Tree, errors: ErrorList) -> None:
         if not self._is_other(new, errors):
-            check_metadata(subdomain, new, None, errors, namespaced=self.namespaced, custom=True)
+            check_custom_metadata(new, None, errors, namespaced=self.namespaced)
             check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
 
     def _check_change(self, correlation: Correlation, subresource: str, errors: ErrorList) -> None:
         new, old = correlation.new, correlation.old
-        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced, custom=True)
+        check_custom_metadata(new, old, errors, namespaced=self.namespaced)
+        check_custom_change(new, old, errors)
         if self._is_other(new, errors):
             return
-        check_metadata(subdomain, new, old, errors, namespaced=self.namespaced, custom=True)
+        check_custom_change(new, old, errors)
         if subresource == "status":
             check_status(correlation, self.schema, self._check_scale_status, errors)
         else:
@@ -121,16 +121,3 @@ def _check_count(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:
 
 def _dotted(path: tuple[str, ...]) -> FieldPath:
     return None, "." + ".".join(path)
-
-
-def _finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
-    """Return the warnings of new finalizers that do not say whose they are."""
-    added = (new.get("metadata") or {}).get("finalizers") or ()
-    if not added:
-        return []
-    known = ((old or {}).get("metadata") or {}).get("finalizers") or ()
-    return [
-        f'metadata.finalizers: "{name}": others may use this name too, prefer one with a domain and a path (/)'
-        for name in sorted({*added} - {*known})
-        if not is_known_finalizer(name)
-    ]

@@ -1,6 +1,7 @@
 """The problems validation finds, as causes in the terse forms clients know; a path becomes text only here."""
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -125,6 +126,20 @@ def _counted(unit: str, number: int) -> str:
 
 def shown(value: Any) -> str:
     """Return a value as messages show it: JSON, cut when long; one that is JSON already may be longer."""
-    text = msgspec.json.encode(value, order="sorted").decode()
+    text = go_number(value) if type(value) is float else msgspec.json.encode(value, order="sorted").decode()
     longest = _LONGEST_RAW if type(value) is msgspec.Raw else _LONGEST
     return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def go_number(value: float) -> str:
+    """Return a number as Go prints it: the shortest form, with an exponent from 1e+06 on and below 1e-04."""
+    if type(value) is int:
+        return str(value)
+    sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) - 1 + exponent if any(digits) else 0
+    if -4 <= power < 6:
+        return repr(float(value)).removesuffix(".0") if power >= 0 else f"{Decimal(repr(float(value))):f}"
+    shown = "".join(map(str, digits))
+    fraction = f".{shown[1:]}" if len(shown) > 1 else ""
+    return f"{'-' * sign}{shown[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02}"

@@ -19,7 +19,7 @@ _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
     """The paths of the numbers of the `scale` subresource; the selector may be an object, a map or a string. There may
-    be no path to it. If `strict`, an object without a number at `spec` has no scale.
+    be no path to it. If `strict`, an object without a number at `spec` has no scale, and zero is not told.
     """
 
     spec: tuple[str, ...] = ("spec", "replicas")
@@ -36,7 +36,7 @@ def typed_in(tree: Any, path: Sequence[str], expected: type[T]) -> T | None:
         if tree is None:
             return None
         if type(tree) is not dict:
-            raise TypeError(_unlike(path[:depth], tree, _OBJECT))
+            raise TypeError(_unlike(path[: depth + 1], tree, "map[string]interface{}"))
         if name not in tree:
             return None
         tree = tree[name]
@@ -57,11 +57,12 @@ def to_scale(tree: Tree, paths: ScalePaths) -> Tree:
     selector = selector_text(get_in(tree, paths.selector)) if paths.selector else ""
     if selector:
         status["selector"] = selector
+    replicas = get_in(tree, paths.spec) or 0
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: tree["metadata"][name] for name in _CARRIED if name in tree["metadata"]},
-        "spec": {"replicas": get_in(tree, paths.spec) or 0},
+        "spec": {"replicas": replicas} if replicas or not paths.strict else {},
         "status": status,
     }
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
+from apiserver_stub.kinds.structural.schema import StructuralSchema
+from apiserver_stub.kinds.structural.shapes import takes
 from apiserver_stub.patch.field_set import render, to_keyed, to_value
 from controller_manager.api.errors import UnknownError
 
@@ -14,7 +16,7 @@ _GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", s
 def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
     """Raises `UnknownError`, which begins with `what`, for an object with other fields or types than its schema's."""
     found = []
-    for path, why in _misfits(tree, schema, ""):
+    for path, why in _misfits(tree, schema, "", again=False):
         found.append(f"{path}: {why}")
         if len(found) == _MOST:
             break
@@ -23,14 +25,21 @@ def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
         raise UnknownError(f"{what}: {listed}" if what else listed)
 
 
-def _misfits(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def is_typed(tree: Tree, schema: Schema) -> bool:
+    """Return whether an object has the fields and types of its schema; elements of lists may be there twice."""
+    if isinstance(schema, StructuralSchema) and takes(schema, tree):
+        return True
+    return next(_misfits(tree, schema, "", again=True), None) is None
+
+
+def _misfits(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
     if value is None:
         return
     match schema.type:
         case "object":
-            yield from _object(value, schema, path)
+            yield from _object(value, schema, path, again=again)
         case "array":
-            yield from _array(value, schema, path)
+            yield from _array(value, schema, path, again=again)
         case "integer" | "number" if type(value) not in (int, float):
             yield path, f"expected numeric (int or float), got {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
         case "boolean" if type(value) is not bool:
@@ -39,7 +48,7 @@ def _misfits(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]
             yield path, f"expected string, got &value.valueUnstructured{{Value:{value}}}"
 
 
-def _object(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _object(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
     if type(value) is not dict:
         yield path, f"expected map, got &{{{value}}}"
         return
@@ -48,12 +57,12 @@ def _object(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
     for name in sorted(value):
         inner = fields.get(name) or values
         if inner is not None:
-            yield from _misfits(value[name], inner, f"{path}.{name}")
+            yield from _misfits(value[name], inner, f"{path}.{name}", again=again)
         elif not open_ended:
             yield f"{path}.{name}", "field not declared in schema"
 
 
-def _array(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
     if type(value) is not list:
         yield path, f"expected list, got &{{{value}}}"
         return
@@ -65,10 +74,10 @@ def _array(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
             if why:
                 yield path, f"element {index}: {why}"
                 return
-            if step in seen:
+            if step in seen and not again:
                 yield path, f"duplicate entries for key {step}"
             seen.add(step)
-        yield from _misfits(item, schema.items or ANYTHING, path + step)
+        yield from _misfits(item, schema.items or ANYTHING, path + step, again=again)
 
 
 def _step(item: Any, schema: Schema) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
+from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
 from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, ListMap, Set, Typed, note
 
@@ -80,7 +81,11 @@ class Members(Typed):
                 merged[name] = value if value is not None or self.member_type(name).one else before
             else:
                 merged[name] = self.member_type(name).merge(before, value)
-        return {name: value for name, value in merged.items() if value is not None}
+        return {name: value for name, value in merged.items() if value is not None or self._keeps_null(name)}
+
+    def _keeps_null(self, name: str) -> bool:
+        """Tell whether a null is a value like any other."""
+        return False
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`. What loses its last member goes too, unless it is owned itself."""
@@ -106,6 +111,10 @@ class Struct(Members):
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._layouts: dict[tuple[str, ...], _Layout] = {}
+
+    def _keeps_null(self, name: str) -> bool:
+        field = self._schema.fields.get(name)
+        return isinstance(field, StructuralSchema) and field.nullable
 
     @cached_property
     def _types(self) -> dict[str, Typed]:

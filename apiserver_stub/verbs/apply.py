@@ -7,9 +7,10 @@ from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
+from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions
 from apiserver_stub.verbs.create import creation
-from apiserver_stub.verbs.decode import Warnings, check
+from apiserver_stub.verbs.decode import Warnings, check, named_object
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
@@ -56,7 +57,9 @@ class Application:
 
     def edit(self, load: Load) -> Edited:
         """Return the configuration laid over an object."""
-        live = load()
+        live, kind = load(), self._request.kind
+        if kind.custom and not is_typed(live, kind.schema):
+            check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
         tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
         check_name(self._request, tree["metadata"])
         keep_uid(self._request, tree["metadata"], live["metadata"])

@@ -28,7 +28,7 @@ def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mu
 def _sent(request: APIRequest, _load: Load) -> Edited:
     tree, warnings = read_object(request)
     drawn = _draw_name(tree["metadata"])
-    check_new(tree["metadata"])
+    check_new(request, tree["metadata"])
     request.kind.strategy.forget(tree["metadata"])
     return Edited(tree, warnings, drawn)
 

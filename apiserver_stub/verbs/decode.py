@@ -112,7 +112,7 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     """
     if request.kind.custom and node is request.kind.schema:
         report = Report()
-        check_typed(body.tree, node, f"failed to create typed patch object ({_named(request)})")
+        check_typed(body.tree, node, f"failed to create typed patch object ({named_object(request)})")
     else:
         report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
     if report.unknown:
@@ -121,7 +121,8 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     return _judge(request, body, report, kind, BadRequest)
 
 
-def _named(request: APIRequest) -> str:
+def named_object(request: APIRequest) -> str:
+    """Return the object of a request as failures of server-side apply name it."""
     return f"{request.namespace}/{request.name}; {request.kind.api_version}, Kind={request.kind.kind}"
 
 

@@ -24,7 +24,7 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import decode_options
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.verbs.query import flag, number, unsupported_value
+from apiserver_stub.verbs.query import flag, number, unsupported_dry_run, unsupported_value
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
 from controller_manager.api.model import Model
@@ -141,9 +141,8 @@ def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
         yield _wrong("propagationPolicy", f'"{policy}": orphanDependents and deletionPropagation cannot be both set')
     if policy is not None and policy not in HOLDS:
         yield unsupported_value("propagationPolicy", policy, _KNOWN_POLICIES)
-    for value in options.dry_run or ():
-        if value != _ALL:
-            yield unsupported_value("dryRun", value, [_ALL])
+    if any(value != _ALL for value in options.dry_run or ()):
+        yield unsupported_dry_run(options.dry_run or ())
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         for name in _EXCLUDED:
             if tree.get(name) not in (None, []):

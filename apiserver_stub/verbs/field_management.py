@@ -7,6 +7,7 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.patch.conformance import is_typed
 from apiserver_stub.patch.managed_fields import (
     UPDATE,
     Comparison,
@@ -28,8 +29,11 @@ _RECORD = "managedFields"
 
 def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None) -> None:
     """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
-    what the object does not have yet.
+    what the object does not have yet. Nobody owns fields of a custom object that is not of the types of its schema.
     """
+    if request.kind.custom and not is_typed(tree, request.kind.schema):
+        put_managed_fields(tree, [])
+        return
     author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind, request.conversions), now()
     said = writable(tree, request.kind.strategy, "")
     if (sent := managed_fields_of(tree)) and (named := accepted(sent, [])):
@@ -50,6 +54,9 @@ def _initial_in(versions: Versions, tree: Tree, api_version: str) -> FieldChange
 def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, old: Tree | None) -> None:
     """Record that the caller owns what it changed. Objects that have no record get none by being changed."""
     assert old is not None
+    if request.kind.custom and not (is_typed(new, request.kind.schema) and is_typed(old, request.kind.schema)):
+        put_managed_fields(new, [])
+        return
     author = field_manager_of(request)
     sent = new["metadata"].get(_RECORD) if request.subresource is None else None
     entries = accepted(sent, managed_fields_of(old))

@@ -19,6 +19,7 @@ from apiserver_stub.encode.body import (
 )
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.structural.embedded import fit_metadata
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import fit
@@ -78,6 +79,18 @@ class Patch:
             raise unfit("metadata must be an object")
 
 
+def _check_custom(tree: Tree, refuse: Callable[[str], ApiError]) -> None:
+    """Refuse a patched custom object without a kind or with other metadata than an object; of which kind it is, is
+    judged with the rest.
+    """
+    if type(tree.get("kind")) is not str or not tree["kind"]:
+        raise refuse(f"Object 'Kind' is missing in '{_json(tree)}'")
+    if tree.get("metadata") is None:
+        tree["metadata"] = {}
+    if report := fit_metadata(tree["metadata"]).wrong:
+        raise refuse(report[0])
+
+
 async def patch(scope: RequestScope, request: APIRequest) -> Reply:
     """Patch the object and return it; unchanged, with the version it had, when the patch changes nothing."""
     if is_apply(request):
@@ -89,20 +102,27 @@ async def patch(scope: RequestScope, request: APIRequest) -> Reply:
 def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
     kind, live = request.kind, load()
     tree = document.apply(live, kind.schema)
-    document.check(tree, kind.api_version, kind.kind)
-    metadata = tree["metadata"]
-    check_name(request, metadata)
-    keep_uid(request, metadata, live["metadata"])
 
     def refuse(why: str) -> ApiError:
         return unfit(why, document.apply(load(), kind.schema))
 
+    if kind.custom:
+        _check_custom(tree, refuse)
+    else:
+        document.check(tree, kind.api_version, kind.kind)
+    metadata = tree["metadata"]
+    check_name(request, metadata)
+    keep_uid(request, metadata, live["metadata"])
     return Edited(tree, fit(request, DecodedBody(tree, document.duplicates), kind.schema, kind.kind, refuse))
+
+
+def _json(tree: Tree) -> str:
+    return msgspec.json.encode(tree, order="sorted").decode()[:_MOST_SHOWN]
 
 
 def unfit(why: str, patched: Tree | None = None) -> Invalid:
     """Return the refusal of a patch that leaves something other than an object of its kind, which is shown."""
-    text = "" if patched is None else msgspec.json.encode(patched, order="sorted").decode()
-    shown = f"{msgspec.json.encode(text[:_MOST_SHOWN]).decode()}: " if text else ""
+    text = "" if patched is None else _json(patched)
+    shown = f"{msgspec.json.encode(text).decode()}: " if text else ""
     cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown}{why}", field="patch")
     return invalid("", "", "", [cause])

@@ -11,6 +11,7 @@ from controller_manager.api.errors import (
     Cause,
     Conflict,
     NotFound,
+    UnknownError,
     conflict,
     forbidden,
     invalid,
@@ -41,6 +42,8 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     version = metadata.get("resourceVersion", "")
     if version in ("", "0"):
         _check_unconditional(request)
+    elif request.kind.custom and not version.isdecimal():
+        raise UnknownError(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     elif version != current["resourceVersion"]:
         raise stale(request)
     metadata["resourceVersion"] = current["resourceVersion"]
@@ -50,10 +53,11 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     metadata["uid"] = uid
 
 
-def check_new(metadata: Tree) -> None:
+def check_new(request: APIRequest, metadata: Tree) -> None:
     """An object to create has no version yet."""
     if metadata.pop("resourceVersion", "") not in ("", "0"):
-        raise BadRequest("resourceVersion should not be set on objects to be created")
+        why = "resourceVersion should not be set on objects to be created"
+        raise UnknownError(why) if request.kind.custom else BadRequest(why)
 
 
 def refuse_uid(request: APIRequest, metadata: Tree) -> None:
@@ -71,7 +75,7 @@ def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
         kind = request.kind
         message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
         cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
-        raise invalid(kind.group, kind.kind, request.name, [cause])
+        raise invalid(kind.group, kind.kind, request.name, [cause, cause] if kind.custom else [cause])
 
 
 def check_may_create(kind: ResourceInfo, name: str) -> None:

@@ -102,7 +102,7 @@ def check_list(query: Query) -> None:
         if match not in (_EXACT, _NOT_OLDER):
             causes.append(unsupported_value("resourceVersionMatch", match, (_EXACT, _NOT_OLDER, "")))
         if match == _EXACT and version == "0":
-            causes.append(forbidden("resourceVersionMatch", "Exact is forbidden for resourceVersion 0"))
+            causes.append(forbidden("resourceVersionMatch", '"exact" is forbidden for resourceVersion "0"'))
     if flag(query, "sendInitialEvents") is not None:
         causes.append(forbidden("sendInitialEvents", "is forbidden for list"))
     if causes:
@@ -166,9 +166,15 @@ def _manager(request: APIRequest) -> Iterator[Cause]:
 
 def _dry_run(request: APIRequest) -> Iterator[Cause]:
     values = [value for name, value in request.http.query if name == "dryRun"]
-    for value in values:
-        if value not in ("", "All"):
-            yield unsupported_value("dryRun", value, ("All",))
+    if any(value not in ("", "All") for value in values):
+        yield unsupported_dry_run(values)
+
+
+def unsupported_dry_run(values: Sequence[str]) -> Cause:
+    """Return the cause of a value of `dryRun` that means nothing."""
+    shown = ",".join(f'"{value}"' for value in values)
+    message = f'Unsupported value: [{shown}]: supported values: "All"'
+    return Cause(reason="FieldValueNotSupported", message=message, field="dryRun")
 
 
 def _field_validation(query: Query) -> Iterator[Cause]:

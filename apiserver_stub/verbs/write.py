@@ -39,6 +39,7 @@ from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
+from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
@@ -273,7 +274,7 @@ def _take(draft: _Draft, attributes: Attributes) -> None:
 def _complete(request: APIRequest, draft: _Draft) -> bool:
     """Make an admitted state one that can be stored; returns False if it is the one there is. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
-    judged = mutation.operation in _JUDGED
+    judged, sent = mutation.operation in _JUDGED, draft.warnings
     if judged and old is None:  # as it was sent, of which preparing takes away what the server says
         draft.warnings = (*draft.warnings, *warnings_of(kind, new, None))
     draft.removes = mutation.prepare(new, old)
@@ -284,8 +285,9 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
     if judged:
         problems, told = judge(kind, new, old, request.subresource_name)
         if problems:
-            refusal = invalid(kind.group, new["kind"], _name(request, draft), problems)
-            refusal.warnings = (*draft.warnings, *told)
+            group = str(new["apiVersion"]).rpartition("/")[0]
+            refusal = invalid(group, new["kind"], _name(request, draft), problems)
+            refusal.warnings = (*sent, *told)
             raise refusal
         draft.warnings = (*draft.warnings, *told)
         if old is not None:
@@ -299,7 +301,8 @@ async def _convert(kind: ResourceInfo, converter: Converter, draft: _Draft) -> N
     """
     group, version, _ = kind.storage_version
     (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
-    (draft.answered,) = await converter((draft.stored,), kind.api_version)
+    read = draft.stored if kind.from_storage is None else kind.from_storage(deep_copy(draft.stored))
+    (draft.answered,) = await converter((read,), kind.api_version)
 
 
 async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from apiserver_stub.kinds.error_list import go_number
 from apiserver_stub.kinds.jsonpath import JSONPath
 from apiserver_stub.kinds.printers.cells import NAME, UNKNOWN, Since, name
 from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.structural.values import go_number
 from controller_manager.api.timestamps import parse_time
 
 # Returns the cell of an object.

@@ -45,7 +45,15 @@ def _size(text: str) -> int:
 
 
 def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The finalizers of an object of any kind."""
+    """The finalizers of an object."""
+    for index, name in enumerate(values):
+        _finalizer(name, at, (at, index), errors)
+    if "orphan" in values and "foregroundDeletion" in values:
+        errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
+
+
+def qualified_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The finalizers of a custom object, which may have any qualified name."""
     for name in values:
         if why := names.qualified(name):
             errors.invalid(at, name, why)
@@ -56,19 +64,15 @@ def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
 def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """Those in the spec of a namespace."""
     for name in values:
-        if why := names.qualified(name):
-            errors.invalid(at, name, why)
-        _known_finalizer(name, at, errors)
+        _finalizer(name, at, at, errors)
 
 
-def _known_finalizer(name: str, at: FieldPath, errors: ErrorList) -> None:
-    if not is_known_finalizer(name):
-        errors.invalid(at, name, "must be a standard finalizer or fully qualified")
-
-
-def is_known_finalizer(name: str) -> bool:
-    """Tell whether a finalizer says whose it is, as those of built-in kinds must."""
-    return "/" in name or name in _STANDARD_FINALIZERS
+def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList) -> None:
+    """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
+    if why := names.qualified(name):
+        errors.invalid(at, name, why)
+    if "/" not in name and name not in _STANDARD_FINALIZERS:
+        errors.invalid(known_at, name, "must be a standard finalizer or fully qualified")
 
 
 def _is_version(text: str) -> bool:
@@ -124,7 +128,7 @@ _ANY: Rule = record({
 
 def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) -> None:
     """Report all errors of the metadata of a resource within another; a name may be missing."""
-    _ANY(metadata, at, errors)
+    _OF_CUSTOM(metadata, at, errors)
     for part, check in (("generateName", prefixed(names.path_segment)), ("name", names.path_segment)):
         if metadata.get(part) and (why := check(metadata[part])):
             errors.invalid((at, part), metadata[part], why)
@@ -132,20 +136,51 @@ def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) ->
         errors.invalid((at, "namespace"), metadata["namespace"], why)
 
 
-def check_metadata(
-    rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool, custom: bool = False
-) -> None:
-    """Report all errors of an object's metadata; `rule` is the form of its name. Finalizers of `custom` objects may
-    have any name.
+_AGAIN: Rule = record({
+    "labels": labels,
+    "annotations": annotations,
+    "managedFields": each(_MANAGER),
+    "ownerReferences": owner_references,
+})  # fmt: skip
+_OF_CUSTOM: Rule = both(_AGAIN, record({"finalizers": qualified_finalizers, "generation": at_least(0)}))
+
+
+def finalizer_warnings(new: Tree, old: Tree | None) -> list[str]:
+    """Warn of the names of finalizers that a custom object has got, where others might choose the same."""
+    before = () if old is None else old.get("metadata", {}).get("finalizers") or ()
+    told = []
+    for name in sorted(set(new.get("metadata", {}).get("finalizers") or ()) - set(before)):
+        if why := names.qualified(name):
+            told.append(f'metadata.finalizers: "{name}": {why}')
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            path = " including a path (/)" if "." in name else ""
+            why = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts"
+            told.append(f'metadata.finalizers: "{name}": {why} with other finalizer writers')
+    return told
+
+
+def check_custom_metadata(new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
+    """Report all errors of the metadata of a custom object, whose finalizers need not be known; those of a change but
+    once.
     """
+    _OF_CUSTOM(new["metadata"], _AT, errors)
+    if old is None:
+        _name(namespaced, names.subdomain, new["metadata"], errors)
+
+
+def check_custom_change(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Report the errors of the metadata of a changed custom object that kube-apiserver looks for again and again."""
+    _AGAIN(new["metadata"], _AT, errors)
+    _unchanged(new["metadata"], old["metadata"], errors)
+
+
+def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
+    """Report all errors of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
         errors.required(_AT)
         return
     _ANY(metadata, _AT, errors)
-    if not custom:
-        for index, name in enumerate(metadata.get("finalizers") or ()):
-            _known_finalizer(name, ((_AT, "finalizers"), index), errors)
     if old is None:
         _name(namespaced, rule, metadata, errors)
     else:

@@ -1,6 +1,8 @@
 """Resources within resources: their metadata brought into form as they come in, and judged with the rest."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -14,6 +16,16 @@ from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
 CheckMetadata = Callable[[Tree, FieldPath, ErrorList], None]
 
 
+_JSON_TYPES: Mapping[type, str] = MappingProxyType({str: "string", bool: "bool", list: "array"})
+_WRONG_TYPE = re.compile(r"(\w+)((?:\[|\.).*?)?: expected (\w+), got (\w+)")
+_GO_TYPES = MappingProxyType({"integer": "int64", "boolean": "bool"})
+_GO_STRUCTS = MappingProxyType({"ownerReferences": "OwnerReference", "managedFields": "ManagedFieldsEntry"})
+_GO_FIELDS = MappingProxyType({
+    "labels": "map[string]string", "annotations": "map[string]string", "finalizers": "[]string",
+    "ownerReferences": "[]v1.OwnerReference", "managedFields": "[]v1.ManagedFieldsEntry",
+})  # fmt: skip
+
+
 class WrongMetadataError(Exception):
     """The metadata of a resource, or its apiVersion or kind, are of another type."""
 
@@ -21,8 +33,28 @@ class WrongMetadataError(Exception):
 def fit_metadata(metadata: Any) -> Report:
     """Fit the metadata of an object to their schema, in place; those that are no object are reported as wrong."""
     if type(metadata) is not dict:
-        return Report(wrong=(f"metadata: expected object, got {shown(metadata)}",))
-    return clean_tree(metadata, schemas().node(OBJECT_META))
+        what = _JSON_TYPES.get(type(metadata), "number")
+        return Report(wrong=(f"json: cannot unmarshal {what} into Go value of type v1.ObjectMeta",))
+    report = clean_tree(metadata, schemas().node(OBJECT_META))
+    return Report(report.unknown, tuple(map(_in_go, report.wrong)))
+
+
+def _in_go(wrong: str) -> str:
+    """Return what is wrong with metadata as Go tells it, where it is a matter of types."""
+    found = _WRONG_TYPE.fullmatch(wrong)
+    if found is None:
+        return wrong
+    field, inner, expected, got = found[1], found[2], _GO_TYPES.get(found[3], found[3]), found[4]
+    if got == "integer":
+        got = "number"
+    if inner and field in _GO_STRUCTS:
+        inner = re.sub(r"\[\d+\]", "", inner)
+        return (
+            f"json: cannot unmarshal {got} into Go struct field {_GO_STRUCTS[field]}.{field}{inner} of type {expected}"
+        )
+    if not inner:
+        expected = _GO_FIELDS.get(field, expected)
+    return f"json: cannot unmarshal {got} into Go struct field ObjectMeta.{field} of type {expected}"
 
 
 def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False, itself: bool = False) -> list[str]:
@@ -39,7 +71,9 @@ def coerce(tree: Tree, schema: StructuralSchema, *, drop: bool = False, itself: 
 
 def _coerce(resource: Tree, name: str, at: FieldPath, unknown: list[str], drop: bool) -> None:
     value, where = resource[name], render((at, name))
-    if name == "metadata":
+    if name == "metadata" and value is None:
+        wrong, resource[name] = "", {}
+    elif name == "metadata":
         report = fit_metadata(value)
         unknown += (f"{where}.{path}" for path in report.unknown)
         wrong = "; ".join(report.wrong)

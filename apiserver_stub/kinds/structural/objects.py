@@ -29,6 +29,8 @@ def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> Report:
     Values of other types than their schema's stay: they are judged with the rest. Wrong metadata are reported, unless
     they are to `drop`.
     """
+    if tree.get("metadata", tree) is None:
+        tree["metadata"] = {}
     report = fit_metadata(tree["metadata"]) if "metadata" in tree else Report()
     if report.wrong and not drop:
         return report

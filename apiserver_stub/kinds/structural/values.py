@@ -8,7 +8,7 @@ from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, shown
+from apiserver_stub.kinds.error_list import NOWHERE, ErrorList, FieldPath, go_number, shown
 from apiserver_stub.kinds.structural.correlation import Correlation
 from apiserver_stub.kinds.structural.formats import format_of
 from apiserver_stub.kinds.structural.schema import INT_OR_STRING, TYPE_META
@@ -278,20 +278,6 @@ def _bound(value: float, bound: float, exclusive: bool, upper: bool, path: str) 
         than = "less than" if upper else "greater than"
         end = than if exclusive else f"{than} or equal to"
         yield Problem("Invalid", path, value, f"{path} in body should be {end} {go_number(bound)}")
-
-
-def go_number(value: float) -> str:
-    """Return a number as Go prints it: the shortest form, with an exponent from 1e+21 on and below 1e-04."""
-    if type(value) is int:
-        return str(value)
-    text = repr(float(value))
-    digits, _, exponent = text.partition("e")
-    if exponent:
-        power = int(exponent)
-        if 0 <= power < 21:
-            return str(int(value))
-        return f"{digits.removesuffix('.0')}e{'-' if power < 0 else '+'}{abs(power):02}"
-    return text.removesuffix(".0")
 
 
 def _array(value: list[Any], raw: Raw, path: str, correlation: Correlation | None) -> Result:

@@ -109,7 +109,7 @@ class _Scaling:
         tree, paths = load(), _paths(self._request.kind)
         scale = to_scale(tree, paths)
         if paths.strict and not _has_count(tree, paths):
-            del scale["spec"]["replicas"]
+            scale["spec"].pop("replicas", None)
         scale = patch.apply(scale, self._subresource.schema)
         if paths.strict and get_in(scale, ("spec", "replicas")) is None and not _has_count(tree, paths):
             raise BadRequest(f'the spec replicas field ".{".".join(paths.spec)}" cannot be empty')
