@@ -172,6 +172,31 @@ class TestEnd:
         await asyncio.sleep(0.1)
         assert (await admin("GET", f"{DEFINITIONS}/others.example.org"))[0] == 404
 
+    async def test_objects_go_that_nobody_can_convert(self, admin: Any) -> None:
+        found = await make(admin)
+        assert (await admin("POST", THINGS, thing("one")))[0] == 201
+        first = {**found["spec"]["versions"][0], "storage": False}
+        second = {**first, "name": "v2", "storage": True}
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+        patch = {"spec": {"versions": [first, second], "conversion": conversion}}
+        code, found = await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE)
+        assert (code, found["status"]["storedVersions"]) == (200, ["v1", "v2"])
+        assert (await admin("DELETE", f"{DEFINITIONS}/things.example.org"))[0] == 200
+        await asyncio.sleep(2)
+        assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
+        assert admin.api.store.count("things.example.org") == 0
+
+    async def test_many_definitions_go_at_the_same_time(self, admin: Any) -> None:
+        for number in range(20):
+            assert (await admin("POST", DEFINITIONS, definition(f"things{number}", f"Thing{number}")))[0] == 201
+        await asyncio.sleep(0.2)
+        for number in range(20):
+            assert (await admin("DELETE", f"{DEFINITIONS}/things{number}.example.org"))[0] == 200
+        await asyncio.sleep(2)
+        assert (await admin("GET", DEFINITIONS))[1]["items"] == []
+        assert (await admin("GET", ROOT))[0] == 404
+
     async def test_other_finalizers_hold_it(self, admin: Any) -> None:
         found = await make(admin)
         patch = {"metadata": {"finalizers": ["example.org/hold"]}}
@@ -181,6 +206,27 @@ class TestEnd:
         found = await admin.definition("things.example.org")
         assert found["metadata"]["finalizers"] == ["example.org/hold"]
         assert conditions(found)["Terminating"] == ("False", "InstanceDeletionCompleted")
+
+
+async def test_requests_are_answered_by_the_old_schema_or_the_new(admin: Any) -> None:
+    found = await make(admin)
+    versions = found["spec"]["versions"]
+
+    async def ask(number: int) -> tuple[int, Any]:
+        await asyncio.sleep(number / 1000)
+        return await admin("POST", THINGS, {**thing(f"n{number}"), "spec": {"a": "x", "b": "y"}})
+
+    async def change() -> None:
+        await asyncio.sleep(0.02)
+        versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["b"] = {"type": "string"}
+        patch = {"spec": {"versions": versions}}
+        assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
+
+    *answers, _ = await asyncio.gather(*map(ask, range(50)), change())
+    assert {code for code, _ in answers} == {201}
+    kept = ["b" in made["spec"] for _, made in answers]
+    assert kept == sorted(kept)
+    assert set(kept) == {False, True}
 
 
 async def test_definitions_are_served_when_a_server_starts(serve: Any) -> None:
