@@ -104,7 +104,7 @@ def shortened(name: str) -> str:
 
 
 def _step(name: str) -> str:
-    return name if name.startswith("[") else f".{name}"
+    return name if name.startswith(("[", ".[")) else f".{name}"
 
 
 def render(at: FieldPath, step: Callable[[str], str] = _step) -> str:

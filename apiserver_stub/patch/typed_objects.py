@@ -216,8 +216,8 @@ class Map(Members):
         return as_member(found)
 
 
-class DeducedType(Typed):
-    """A value that no schema describes: members of objects have owners of their own, all else is atomic."""
+class OneOfSeveral(Typed):
+    """A value whose type depends on what it is."""
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
@@ -243,9 +243,30 @@ class DeducedType(Typed):
         """See `Typed`."""
         return self._of(value).prune(value, last, owned)
 
-    @staticmethod
-    def _of(value: Any) -> Typed:
+    @abstractmethod
+    def _of(self, value: Any) -> Typed:
+        """Return the type of a value."""
+
+
+class DeducedType(OneOfSeveral):
+    """A value that no schema describes: members of objects have owners of their own, all else is atomic."""
+
+    def _of(self, value: Any) -> Typed:
         return _DEDUCED_ENTRIES if type(value) is dict else ATOMIC
+
+
+class NullableType(OneOfSeveral):
+    """A value that may be null."""
+
+    def __init__(self, kind: Typed) -> None:
+        self._kind = kind
+
+    def initial(self, value: Any) -> Fields:
+        """See `Typed`."""
+        return self._of(value).initial(value)
+
+    def _of(self, value: Any) -> Typed:
+        return ATOMIC if value is None else self._kind
 
 
 DEDUCED = DeducedType()
@@ -260,6 +281,12 @@ def type_of(schema: Schema) -> Typed:
 
 
 def _type_of(schema: Schema) -> Typed:
+    kind = _plain_type_of(schema)
+    may_be_null = isinstance(schema, StructuralSchema) and schema.nullable
+    return NullableType(kind) if may_be_null and not kind.one else kind
+
+
+def _plain_type_of(schema: Schema) -> Typed:
     if schema.type == "array":
         return _list_type(schema)
     if schema.type != "object" or schema.map_type == "atomic":

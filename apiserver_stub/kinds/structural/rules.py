@@ -294,6 +294,8 @@ def _rule(raw: Raw, said: Raw, environment: Environment, *, optional: bool) -> _
             path = render(resolve_path(said["fieldPath"], dict(raw))[0])
         except ValueError:
             path = ""
+    if path.startswith("["):  # kube-apiserver shows a key that a rule blames as if it were a name
+        path = f".{path}"
     return _Rule(
         program=program,
         message_program=made,

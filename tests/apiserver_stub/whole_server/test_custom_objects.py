@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -96,3 +97,17 @@ async def test_recorded_rows(started: Callable[..., Any], group: str) -> None:
                     failed.append(f"{row['id']}, step {number}: {told}")
                     break
     assert not [told for told in failed if not told.startswith(OTHERWISE)]
+
+
+async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) -> None:
+    """Steps beyond those facts, recorded of kube-apiserver 1.36: limits, nulls, rules, apply, scales, metadata."""
+    definitions = {**FIXTURES, **{row["id"]: row["manifest"] for row in rows("custom_more_fixtures.jsonl")}}
+    failed = []
+    async with started() as api:
+        for definition in definitions.values():
+            Player(api).define(definition)
+        for row in rows("custom_more.jsonl"):
+            player = Player(api)
+            told = [await player.play({**step, "query": unquote(step.get("query") or "")}) for step in row["steps"]]
+            failed += [f"{row['id']}, step {number}: {one}" for number, one in enumerate(told) if one]
+    assert not failed
