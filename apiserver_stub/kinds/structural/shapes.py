@@ -62,7 +62,7 @@ def _shape(schema: StructuralSchema) -> Shape:
     raw = schema.raw
     if any(raw.get(name) for name in _JUDGED) or _demands_more(schema):
         plain = _checked(_both(plain, raw))
-    return _checked(_or_null(plain)) if schema.nullable else plain
+    return _checked(_or_null(plain)) if schema.nullable and not check(None, raw) else plain
 
 
 def _is(value: Any, shape: Shape) -> bool:
