@@ -8,6 +8,8 @@ from apiserver_stub.kinds.schema import Tree
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})
 
+_NO_INTEGERS_FROM = 2.0**63
+
 
 def get_in(tree: Any, path: Sequence[str]) -> Any:
     """Return the value at `path`, or None."""
@@ -43,6 +45,16 @@ def deep_copy(value: Any) -> Any:
     if type(value) is list:
         return [deep_copy(item) if type(item) in _CONTAINERS else item for item in value]
     return value
+
+
+def with_integers(value: Any) -> Any:
+    """Return a tree with integers in the place of floats without a fraction that fit 64 bits, as Go writes them."""
+    kind = type(value)
+    if kind is dict:
+        return {name: with_integers(inner) for name, inner in value.items()}
+    if kind is list:
+        return [with_integers(inner) for inner in value]
+    return int(value) if kind is float and value.is_integer() and abs(value) < _NO_INTEGERS_FROM else value
 
 
 def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:

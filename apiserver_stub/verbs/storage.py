@@ -1,5 +1,6 @@
 """Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,6 +10,7 @@ import orjson
 from apiserver_stub.api_request import APIRequest, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.trees import with_integers
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.patch.managed_fields import is_expendable
 from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row
@@ -27,6 +29,8 @@ _BATCH = 4 << 20  # bytes of objects
 _MOST_NAMED = 100  # corrupt objects in one answer
 _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
+# Where a float without a fraction may be; a Go client that expects an integer cannot read it as one.
+_WHOLE_FLOAT = re.compile(rb"(?:\d\.0|\de\d+)[,}\]]")
 _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
@@ -126,6 +130,9 @@ def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
     stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
     data = encode(stored)
+    if kind.custom and _WHOLE_FLOAT.search(data):
+        stored = with_integers(stored)
+        data = encode(stored)
     if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
         data = encode(stored)
     if len(data) > _LARGEST:

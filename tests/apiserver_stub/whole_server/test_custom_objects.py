@@ -111,3 +111,16 @@ async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) ->
             told = [await player.play({**step, "query": unquote(step.get("query") or "")}) for step in row["steps"]]
             failed += [f"{row['id']}, step {number}: {one}" for number, one in enumerate(told) if one]
     assert not failed
+
+
+async def test_numbers_without_a_fraction_are_whole(started: Callable[..., Any]) -> None:
+    """A client in Go reads `1.0` as no integer."""
+    async with started() as api:
+        Player(api).define(FIXTURES["widget"])
+        body = b"""{"apiVersion": "widget.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+            "spec": {"size": 1.0, "ratio": 1.5, "free": {"a": [3.0, 1e3, 1e20], "b": "3.0"}}}"""
+        response = await api.send("POST", "/apis/widget.example.com/v1/namespaces/default/widgets", body)
+        assert response.status == 201
+        assert b'"size":1,' in response.body
+        assert b'"ratio":1.5' in response.body
+        assert b'"free":{"a":[3,1000,1e20],"b":"3.0"}' in response.body
