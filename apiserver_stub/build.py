@@ -286,7 +286,7 @@ def build(
 
 
 def _end_watches(hub: Hub, change: ResourceChange) -> None:
-    if change.before is not None:
+    if change.before is not None and change.changes_form:
         hub.end(change.before.storage, change.before.api_version)
 
 

@@ -154,13 +154,12 @@ class DefinitionController:
         if not is_true(definition, ESTABLISHED):
             return _Known(group, names, has_all_names)
         ends = is_true(definition, TERMINATING)
-        of = definition["metadata"]["uid"], definition["spec"], definition["status"]["acceptedNames"], ends
+        of = definition["metadata"]["uid"], definition["spec"], definition["status"]["acceptedNames"]
         digest = blake2b(msgspec.json.encode(of), digest_size=16).digest()
-        if before is not None and before.digest == digest:
-            return replace(before, has_all_names=has_all_names)
-        resources = self._resources_of(definition)
-        if ends:
-            resources = tuple(replace(info, terminating=True) for info in resources)
+        same = before is not None and before.digest == digest
+        resources = before.resources if before and same else self._resources_of(definition)
+        if any(info.terminating != ends for info in resources):
+            resources = tuple(replace(info, terminating=ends) for info in resources)
         return _Known(group, names, has_all_names, digest, resources)
 
     def _unsettle_others(self, group: str) -> None:

@@ -30,6 +30,13 @@ class ResourceChange(NamedTuple):
         assert found is not None
         return found
 
+    @property
+    def changes_form(self) -> bool:
+        """Return whether objects are told in another form from now on, or not at all. They are told as before where the
+        resource has only begun to terminate, so that its watches tell which objects are deleted.
+        """
+        return self.before is None or self.after is None or self.before.schema is not self.after.schema
+
 
 Listener = Callable[[ResourceChange], None]
 

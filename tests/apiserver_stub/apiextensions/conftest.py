@@ -37,6 +37,15 @@ class Administrator:
         assert isinstance(content, bytes)
         return response.status, msgspec.json.decode(content)
 
+    async def watched(self, path: str) -> list[tuple[str, str]]:
+        """Watch until the server ends it; return the type and name of each event."""
+        request = Request("GET", path, (("watch", "true"),), {"accept": "application/json"}, b"", ADMIN)
+        stream = (await self.api.handle(request)).body
+        assert isinstance(stream, AsyncIterator)
+        lines = b"".join([chunk async for chunk in stream]).splitlines()
+        events = [msgspec.json.decode(line) for line in lines]
+        return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+
     async def definition(self, name: str) -> Tree:
         code, found = await self("GET", f"{DEFINITIONS}/{name}")
         assert code == 200

@@ -8,6 +8,7 @@ import pytest
 from apiserver_stub.build import embedded_storage
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.storage.backend import MemoryBackend
+from controller_manager.base.tasks import Tasks
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
@@ -144,6 +145,15 @@ class TestEnd:
         await make(admin)
         code, listed = await admin("GET", THINGS)
         assert (code, listed["items"]) == (200, [])
+
+    async def test_a_watch_tells_which_objects_go(self, admin: Any) -> None:
+        await make(admin)
+        assert (await admin("POST", THINGS, thing("a")))[0] == 201
+        async with asyncio.timeout(10), Tasks() as tasks:
+            watch = tasks.start(admin.watched(THINGS), name="watch")
+            await asyncio.sleep(0.1)
+            assert (await admin("DELETE", f"{DEFINITIONS}/things.example.org"))[0] == 200
+            assert await watch == [("ADDED", "a"), ("DELETED", "a")]
 
     async def test_an_object_that_is_held_holds_its_definition(self, admin: Any) -> None:
         await make(admin)
