@@ -8,6 +8,7 @@ from pathlib import Path
 
 WRITTEN = Path(__file__).with_name("surface.txt")
 PACKAGES = (
+    "controller_manager.cel",
     "controller_manager.client",
     "controller_manager.controller",
     "controller_manager.framework",

@@ -28,6 +28,10 @@ async def test_the_test() -> None:
     await block("test_endpoints_appear")["test_endpoints_appear"]()
 
 
+def test_the_expression() -> None:
+    assert block("Environment.base()")["program"].expression.startswith("replicas > 2")
+
+
 @pytest.mark.virtual
 async def test_the_controller_of_pods() -> None:
     code = block("Replicator")
