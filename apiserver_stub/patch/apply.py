@@ -140,8 +140,8 @@ def _pruned(tree: Tree, abandoned: Fields, api_version: str, owners: Entries, ve
     owned: dict[str, Fields] = {}
     for entry in owners:
         owned[entry["apiVersion"]] = union(owned.get(entry["apiVersion"], {}), fields_of(entry))
-    claimed = owned.pop(api_version, {})
-    left = last.back(last.typed.prune(last.into(tree), abandoned, claimed))
+    claimed, whole = owned.pop(api_version, {}), last.into(tree)
+    pruned = left = last.back(last.typed.prune(whole, abandoned, claimed))
     for api_version, claimed in owned.items():
         version = versions.find(api_version)
         if version is not None:
@@ -150,7 +150,10 @@ def _pruned(tree: Tree, abandoned: Fields, api_version: str, owners: Entries, ve
             lost = union(changes.changed or {}, changes.removed or {})
             if intersection(lost, claimed):
                 left = version.back(version.typed.prune(there, lost, claimed))
-    return left
+    if left is pruned:
+        return left
+    # What others have of an object brings back all of it that the applier never applied.
+    return last.back(last.typed.prune(whole, abandoned, last.typed.initial(last.into(left))))
 
 
 def _conflicts(others: Entries, comparison: Comparison) -> list[_FieldConflict]:

@@ -76,3 +76,29 @@ async def test_finalizers_of_custom_objects_have_any_name_and_the_writer_is_warn
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["mine"]}},
         )
         assert (code, config["details"]["causes"][0]["field"]) == (422, "metadata.finalizers[0]")
+
+
+async def test_an_applier_goes_on_in_another_version_and_only_what_it_applied_no_more_goes() -> None:
+    """The object keeps what nobody owns, its uid and version among it (KEP-555)."""
+    async with served() as admin:
+        first = DEFINITION["spec"]["versions"][0]  # type: ignore[index]
+        versions = [first, {**first, "name": "v2", "storage": False}]
+        await admin("POST", DEFINITIONS, {**DEFINITION, "spec": {**DEFINITION["spec"], "versions": versions}})  # type: ignore[dict-item]
+        await asyncio.sleep(0.1)
+
+        async def apply(version: str, **metadata: Any) -> dict[str, Any]:
+            config = {**widget("w", **metadata), "apiVersion": f"example.com/{version}"}
+            path, body = WIDGETS.replace("/v1/", f"/{version}/") + "/w", msgspec.json.encode(config)
+            headers = {"content-type": "application/apply-patch+yaml"}
+            done = await admin.api.handle(Request("PATCH", path, (("fieldManager", "me"),), headers, body, ADMIN))
+            assert done.status in (200, 201), done.body
+            return msgspec.json.decode(done.body)
+
+        made = await apply("v1", finalizers=["example.com/hold"], labels={"a": "b"})
+        again = await apply("v2", labels={"a": "b"})
+        assert again["metadata"]["uid"] == made["metadata"]["uid"]
+        assert again["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
+        assert "finalizers" not in again["metadata"]
+        assert (again["metadata"]["labels"], again["spec"]) == ({"a": "b"}, {"size": 3})
+        (entry,) = again["metadata"]["managedFields"]
+        assert entry["apiVersion"] == "example.com/v2"
