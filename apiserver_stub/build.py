@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,7 +44,7 @@ from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, buil
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.pki.certificates import reachable_address
+from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
@@ -157,6 +158,11 @@ class ApiServer:
     async def run(self) -> None:
         """Do what this server does besides answering, until cancelled."""
         await all_of(self._aggregation.run(), self._custom_resources.run())
+
+    async def load_all(self) -> None:
+        """Load, in the thread, what the first definition of a custom resource would wait for."""
+        for module in ("apiserver_stub.kinds.structural.expressions", "apiserver_stub.apiextensions.resources"):
+            await self._offload.run(partial(import_module, module))
 
     async def _remove_address(self, name: str) -> None:
         with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again

@@ -87,6 +87,7 @@ async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, ru
     log.info("ready", url=url, kubeconfig=str(certificates.kubeconfig_file))
     upkeep = partial(api.keep_settled, port, certificates.published)
     tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+    tasks.start(api.load_all(), name="loading")
     tasks.start(keep_running(api.run, log, name="aggregation"), name="aggregation")
     tasks.start(keep_running(partial(certificates.keep, port), log, name="certificates"), name="certificates")
 

@@ -22,9 +22,8 @@ from controller_manager.api.errors import ApiError, BadRequest, RequestEntityToo
 from controller_manager.api.wire import Response
 from controller_manager.base.errors import CannotStart
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.http import client_context
 from controller_manager.transport.response_parser import ServerDisconnected
-from controller_manager.transport.transport import Endpoint
+from controller_manager.transport.transport import Endpoint, client_context
 
 _HTTPS = 443
 _HEADERS: Mapping[str, str] = {

@@ -69,7 +69,7 @@ class Aggregation:
 
     async def close(self) -> None:
         """Close the connections to other servers."""
-        await self._servers.transport.close()
+        await self._servers.close()
 
     def _forget(self, change: APIServiceChange) -> None:
         if change.after is None and change.before is not None:

@@ -42,7 +42,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks
-from controller_manager.transport.streaming import authority
+from controller_manager.transport.connection_pool import authority
 from controller_manager.transport.transport import ConfigError, TransportError
 
 _SERVICES, _SLICES = "services", f"endpointslices.{SLICES_GROUP}"

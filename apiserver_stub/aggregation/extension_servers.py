@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from apiserver_stub.aggregation.api_services import APIService
 from apiserver_stub.aggregation.front_proxy import ProxyPair, in_the_name_of
@@ -15,9 +16,10 @@ from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request, Response, Upgrade
 from controller_manager.serving.authentication import User
 from controller_manager.transport.connection_pool import Origin
-from controller_manager.transport.http import client_context
-from controller_manager.transport.streaming import StreamingTransport, known_length
-from controller_manager.transport.transport import Endpoint, TransportError, close_body
+from controller_manager.transport.transport import Endpoint, TransportError, client_context, close_body, known_length
+
+if TYPE_CHECKING:
+    from controller_manager.transport.streaming import StreamingTransport
 
 _SMALL = 64 * 1024  # bytes
 AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
@@ -38,11 +40,25 @@ class ExtensionServers:
     """Resolves API services to origins; one certificate authority or certificate changed is another origin."""
 
     def __init__(self, resolver: ServiceResolver, pair: ProxyPair) -> None:
-        self.transport = StreamingTransport()
-        """The connections to all of them."""
+        self._transport: StreamingTransport | None = None
         self._resolver = resolver
         self._pair = pair
         self._contexts: dict[str, tuple[object, ssl.SSLContext]] = {}
+
+    @property
+    def transport(self) -> "StreamingTransport":
+        """The connections to all of them."""
+        if self._transport is None:
+            # A server without any does without the HTTP library, which takes longer to load than all of the server.
+            from controller_manager.transport.streaming import StreamingTransport
+
+            self._transport = StreamingTransport()
+        return self._transport
+
+    async def close(self) -> None:
+        """Close the connections to all of them."""
+        if self._transport is not None:
+            await self._transport.close()
 
     def origin(self, service: APIService) -> Origin:
         """Return where the server of an API service is reached now.

@@ -19,10 +19,9 @@ from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import first_of
 from controller_manager.serving.authentication import User
-from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.connection_pool import Origin, authority
 from controller_manager.transport.duplex import SocketStream
-from controller_manager.transport.streaming import authority, known_length
-from controller_manager.transport.transport import ConfigError, TransportError, close_body
+from controller_manager.transport.transport import ConfigError, TransportError, close_body, known_length
 
 _DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
 _SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece

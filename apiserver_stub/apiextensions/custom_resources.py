@@ -4,7 +4,6 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.apiextensions.conversion import ConversionMetrics, Converters
 from apiserver_stub.apiextensions.definitions import DefinitionController
-from apiserver_stub.apiextensions.resources import resources_of
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.service_resolver import ServiceResolver
@@ -36,4 +35,6 @@ class CustomResources:
         await self._webhooks.close()
 
     def _resources_of(self, definition: Tree) -> tuple[ResourceInfo, ...]:
+        from apiserver_stub.apiextensions.resources import resources_of  # CEL, which a server can begin without
+
         return resources_of(definition, self._converters.of(definition))

@@ -19,6 +19,7 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving import http
+from controller_manager.serving.body import Body, Budget
 from controller_manager.serving.connection import (
     CLOSE,
     KEEP,
@@ -27,7 +28,7 @@ from controller_manager.serving.connection import (
     write_chunks,
     write_whole,
 )
-from controller_manager.serving.limits import Backlog, Body, Budget, ConnectionLimiter
+from controller_manager.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.serving.listening import Acceptor, CannotListen, ContextChoice, listen
 from controller_manager.serving.trust import Roots
 from controller_manager.transport.duplex import serve_upgrade

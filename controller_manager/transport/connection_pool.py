@@ -273,3 +273,8 @@ class ConnectionPool:
             if not used:
                 del self._idle[origin]
         self._sweeper = loop.call_later(_IDLE, self._sweep) if self._idle else None
+
+
+def authority(origin: Origin) -> str:
+    """Return host and port as a URL has them."""
+    return f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"

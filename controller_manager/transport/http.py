@@ -16,18 +16,17 @@ import aiohttp
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response, offered_protocols
-from controller_manager.base.files import memory_file
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
 from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import (
     LARGEST_BODY,
     NO_CREDENTIAL,
-    ConfigError,
     Credential,
     Endpoint,
     TransportError,
     UnaskedUpgrade,
+    client_context,
     is_watch,
     with_offer,
 )
@@ -130,31 +129,6 @@ def session(
         read_bufsize=read_buffer,
         trust_env=False,
     )
-
-
-def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """A context that trusts the authorities of an endpoint and shows `certificate` (PEM, with `key`), if any."""
-    try:
-        # What is not ASCII can only be a comment, over which `ssl` would stumble.
-        context = ssl.create_default_context(cadata=endpoint.ca.decode("ascii", "ignore") if endpoint.ca else None)
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"certificate-authority of {endpoint.server} holds no usable PEM certificate") from error
-    # Newer Pythons ask for extensions that the authorities of many clusters lack.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if endpoint.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate:
-        _show(context, certificate, key)
-    return context
-
-
-def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    try:
-        with memory_file(certificate + b"\n" + key) as pair:
-            context.load_cert_chain(pair, password=lambda: "")
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigError("client-certificate and client-key are no matching, unencrypted PEM pair") from error
 
 
 _MOST_WORDS = 500  # characters of a reason

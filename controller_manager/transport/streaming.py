@@ -8,7 +8,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response, offered_protocols
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.connection_pool import ConnectionPool, Origin, authority
 from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.http import FAILURES, Chunks, head, reason, session, target
 from controller_manager.transport.transport import TransportError, UnaskedUpgrade, with_offer
@@ -20,7 +20,6 @@ _HANDSHAKE = 60.0  # seconds until a server that is to change the protocol says 
 _MOST = 2000
 _SWITCHING = 101
 _NO_BODY = (204, 304)
-_DIGITS = 18
 
 
 class StreamingTransport:
@@ -115,17 +114,6 @@ class _Once:
         if body is None:
             raise TransportError("the server hung up")
         return body.__aiter__()
-
-
-def authority(origin: Origin) -> str:
-    """Return host and port as a URL has them."""
-    return f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
-
-
-def known_length(response: Response) -> int | None:
-    """Return how long an answer says that its body is, in bytes; None if it does not."""
-    length = response.headers.get("content-length", "")
-    return int(length) if len(length) < _DIGITS and length.isascii() and length.isdigit() else None
 
 
 def url_of(origin: Origin, request: Request) -> str:

@@ -1,6 +1,7 @@
 """Transports carry a request to a server and bring back the answer: over a network, or within one process."""
 
 import math
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,11 +11,13 @@ from msgspec.structs import replace
 
 from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.errors import CannotStart
+from controller_manager.base.files import memory_file
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks, contain
 from controller_manager.transport.duplex import PipeStream, pipe, serve_upgrade
 
 LARGEST_BODY = 1 << 30
+_DIGITS = 18
 _EARLY = 60.0  # seconds
 
 
@@ -188,3 +191,34 @@ class HandlerTransport:
         if self._upgrades is not None:
             upgrades, self._upgrades = self._upgrades, None
             await upgrades.__aexit__(None, None, None)
+
+
+def known_length(response: Response) -> int | None:
+    """Return how long an answer says that its body is, in bytes; None if it does not."""
+    length = response.headers.get("content-length", "")
+    return int(length) if len(length) < _DIGITS and length.isascii() and length.isdigit() else None
+
+
+def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """A context that trusts the authorities of an endpoint and shows `certificate` (PEM, with `key`), if any."""
+    try:
+        # What is not ASCII can only be a comment, over which `ssl` would stumble.
+        context = ssl.create_default_context(cadata=endpoint.ca.decode("ascii", "ignore") if endpoint.ca else None)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"certificate-authority of {endpoint.server} holds no usable PEM certificate") from error
+    # Newer Pythons ask for extensions that the authorities of many clusters lack.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if endpoint.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        _show(context, certificate, key)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    try:
+        with memory_file(certificate + b"\n" + key) as pair:
+            context.load_cert_chain(pair, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError("client-certificate and client-key are no matching, unencrypted PEM pair") from error

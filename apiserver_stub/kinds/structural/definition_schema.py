@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.structural.default_rules import DefaultRules, has_unpruned_defaults
 from apiserver_stub.kinds.structural.embedded import CheckMetadata
-from apiserver_stub.kinds.structural.expressions import Expressions
 from apiserver_stub.kinds.structural.go_form import SCHEMA_FIELDS, schema_form, shown
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.structural.schema_rules import TYPES, Ratchets, SchemaRules, Scope, check_keys, no_atom
@@ -21,6 +20,9 @@ from apiserver_stub.kinds.structural.structurality import (
     too_deep,
     unsupported,
 )
+
+if TYPE_CHECKING:
+    from apiserver_stub.kinds.structural.expressions import Expressions
 
 # What may be said at the root if the status is a subresource, so that nothing is lost where that is judged alone.
 _AT_ROOT = (
@@ -75,10 +77,13 @@ def check_schema(
 
 def _expressions(
     schema: Tree, at: FieldPath, options: SchemaOptions, found: ErrorList, *, same: bool
-) -> Expressions | None:
+) -> "Expressions | None":
     """Report what keeps a schema from being structural, and what is wrong with its defaults; returns the check of its
     rules in CEL, which are looked at if nothing is.
     """
+    from apiserver_stub.kinds.structural.default_rules import DefaultRules  # CEL, which a server can begin without
+    from apiserver_stub.kinds.structural.expressions import Expressions
+
     before = len(found.causes)
     check_structural(schema, at, found)
     if len(found.causes) == before and any("default" in one for one in every_schema(schema)):
@@ -106,6 +111,8 @@ def _check_root(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 def options_for(stored: Iterable[Tree], check_metadata: CheckMetadata) -> SchemaOptions:
     """Return the rules that hold for an update of these schemas."""
+    from apiserver_stub.kinds.structural.default_rules import has_unpruned_defaults
+
     stored = tuple(stored)
     inner = [one for schema in stored for one in every_schema(schema)]
     ratchets = Ratchets(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
+from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import MappingProxyType
 
@@ -34,8 +35,6 @@ _LETTERS = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-\x80-\U0010ffff"
 _ATOM = f"[{_LETTERS}]+"
 _QUOTED = r'"([^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*"'
 _ADDRESS = rf"({_ATOM}(\.{_ATOM})*|{_QUOTED})@({_ATOM}(\.{_ATOM})*|\[[0-9a-fA-F.:]+\])"
-_MAIL = re.compile(rf"\s*{_ADDRESS}\s*")
-_NAMED_MAIL = re.compile(rf"([{_LETTERS}.\s]|{_QUOTED})*<\s*{_ADDRESS}\s*>\s*")
 _MAC = re.compile(
     r"([0-9a-fA-F]{2}([:-]))(?:[0-9a-fA-F]{2}\2){4}[0-9a-fA-F]{2}"
     r"|([0-9a-fA-F]{2}([:-]))(?:[0-9a-fA-F]{2}\4){6}[0-9a-fA-F]{2}"
@@ -50,6 +49,15 @@ _SHORT_NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _BYTE = r"(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])"
 
 Format = Callable[[str], bool]
+
+
+@cache
+def _mail_forms() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the forms of a mail address, alone and behind a name; they take long to compile."""
+    return (
+        re.compile(rf"\s*{_ADDRESS}\s*"),
+        re.compile(rf"([{_LETTERS}.\s]|{_QUOTED})*<\s*{_ADDRESS}\s*>\s*"),
+    )
 
 
 def _like(form: str, longest: int = -1) -> Format:
@@ -184,7 +192,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType({
     "date": is_date,
     "datetime": is_date_time,
     "duration": is_duration,
-    "email": lambda text: bool(_MAIL.fullmatch(text) or _NAMED_MAIL.fullmatch(text)),
+    "email": lambda text: any(form.fullmatch(text) for form in _mail_forms()),
     "hexcolor": _like("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
     "hostname": _is_host,
     "ipv4": lambda text: "." in text and _address(text) is not None,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from cryptography import x509
 
+from apiserver_stub.pki.addresses import server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, Authorities, CertificateIdentity
-from apiserver_stub.pki.certificates import server_hosts, server_url
 from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.tls import context_of, issue, make_ca
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from controller_manager.api.errors import TooManyRequests
-from controller_manager.serving.limits import Budget
+from controller_manager.serving.body import Budget
 
 pytestmark = pytest.mark.virtual
 

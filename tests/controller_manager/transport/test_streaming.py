@@ -8,8 +8,8 @@ import pytest
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.transport.connection_pool import Origin
-from controller_manager.transport.streaming import StreamingTransport, known_length
-from controller_manager.transport.transport import TransportError
+from controller_manager.transport.streaming import StreamingTransport
+from controller_manager.transport.transport import TransportError, known_length
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
