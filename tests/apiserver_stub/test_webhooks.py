@@ -154,7 +154,7 @@ async def test_a_call_is_bounded_in_time(client: WebhookClient, hook: Webhook, t
         assert await post(client, other.config) == b'{"a": 1}'  # which has connections of its own
     url = f"{hook.config['url']}?timeout=0.3s"
     assert set(await asyncio.gather(*waiting)) == {f'Post "{url}": context deadline exceeded'}
-    assert len(hook.seen) == 4
+    assert 4 <= len(hook.seen) < 8  # one that has waited may begin as another ends
 
 
 @pytest.mark.parametrize("told", [True, False])

