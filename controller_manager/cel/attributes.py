@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -103,7 +104,7 @@ def missing(operand: Any, key: Any) -> NoReturn:
     raise EvaluationError(f"no such key: {shown(key)}")
 
 
-class Attribute:
+class Attribute(ABC):
     """A base with qualifiers: `resolve` costs what they do, `evaluate` one more for the whole."""
 
     __slots__ = ("qualifiers",)
@@ -111,13 +112,13 @@ class Attribute:
     def __init__(self, qualifiers: tuple[Qualifier, ...]) -> None:
         self.qualifiers = qualifiers
 
+    @abstractmethod
     def qualified(self, qualifier: Qualifier) -> Attribute:
         """Return the attribute with another qualifier behind it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resolver(self) -> Evaluate:
         """Return the closure that resolves the attribute."""
-        raise NotImplementedError
 
     def evaluator(self) -> Evaluate:
         """Return the closure that resolves the attribute as a value of its own."""

@@ -40,7 +40,7 @@ def resolver() -> Resolver:
 
 @pytest.fixture
 async def client(resolver: Resolver) -> AsyncIterator[WebhookClient]:
-    found = WebhookClient(resolver, WebhookLimits(calls=4, answer=100_000, kept=3))  # type: ignore[arg-type]
+    found = WebhookClient(resolver, WebhookLimits(calls=4, answer=100_000, kept=3))
     yield found
     await found.close()
 

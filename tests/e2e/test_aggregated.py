@@ -42,7 +42,7 @@ class MetricsServer(http.server.BaseHTTPRequestHandler):
     callers: set[str]
 
     def do_GET(self) -> None:
-        peer = self.connection.getpeercert()  # type: ignore[attr-defined]
+        peer = self.connection.getpeercert()
         if not peer:
             self.tell(401, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401})
             return

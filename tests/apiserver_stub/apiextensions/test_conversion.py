@@ -65,7 +65,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 async def converters(registry: CollectorRegistry) -> AsyncIterator[Converters]:
-    client = WebhookClient(None, WebhookLimits(answer=1 << 20))  # type: ignore[arg-type]
+    client = WebhookClient(None, WebhookLimits(answer=1 << 20))
     yield Converters(client.post, Offload(), ConversionMetrics(registry))
     await client.close()
 
@@ -319,7 +319,7 @@ async def test_a_webhook_that_floods(converters: Converters, hook: Webhook) -> N
         (b'{"a":[' + b"{}," * 200_000 + b"{}]}", "more than 100000 values"),
         (b"[" * 50_000, "cannot unmarshal"),
     ):
-        hook.answer = lambda _, answer=answer: answer  # type: ignore[misc]
+        hook.answer = lambda _, answer=answer: answer
         with pytest.raises(ConversionFailed, match=why):
             await convert([thing()], V2)
     hook.answer = of_response(result={"status": "Failure", "message": "x" * 500_000})

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.virtual
 
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 SCALE = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
-DEFINITION = {
+DEFINITION: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "widgets.example.com"},
@@ -81,9 +81,9 @@ async def test_finalizers_of_custom_objects_have_any_name_and_the_writer_is_warn
 async def test_an_applier_goes_on_in_another_version_and_only_what_it_applied_no_more_goes() -> None:
     """The object keeps what nobody owns, its uid and version among it (KEP-555)."""
     async with served() as admin:
-        first = DEFINITION["spec"]["versions"][0]  # type: ignore[index]
+        first = DEFINITION["spec"]["versions"][0]
         versions = [first, {**first, "name": "v2", "storage": False}]
-        await admin("POST", DEFINITIONS, {**DEFINITION, "spec": {**DEFINITION["spec"], "versions": versions}})  # type: ignore[dict-item]
+        await admin("POST", DEFINITIONS, {**DEFINITION, "spec": {**DEFINITION["spec"], "versions": versions}})
         await asyncio.sleep(0.1)
 
         async def apply(version: str, **metadata: Any) -> dict[str, Any]:

@@ -333,7 +333,7 @@ async def test_an_answer_that_cannot_be_converted_is_known_before_anything_is_wr
     api: Any, renamer: Renamer
 ) -> None:
     converted = renamer._renamed
-    renamer._renamed = lambda tree, wanted: _refuse() if wanted == "v2" else converted(tree, wanted)  # type: ignore[method-assign]
+    renamer._renamed = lambda tree, wanted: _refuse() if wanted == "v2" else converted(tree, wanted)
     with pytest.raises(InternalError):
         await api.post(V2, body("v2", "a"))
     assert api.store.get(STORAGE, "default/a") is None

@@ -72,7 +72,7 @@ class Player:
             headers["content_type"] = step.get("content_type", "application/json")
         response = await self._api.send(step["verb"], url, data, **headers)
         told = response.repeated.get("warning", ()) if response.repeated else ()
-        warnings = [re.fullmatch(r'299 - "(.*)"', text, re.DOTALL)[1].replace('\\"', '"') for text in told]  # type: ignore[index]
+        warnings = [re.fullmatch(r'299 - "(.*)"', text, re.DOTALL)[1].replace('\\"', '"') for text in told]
         try:
             return response.status, json.loads(response.body), warnings
         except ValueError:
