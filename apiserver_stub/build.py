@@ -32,8 +32,9 @@ from apiserver_stub.flags import (
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
-    AccessOptions,
     AggregationOptions,
+    AuthenticationOptions,
+    AuthorizationOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -208,17 +209,17 @@ def build(
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
-    serving, access, features = options[ServingOptions], options[AccessOptions], options[FeatureOptions]
+    serving, features = options[ServingOptions], options[FeatureOptions]
     runtime.registry.rules = options[MetricsOptions].rules()
     register_process_metrics(runtime.registry, features, reported_version(options))
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
-    modes = [_AUTHORIZERS[mode]() for mode in access.authorization_mode]
+    modes = [_AUTHORIZERS[mode]() for mode in options[AuthorizationOptions].authorization_mode]
     authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
     StorageMetrics(store.storage, runtime.registry)
-    tokens = _tokens(access.token_auth_file, accounts, store)
+    tokens = _tokens(options[AuthenticationOptions].token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
     offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)

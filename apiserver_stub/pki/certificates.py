@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from apiserver_stub.flags import AccessOptions, AggregationOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.flags import (
+    AggregationOptions,
+    AuthenticationOptions,
+    NetworkOptions,
+    ServingOptions,
+    StorageOptions,
+)
 from apiserver_stub.pki.addresses import reachable_address, server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, PROXY, YEAR, Authorities
 from controller_manager.base.clock import monotonic
@@ -119,7 +125,7 @@ class ServerCertificates:
 
     def _believe(self) -> None:
         bundle = self._authorities.clients.pair.certificate
-        if given := self._options[AccessOptions].client_ca_file:
+        if given := self._options[AuthenticationOptions].client_ca_file:
             bundle += b"\n" + read_authorities(Path(given), "--client-ca-file")
         self._trust.set(CLIENTS, bundle)
         aggregation = self._options[AggregationOptions]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from controller_manager.app.service_accounts import Account
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import JSON, PROTOBUF, Client, ClientMetrics, RequestEncoder, Throttle, Transport
-from controller_manager.client.credentials import Obtain
-from controller_manager.client.kubeconfig import from_flags
 from controller_manager.leader import FencedTransport
 from controller_manager.options import Int32, Options, flag
+from controller_manager.transport.credentials import Obtain
+from controller_manager.transport.kubeconfig import from_flags
 from controller_manager.transport.metrics import TransportMetrics
 
 if TYPE_CHECKING:

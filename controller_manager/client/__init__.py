@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
-from controller_manager.client.config import ClientConfig
 from controller_manager.client.requests import JSON, PROTOBUF, ClientMetrics, RequestEncoder, Throttle
-from controller_manager.client.transports import InProcessTransport
+from controller_manager.transport.authenticated import InProcessTransport
+from controller_manager.transport.config import ClientConfig
 from controller_manager.transport.transport import ConfigError, Transport, TransportError
 
 if TYPE_CHECKING:
-    from controller_manager.client.http import HttpTransport
+    from controller_manager.transport.http_transport import HttpTransport
 
 __all__ = [
     "JSON",
@@ -39,6 +39,6 @@ def __getattr__(name: str) -> Any:
     """`HttpTransport` is loaded when it is first asked for: its HTTP library takes half the start of a process."""
     if name != "HttpTransport":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from controller_manager.client.http import HttpTransport
+    from controller_manager.transport.http_transport import HttpTransport
 
     return HttpTransport

@@ -22,11 +22,11 @@ from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
-from controller_manager.client.credentials import Obtain
 from controller_manager.controller.runner import Phase
 from controller_manager.testing.faults import FaultyNetwork, Link
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 from controller_manager.testing.virtual import LoopWatch, VirtualLoop
+from controller_manager.transport.credentials import Obtain
 from controller_manager.work import Failing
 
 _MOST_KEPT = 128  # logs, each of about a hundred records

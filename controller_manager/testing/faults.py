@@ -16,7 +16,7 @@ from controller_manager.api.errors import (
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.random import random_source
 from controller_manager.client import Transport, TransportError
-from controller_manager.client.credentials import Obtain
+from controller_manager.transport.credentials import Obtain
 from controller_manager.transport.transport import close_body, is_watch
 
 T = TypeVar("T")

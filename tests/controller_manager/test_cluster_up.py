@@ -10,11 +10,11 @@ from cryptography import x509
 from apiserver_stub.pki.authorities import Authorities
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
-from controller_manager.client import kubeconfig
-from controller_manager.client.credentials import Credentials, from_identity
 from controller_manager.cluster_up import ManagerKubeconfigs
 from controller_manager.serving.tls import make_ca
 from controller_manager.testing.virtual import VirtualLoop
+from controller_manager.transport import kubeconfig
+from controller_manager.transport.credentials import Credentials, from_identity
 
 DAY = 86400.0
 

@@ -14,8 +14,8 @@ from controller_manager.app.service_accounts import DEADLINE, LIFE, LONGEST_PAUS
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.client import Client, ConfigError
-from controller_manager.client.credentials import Credentials
 from controller_manager.testing import Cluster, FaultyNetwork
+from controller_manager.transport.credentials import Credentials
 
 pytestmark = pytest.mark.virtual
 

@@ -20,8 +20,8 @@ from controller_manager.client import (
     HttpTransport,
     TransportError,
 )
-from controller_manager.client.config import Identity
 from controller_manager.transport import http, response_parser
+from controller_manager.transport.config import Identity
 from tests.controller_manager.client.transports import GET, transport
 
 KEY = Key("default", "a")

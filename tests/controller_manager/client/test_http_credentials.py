@@ -16,8 +16,8 @@ from controller_manager.client import (
     HttpTransport,
     TransportError,
 )
-from controller_manager.client.config import ExecPlugin, Identity
-from controller_manager.client.kubeconfig import in_cluster
+from controller_manager.transport.config import ExecPlugin, Identity
+from controller_manager.transport.kubeconfig import in_cluster
 from controller_manager.transport.transport import Credential
 from tests.controller_manager.client.transports import GET, transport
 

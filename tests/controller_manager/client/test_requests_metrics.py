@@ -20,10 +20,10 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 from controller_manager.base.registry import Registry
 from controller_manager.client import Client, ClientMetrics, InProcessTransport
-from controller_manager.client.config import ClientConfig, ExecPlugin, Identity
-from controller_manager.client.credentials import from_plugin
-from controller_manager.client.http import HttpTransport
+from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.transport.credentials import from_plugin
 from controller_manager.transport.http import Connections
+from controller_manager.transport.http_transport import HttpTransport
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import ConfigError, Credential
 

@@ -9,9 +9,9 @@ import pytest
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import ClientConfig, HttpTransport, TransportError
-from controller_manager.client.config import Identity
 from controller_manager.serving.http_server import HTTPServer
 from controller_manager.transport import duplex
+from controller_manager.transport.config import Identity
 from tests.controller_manager.transport.upgrades import OFFER, Handler, Talk, echo, event_loop_policy, serving  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controller_manager.client.config import ExecPlugin, Identity
-from controller_manager.client.kubeconfig import from_flags, in_cluster, load
+from controller_manager.transport.config import ExecPlugin, Identity
+from controller_manager.transport.kubeconfig import from_flags, in_cluster, load
 from controller_manager.transport.transport import ConfigError
 
 

@@ -1,10 +1,10 @@
-"""Transports that show credentials and keep them fresh; that over a network is in `http`."""
+"""Transports that show credentials and keep them fresh; that over a network is in `http_transport`."""
 
 from typing import Protocol
 
 from controller_manager.api.wire import Certificate, DuplexStream, Request, Response
-from controller_manager.client.config import Identity
-from controller_manager.client.credentials import Credentials, Obtain, from_identity
+from controller_manager.transport.config import Identity
+from controller_manager.transport.credentials import Credentials, Obtain, from_identity
 from controller_manager.transport.transport import Credential, Handle, HandlerTransport
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from controller_manager.api.model import Model
 from controller_manager.base.plain_yaml import NotPlain, read_yaml
-from controller_manager.client.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.transport import ConfigError
 
 T = TypeVar("T")

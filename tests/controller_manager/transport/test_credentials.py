@@ -10,8 +10,8 @@ import pytest
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
-from controller_manager.client.config import ExecPlugin, Identity
-from controller_manager.client.credentials import Credentials, from_identity, read_files, read_output
+from controller_manager.transport.config import ExecPlugin, Identity
+from controller_manager.transport.credentials import Credentials, from_identity, read_files, read_output
 from controller_manager.transport.transport import ConfigError, Credential, TransportError
 
 PLUGIN = ExecPlugin("p")

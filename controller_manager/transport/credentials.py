@@ -21,7 +21,7 @@ from controller_manager.api.timestamps import parse_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
-from controller_manager.client.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import ConfigError, Credential, TransportError
 

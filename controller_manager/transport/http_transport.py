@@ -1,8 +1,8 @@
 """The transport of a client over HTTP and TLS."""
 
-from controller_manager.client.config import ClientConfig
-from controller_manager.client.credentials import Obtain, from_identity, from_plugin
-from controller_manager.client.transports import AuthenticatedTransport
+from controller_manager.transport.authenticated import AuthenticatedTransport
+from controller_manager.transport.config import ClientConfig
+from controller_manager.transport.credentials import Obtain, from_identity, from_plugin
 from controller_manager.transport.http import ConnectionLimits, Connections, EndpointTransport
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import Credential

@@ -1,0 +1,40 @@
+"""The flags of the API server, by the names its users know; a file for each group of them."""
+
+from apiserver_stub.flags.aggregation import AggregationOptions
+from apiserver_stub.flags.authentication import AuthenticationOptions
+from apiserver_stub.flags.authorization import AuthorizationOptions
+from apiserver_stub.flags.features import (
+    CBOR,
+    COMPRESSION,
+    SCALE_TO_ZERO,
+    STREAMING_LISTS,
+    UNSAFE_DELETION,
+    FeatureOptions,
+)
+from apiserver_stub.flags.network import NetworkOptions
+from apiserver_stub.flags.serving import ServingOptions
+from apiserver_stub.flags.storage import DATABASE, StorageOptions
+from apiserver_stub.flags.tokens import TokenOptions
+from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
+from controller_manager.options import FlagSet
+
+__all__ = [
+    "CBOR", "COMPRESSION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS", "UNSAFE_DELETION",
+    "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "FeatureOptions", "NetworkOptions",
+    "ServingOptions", "StorageOptions", "TokenOptions",
+]  # fmt: skip
+
+FLAGS = FlagSet(
+    ServingOptions,
+    AuthenticationOptions,
+    AuthorizationOptions,
+    AggregationOptions,
+    TokenOptions,
+    StorageOptions,
+    NetworkOptions,
+    MetricsOptions,
+    ProfilingOptions,
+    FeatureOptions,
+    LoggingOptions,
+    checks=(logs_allowed,),
+)

@@ -1,0 +1,33 @@
+"""Features that are not on, or can be off."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from controller_manager.component import features
+from controller_manager.component.features import COMMON, feature_gates
+from controller_manager.options import StringMultimap
+
+COMPRESSION = "APIResponseCompression"
+CBOR = "CBORServingAndStorage"
+UNSAFE_DELETION = "AllowUnsafeMalformedObjectDeletion"
+STREAMING_LISTS = "WatchList"
+SCALE_TO_ZERO = "HPAScaleToZero"
+_READ: Mapping[str, str] = MappingProxyType(
+    {
+        **COMMON,
+        COMPRESSION: "compresses large answers for clients that take gzip",
+        CBOR: "reads and writes CBOR",
+        UNSAFE_DELETION: "lets objects that cannot be read be deleted",
+        STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
+        SCALE_TO_ZERO: "lets autoscalers scale to zero",
+    }
+)
+
+
+class FeatureOptions(features.FeatureOptions):
+    """Features that are not on, or can be off."""
+
+    effects: ClassVar[Mapping[str, str]] = _READ
+
+    feature_gates: StringMultimap = feature_gates(_READ)
