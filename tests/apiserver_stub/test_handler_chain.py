@@ -25,8 +25,8 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from controller_manager.api.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
-from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.base.log import get_logger
+from controller_manager.serving.access_metrics import AccessMetrics
 from controller_manager.serving.authentication import RequestAuthenticator, User
 from controller_manager.serving.authorization import (
     NO_RULES,

@@ -12,7 +12,6 @@ from controller_manager.api.platform import ADMIN_GROUP, SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
-from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.app.access.options import (
     AuthenticationOptions,
     AuthorizationOptions,
@@ -28,6 +27,7 @@ from controller_manager.cache import Informer, Selection
 from controller_manager.client import Client, ClientMetrics, ConfigError, Transport, TransportError
 from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.options import Parsed
+from controller_manager.serving.access_metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,

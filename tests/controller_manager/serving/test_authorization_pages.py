@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api.errors import BadRequest, Forbidden, InternalError, ServiceUnavailable, Unauthorized
 from controller_manager.api.wire import Request
-from controller_manager.app.access.metrics import AccessMetrics
+from controller_manager.serving.access_metrics import AccessMetrics
 from controller_manager.serving.authentication import AnonymousAuthenticator, RequestAuthenticator, User
 from controller_manager.serving.authorization import (
     NO_RULES,

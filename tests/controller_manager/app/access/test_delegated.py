@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
-from controller_manager.app.access.metrics import TokenCacheMetrics
 from controller_manager.base.log import get_logger
 from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.serving.access_metrics import TokenCacheMetrics
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Authorization, Decision, Rules
 

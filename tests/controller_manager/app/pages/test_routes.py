@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.app.pages.routes import Pages, index_handler
 from controller_manager.app.program import flag_set
 from controller_manager.base.log import get_logger
 from controller_manager.component.pages import debugging_routes, metrics_handler
+from controller_manager.serving.access_metrics import AccessMetrics
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
     Authenticator,
