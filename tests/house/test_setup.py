@@ -32,7 +32,7 @@ def named(requirement: str) -> str:
 
 def test_every_dependency_is_bounded_at_both_ends(project: Any) -> None:
     extras = [one for many in project["optional-dependencies"].values() for one in many]
-    ours = {f"{project['name']}[{extra}]" for extra in ("cbor,testing", "tests")}
+    ours = {f"{project['name']}[{extra}]" for extra in ("cbor,grpc,otel,secretbox,testing", "tests")}
     assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one not in ours] == []
 
 
