@@ -18,7 +18,7 @@ from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, authentication_reviews, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.authorization import Authorization, Parts, build_authorization
+from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
@@ -34,6 +34,7 @@ from apiserver_stub.flags import (
     UNSAFE_DELETION,
     AggregationOptions,
     AuthenticationOptions,
+    AuthorizationOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -63,7 +64,7 @@ from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.registry import Registry
@@ -85,12 +86,15 @@ from controller_manager.serving.authentication import (
 from controller_manager.serving.authorization import (
     Attributes,
     Authorizer,
+    AuthorizerChain,
     Decision,
+    PrivilegedGroups,
 )
 from controller_manager.serving.health import Health
 
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
+_AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType({"AlwaysAllow": AlwaysAllow})
 
 
 class ApiServer:
@@ -210,10 +214,10 @@ def build(
     register_process_metrics(runtime.registry, features, reported_version(options))
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
+    modes = [_AUTHORIZERS[mode]() for mode in options[AuthorizationOptions].authorization_mode]
+    authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    authorization = build_authorization(Parts(options, store))
-    authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
     tokens = _tokens(options[AuthenticationOptions].token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
@@ -261,7 +265,7 @@ def build(
         serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
-        Filters(_authenticator(certificates, tokens, authorization, options[AggregationOptions]), authorizer),
+        Filters(_authenticator(certificates, tokens, options[AggregationOptions]), authorizer),
         kinds,
         Handlers(
             health.answer,
@@ -334,15 +338,12 @@ def _tokens(file: str, accounts: ServiceAccounts, store: WatchCache) -> TokenAut
 
 
 def _authenticator(
-    certificates: ClientCertificates,
-    tokens: TokenAuthenticatorChain,
-    authorization: Authorization,
-    aggregation: AggregationOptions,
+    certificates: ClientCertificates, tokens: TokenAuthenticatorChain, aggregation: AggregationOptions
 ) -> RequestAuthenticator:
     known: list[Authenticator] = [
         X509Authenticator(certificates.believes),
         BearerTokenAuthenticator(tokens),
-        AnonymousAuthenticator(authorization.anonymous_paths),
+        AnonymousAuthenticator(PUBLIC),
     ]
     if not aggregation.requestheader_client_ca_file:
         return RequestAuthenticator(known)

@@ -103,15 +103,12 @@ class AuthorizerChain:
         self._authorizers = tuple(authorizers)
 
     async def authorize(self, attributes: Attributes) -> Authorization:
-        """Return the first opinion, or NO_OPINION with the reasons of all. Raises `ServiceUnavailable`."""
-        reasons = ""
+        """Return the first opinion; NO_OPINION if there is none. Raises `ServiceUnavailable`."""
         for authorizer in self._authorizers:
             authorization = await authorizer.authorize(attributes)
             if authorization.decision is not Decision.NO_OPINION:
                 return authorization
-            if authorization.reason:
-                reasons = f"{reasons}\n{authorization.reason}" if reasons else authorization.reason
-        return Authorization(Decision.NO_OPINION, reasons) if reasons else NO_OPINION
+        return NO_OPINION
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return the rules of all authorizers together."""
@@ -166,8 +163,7 @@ def refusal(attributes: Attributes, reason: str = "") -> Forbidden:
     subject = f'{qualified} "{name}"' if name else qualified
     target = f"{resource}/{attributes.subresource}" if attributes.subresource else resource
     scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    asked = f'{verb} resource "{target}" in API group "{group}" {scope}'
-    message = f'{subject} is forbidden: User "{user}" cannot {asked}{why}'
+    message = f'{subject} is forbidden: user "{user}" cannot {verb} resource "{target}" {scope}{why}'
     return Forbidden(message, Details(name=name, group=group, kind=resource))
 
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
-from apiserver_stub.encode.protobuf.reader import FieldBudget, MessageReaders
+from apiserver_stub.encode.protobuf.converters import CONVERTERS
 from apiserver_stub.encode.representations import chunk_bounds
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
@@ -31,6 +31,7 @@ from controller_manager.api.protobuf import (
     object_writer,
     writers,
 )
+from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
 from controller_manager.api.protobuf.table import table
 from controller_manager.api.protobuf.wire import head, scalar, sized
 
@@ -82,7 +83,7 @@ def frame(event_type: str, object_: bytes) -> bytes:
 
 
 def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    budget = FieldBudget()
+    budget = FieldBudget(MOST_VALUES)
     envelope = _messages()["runtime.Unknown"].read(data, budget)
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")
@@ -96,4 +97,4 @@ def _open(data: bytes, api_version: str, kind: str) -> Tree:
 
 @cache
 def _messages() -> MessageReaders:
-    return MessageReaders(table().messages)
+    return MessageReaders(table().messages, CONVERTERS)

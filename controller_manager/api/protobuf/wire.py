@@ -92,6 +92,7 @@ def _double(value: bytes, _: Any) -> float:
 SCALARS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = MappingProxyType({
     "bool": (VARINT, lambda value, _: value != 0),
     "int": (VARINT, _integer),
+    "uint": (VARINT, lambda value, _: value & 0xFFFF_FFFF_FFFF_FFFF),
     "double": (FIXED64, _double),
     "string": (BYTES, lambda value, _: value.decode()),
     "bytes": (BYTES, lambda value, _: b64encode(value).decode()),

@@ -1,54 +1,58 @@
-"""Readers of protobuf messages, made from a table that describes them (`controller_manager/api/protobuf`)."""
+"""Readers of protobuf messages, made from a table that describes them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.json import MOST_VALUES, Tree, decode
 from controller_manager.api.errors import RequestEntityTooLarge
-from controller_manager.api.protobuf.wire import BYTES, SCALARS, VARINT, fields, varints
-from controller_manager.api.timestamps import format_micro, format_time
+from controller_manager.api.protobuf.wire import BYTES, SCALARS, VARINT, Tree, fields, varints
 
 _DEEPEST = 100
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
 class FieldBudget:
-    """The bounds of one body: how many fields may still come, and how deep in its messages the reader is."""
+    """The bounds of one body: how many of its `most` fields may still come, and how deep in its messages the reader
+    is.
+    """
 
-    __slots__ = ("depth", "fields")
+    __slots__ = ("depth", "fields", "most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.depth = 0
-        self.fields = MOST_VALUES
+        self.fields = self.most = most
 
     def take(self, count: int) -> None:
         """Count so many fields more. Raises `RequestEntityTooLarge`."""
         self.fields -= count
         if self.fields < 0:
-            raise RequestEntityTooLarge(f"the object has more than {MOST_VALUES} fields")
+            raise RequestEntityTooLarge(f"the object has more than {self.most} fields")
 
 
 Read = Callable[[Any, FieldBudget], Any]
 """Returns the JSON value of what was on the wire."""
 _Put = Callable[[Tree, Any, FieldBudget], None]
 """Puts a field into an object."""
+Convert = Callable[[Tree], Any]
+"""Returns the JSON value of a message that is no object in JSON from its fields; None for no value."""
+_NONE: Mapping[str, Convert] = MappingProxyType({})
 
 
 class MessageReaders:
-    """The readers of all messages, each made when first asked for."""
+    """The readers of all messages, each made when first asked for; `converters` by message."""
 
-    def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
+    def __init__(
+        self, fields: Mapping[str, Mapping[str, list[str]]], converters: Mapping[str, Convert] = _NONE
+    ) -> None:
         self._fields = fields
+        self._converters = converters
         self._made: dict[str, MessageReader] = {}
 
     def __getitem__(self, name: str) -> "MessageReader":
         found = self._made.get(name)
         if found is None:
-            found = self._made[name] = MessageReader(name, self._fields[name], self)
+            found = self._made[name] = MessageReader(self._fields[name], self, self._converters.get(name))
         return found
 
 
@@ -57,10 +61,12 @@ class MessageReader:
     wire type.
     """
 
-    def __init__(self, name: str, described: Mapping[str, list[str]], messages: MessageReaders) -> None:
+    def __init__(
+        self, described: Mapping[str, list[str]], messages: MessageReaders, convert: Convert | None = None
+    ) -> None:
         self._described = described
         self._messages = messages
-        self.convert = _CONVERTERS.get(name)
+        self.convert = convert
 
     def read(self, data: bytes, budget: FieldBudget) -> Any:
         """Return the JSON value of a message. Raises as `fill`."""
@@ -163,60 +169,3 @@ def _object(name: str, message: MessageReader) -> _Put:
 _LABELS: Mapping[str, Callable[[str, Read], _Put]] = MappingProxyType(
     {"": _plain, "pointer": _explicit, "required": _explicit, "list": _list, "map": _map}
 )
-
-
-def _time(fields: Tree) -> str | None:
-    return format_time(_moment(fields)) if fields else None
-
-
-def _micro_time(fields: Tree) -> str | None:
-    return format_micro(_moment(fields)) if fields else None
-
-
-def _moment(fields: Tree) -> datetime:
-    try:
-        return _EPOCH + timedelta(seconds=fields.get("seconds", 0), microseconds=fields.get("nanos", 0) // 1000)
-    except OverflowError:
-        raise ValueError("a time is beyond the calendar") from None
-
-
-def _quantity(fields: Tree) -> str:
-    return str(fields.get("text", "0"))
-
-
-def _int_or_string(fields: Tree) -> int | str:
-    found: int | str = fields.get("text", "") if fields.get("type") else fields.get("number", 0)
-    return found
-
-
-def _json(fields: Tree) -> Any:
-    raw = fields.get("raw")
-    return decode(raw) if raw else None
-
-
-def _schema_or_several(fields: Tree) -> Any:
-    return fields.get("several") or fields.get("schema")
-
-
-def _schema_or_bool(fields: Tree) -> Any:
-    return fields.get("schema", fields.get("allows", False))
-
-
-def _items(fields: Tree) -> Any:
-    return fields.get("items", [])
-
-
-_CONVERTERS: Mapping[str, Callable[[Tree], Any]] = MappingProxyType({
-    "api.resource.Quantity": _quantity,
-    "apiextensions.v1.JSON": _json,
-    "apiextensions.v1.JSONSchemaPropsOrArray": _schema_or_several,
-    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_bool,
-    "apiextensions.v1.JSONSchemaPropsOrStringArray": _schema_or_several,
-    "meta.v1.ExtraValue": _items,
-    "meta.v1.FieldsV1": _json,
-    "meta.v1.MicroTime": _micro_time,
-    "meta.v1.Time": _time,
-    "runtime.RawExtension": _json,
-    "util.intstr.IntOrString": _int_or_string,
-})  # fmt: skip
-"""By message that is no object in JSON: its value from its fields, None for no value."""

@@ -1,0 +1,202 @@
+"""The gRPC client against servers made with the official library, on both event loops."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import uvloop
+
+from controller_manager.api.protobuf.services import service
+from controller_manager.api.protobuf.wire import Tree
+from controller_manager.serving import tls
+from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcTls
+from tests.controller_manager.transport.grpc_servers import Conversation, Refuse, grpc_server
+
+KMS, TUNNEL = service("kms_v2"), service("konnectivity")
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
+def event_loop_policy(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+async def encrypt(message: Tree) -> Tree | bytes:
+    match message["plaintext"]:
+        case b"hang":
+            await asyncio.sleep(60)
+        case b"nonsense":
+            return b"\xff\xff"
+        case b"refuse":
+            raise Refuse(grpc.StatusCode.FAILED_PRECONDITION, "not today")
+    return {"ciphertext": message["plaintext"][::-1], "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
+
+
+async def echo(talk: Conversation) -> None:
+    while (message := await talk.read()) is not None:
+        await talk.write(message)
+
+
+@pytest.fixture
+async def kms(tmp_path: Path) -> AsyncIterator[GrpcChannel]:
+    async with (
+        grpc_server(f"unix://{tmp_path}/kms", "kms_v2", {"Encrypt": encrypt}) as target,
+        GrpcChannel(target) as channel,
+    ):
+        yield channel
+
+
+async def test_a_message_is_answered(kms: GrpcChannel) -> None:
+    answer = await kms.unary(KMS, "Encrypt", {"plaintext": b"\1\2", "uid": "u"}, 5)
+    assert answer == {"ciphertext": b"\2\1", "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
+
+
+@pytest.mark.parametrize(
+    ("plaintext", "code"),
+    [(b"hang", "DEADLINE_EXCEEDED"), (b"nonsense", "INTERNAL"), (b"refuse", "FAILED_PRECONDITION")],
+)
+async def test_failures_are_told_by_their_code(kms: GrpcChannel, plaintext: bytes, code: str) -> None:
+    with pytest.raises(GrpcError) as caught:
+        await kms.unary(KMS, "Encrypt", {"plaintext": plaintext}, 0.2)
+    assert caught.value.code == code
+
+
+async def test_a_method_that_the_server_lacks(kms: GrpcChannel) -> None:
+    with pytest.raises(GrpcError) as caught:
+        await kms.unary(KMS, "Status", {}, 5)
+    assert caught.value.code == "UNIMPLEMENTED"
+
+
+async def test_a_message_that_is_too_large(tmp_path: Path) -> None:
+    async with (
+        grpc_server(f"unix://{tmp_path}/kms", "kms_v2", {"Encrypt": encrypt}) as target,
+        GrpcChannel(target, largest=1000) as channel,
+    ):
+        assert await channel.unary(KMS, "Encrypt", {"plaintext": bytes(900)}, 5)
+        with pytest.raises(GrpcError) as caught:
+            await channel.unary(KMS, "Encrypt", {"plaintext": bytes(1100)}, 5)
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_server_that_is_not_there_fails_at_once_and_is_found_when_it_comes(tmp_path: Path) -> None:
+    async with GrpcChannel(f"unix://{tmp_path}/kms") as channel:
+        async with asyncio.timeout(2):
+            with pytest.raises(GrpcError) as caught:
+                await channel.unary(KMS, "Encrypt", {"plaintext": b"x"}, 60)
+        assert caught.value.code == "UNAVAILABLE"
+        async with grpc_server(f"unix://{tmp_path}/kms", "kms_v2", {"Encrypt": encrypt}):
+            found = [await answers(channel, pause=0.2) for _ in range(20)]
+            assert found[-1]
+        assert not await answers(channel)
+
+
+async def answers(channel: GrpcChannel, pause: float = 0.0) -> bool:
+    await asyncio.sleep(pause)
+    with contextlib.suppress(GrpcError):
+        return bool(await channel.unary(KMS, "Encrypt", {"plaintext": b"x"}, 1))
+    return False
+
+
+async def test_closing_ends_what_is_under_way(kms: GrpcChannel) -> None:
+    call = asyncio.create_task(kms.unary(KMS, "Encrypt", {"plaintext": b"hang"}, 60))
+    await asyncio.sleep(0.1)
+    await kms.close()
+    done, _ = await asyncio.wait([call], timeout=2)
+    assert done
+    assert call.cancelled() or isinstance(call.exception(), GrpcError)
+
+
+async def test_messages_go_both_ways(tmp_path: Path) -> None:
+    async with (
+        grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": echo}) as target,
+        GrpcChannel(target) as channel,
+    ):
+        stream = channel.stream(TUNNEL, "Proxy")
+        sent = [{"type": 4, "data": {"connectID": -at, "data": bytes(at)}} for at in range(1, 2000, 100)]
+        for message in sent:
+            await stream.write(message)
+            assert await stream.read() == message
+        await stream.end()
+        assert await stream.read() is None
+
+
+async def test_a_stream_whose_server_refuses_or_dies(tmp_path: Path) -> None:
+    async def refuse(talk: Conversation) -> None:
+        await talk.read()
+        await talk.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+
+    async with GrpcChannel(f"unix://{tmp_path}/s") as channel:
+        async with grpc_server(channel.target, "konnectivity", talks={"Proxy": refuse}):
+            stream = channel.stream(TUNNEL, "Proxy")
+            await stream.write({})
+            with pytest.raises(GrpcError, match="PERMISSION_DENIED: no"):
+                await stream.read()
+            with pytest.raises(GrpcError):
+                await stream.write({})
+            stream = channel.stream(TUNNEL, "Proxy")
+        with pytest.raises(GrpcError):
+            await stream.read()
+        stream.close()
+
+
+async def test_a_slow_reader_holds_up_the_server(tmp_path: Path) -> None:
+    sent = 0
+
+    async def pour(talk: Conversation) -> None:
+        nonlocal sent
+        for _ in range(1000):
+            await talk.write({"data": {"data": bytes(32 * 1024)}})
+            sent += 32 * 1024
+
+    async with (
+        grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": pour}) as target,
+        GrpcChannel(target) as channel,
+    ):
+        stream = channel.stream(TUNNEL, "Proxy")
+        assert await stream.read()
+        before = -1
+        while before != sent:
+            before = sent
+            await asyncio.sleep(0.2)
+        assert sent < 2 << 20
+        stream.close()
+
+
+async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+    authority, other = tls.make_ca("one"), tls.make_ca("other")
+    server = tls.issue(authority, "server", hosts=["localhost"])
+    client, stranger = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
+    pairs = [(server.key, server.certificate)]
+    credentials = grpc.ssl_server_credentials(pairs, authority.certificate, require_client_auth=True)
+    async with grpc_server("localhost:0", "kms_v2", {"Encrypt": encrypt}, credentials=credentials) as target:
+        for proofs, known in [
+            (GrpcTls(authority.certificate, client.certificate, client.key), True),
+            (GrpcTls(authority.certificate, client.certificate, client.key, server_name="else"), False),
+            (GrpcTls(authority.certificate), False),
+            (GrpcTls(other.certificate, client.certificate, client.key), False),
+            (GrpcTls(authority.certificate, stranger.certificate, stranger.key), False),
+        ]:
+            async with GrpcChannel(target, proofs) as channel:
+                assert await answers(channel) is known
+
+
+def test_without_the_library_one_sentence_says_so() -> None:
+    script = (
+        "import sys; sys.modules['grpc'] = None\n"
+        "from controller_manager.transport.grpc import GrpcChannel\n"
+        "try: GrpcChannel('unix:///x')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("ConfigError gRPC needs the package grpcio")
+
+
+def test_the_library_is_not_loaded_with_the_module() -> None:
+    script = "import sys, controller_manager.transport.grpc; print('grpc' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
