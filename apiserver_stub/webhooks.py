@@ -148,7 +148,7 @@ class WebhookClient:
             raise WebhookError(f'Post "{url}": {_reason(config, error)}') from error
         finally:
             webhook.calls -= 1
-        return _content(response)
+        return content(response)
 
     async def close(self) -> None:
         """End every connection; calls under way fail."""
@@ -232,7 +232,8 @@ def _written(config: WebhookConfig, body: bytes, timeout: float) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def _content(response: Response) -> bytes:
+def content(response: Response) -> bytes:
+    """Return the document in an answer. Raises `WebhookError` for a refusal, and for nothing."""
     body = response.body
     assert isinstance(body, bytes)
     if not 200 <= response.status <= 206:
@@ -243,14 +244,20 @@ def _content(response: Response) -> bytes:
     return body
 
 
-def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
-    """Return what a `Status` in the body says, or else what clients make of an answer's code."""
+def told_status(body: bytes) -> Status | None:
+    """Return the failure that a body tells of, if it is one."""
     try:
         told = _STATUS.decode(body)
-        if told.kind == "Status" and told.status != "Success" and told.message:
-            return told.message
     except (msgspec.DecodeError, RecursionError):
-        pass
+        return None
+    return told if told.kind == "Status" and told.status != "Success" else None
+
+
+def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
+    """Return what a `Status` in the body says, or else what clients make of an answer's code."""
+    told = told_status(body)
+    if told is not None and told.message:
+        return told.message
     is_text = headers.get("content-type", "").startswith("text/")
     text = body[:2048].decode("utf-8", "replace").strip() if is_text else "unknown"
     if code in _AS_TOLD:

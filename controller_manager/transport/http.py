@@ -38,11 +38,14 @@ CertificateAndKey = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The most connections for requests, and the seconds to wait for a connection and for a byte."""
+    """The most connections for requests, the seconds to wait for a connection and for a byte, and the most bytes of an
+    answer that is no watch, `LARGEST_BODY` by default.
+    """
 
     connections: int = 64
     connect: float = 10.0
     read_timeout: float = 60.0
+    largest_answer: int | None = None
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -62,7 +65,7 @@ class Connections:
         self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
-        self.pool = ConnectionPool(limits.connections, limits.connect, limits.read_timeout)
+        self.pool = ConnectionPool(limits.connections, limits.connect, limits.read_timeout, limits.largest_answer)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -200,7 +203,11 @@ class EndpointTransport:
 
     async def _send_through_proxy(self, request: Request, credential: Credential) -> Response:
         async with self._connections.for_requests().request(**self._arguments(request, credential)) as answer:
-            return Response(answer.status, _lower(answer), await _body(answer))
+            return Response(
+                answer.status,
+                _lower(answer),
+                await _body(answer, self._connections.limits.largest_answer or LARGEST_BODY),
+            )
 
     async def _open(self, request: Request, credential: Credential) -> Response:
         async with asyncio.timeout(self._connections.limits.read_timeout):
@@ -208,7 +215,7 @@ class EndpointTransport:
             if answer.status == 200:
                 return Response(200, _lower(answer), Chunks(answer, self._named(request)))
             async with answer:
-                return Response(answer.status, _lower(answer), await _body(answer))
+                return Response(answer.status, _lower(answer), await _body(answer, LARGEST_BODY))
 
     def _named(self, request: Request) -> str:
         return f"{request.method} {self._root}{request.path}"
@@ -284,15 +291,15 @@ class Chunks:
         self._answer.close()
 
 
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
+async def _body(answer: aiohttp.ClientResponse, largest: int) -> bytes:
     """All of it; one that is too large is given up as soon as that is known."""
     parts, size, known = [], 0, answer.content_length or 0
-    while known <= LARGEST_BODY and (part := await answer.content.readany()):
+    while known <= largest and (part := await answer.content.readany()):
         parts.append(part)
         size += len(part)
         known = max(known, size)
-    if known > LARGEST_BODY:
-        raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
+    if known > largest:
+        raise TransportError(f"the answer is larger than {largest} bytes")
     return b"".join(parts)
 
 

@@ -71,6 +71,20 @@ class Webhook:
         return web.Response(body=data, content_type="application/json")
 
 
+def kubeconfig(hook: Webhook, user: Tree | None = None, path: str = "/authorize/", **cluster: Any) -> str:
+    """A kubeconfig file that leads to a webhook."""
+    server = {"server": f"https://127.0.0.1:{hook.port}{path}", "certificate-authority-data": hook.ca, **cluster}
+    tree = {
+        "clusters": [{"name": "c", "cluster": server}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = hook.folder / "hook.kubeconfig"
+    file.write_text(json.dumps(tree))
+    return str(file)
+
+
 def _certificate(*hosts: str) -> tuple[bytes, bytes]:
     """A certificate that is its own authority, and its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
