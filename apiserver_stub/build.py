@@ -15,8 +15,9 @@ from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
 from apiserver_stub.apiextensions.custom_resources import CustomResources
+from apiserver_stub.authn.authentication import build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, authentication_reviews, read_token_file
+from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
@@ -33,7 +34,6 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AggregationOptions,
-    AuthenticationOptions,
     AuthorizationOptions,
     FeatureOptions,
     NetworkOptions,
@@ -76,12 +76,7 @@ from controller_manager.component.process_metrics import register_process_metric
 from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
-    Authenticator,
-    BearerTokenAuthenticator,
-    RequestAuthenticator,
-    RequestHeaderConfig,
     User,
-    X509Authenticator,
 )
 from controller_manager.serving.authorization import (
     Attributes,
@@ -219,8 +214,14 @@ def build(
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
     StorageMetrics(store.storage, runtime.registry)
-    tokens = _tokens(options[AuthenticationOptions].token_auth_file, accounts, store)
-    certificates = certificates or ClientCertificates()
+    authentication = build_authentication(
+        options,
+        certificates or ClientCertificates(),
+        accounts.tokens(store.get).find,
+        accounts.audiences,
+        AnonymousAuthenticator(PUBLIC),
+        runtime.registry,
+    )
     offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
@@ -236,7 +237,7 @@ def build(
         partial(amend, own, ("", "v1", QUOTAS)),
         scale_to_zero=features.enabled(SCALE_TO_ZERO),
     )
-    questions = {**authentication_reviews(tokens.find), **AccessReviews(authorizer).table()}
+    questions = {**authentication_reviews(authentication.find_token), **AccessReviews(authorizer).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(
         RequestScope(
@@ -265,7 +266,7 @@ def build(
         serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
-        Filters(_authenticator(certificates, tokens, options[AggregationOptions]), authorizer),
+        Filters(authentication, authorizer),
         kinds,
         Handlers(
             health.answer,
@@ -330,24 +331,6 @@ def _allows(authorizer: Authorizer) -> Allows:
         return (await authorizer.authorize(signers)).decision is Decision.ALLOW
 
     return allows
-
-
-def _tokens(file: str, accounts: ServiceAccounts, store: WatchCache) -> TokenAuthenticatorChain:
-    given = StaticTokens(read_token_file(Path(file)) if file else {}, accounts.audiences)
-    return TokenAuthenticatorChain([given.find, accounts.tokens(store.get).find], accounts.audiences)
-
-
-def _authenticator(
-    certificates: ClientCertificates, tokens: TokenAuthenticatorChain, aggregation: AggregationOptions
-) -> RequestAuthenticator:
-    known: list[Authenticator] = [
-        X509Authenticator(certificates.believes),
-        BearerTokenAuthenticator(tokens),
-        AnonymousAuthenticator(PUBLIC),
-    ]
-    if not aggregation.requestheader_client_ca_file:
-        return RequestAuthenticator(known)
-    return RequestAuthenticator([certificates.proxies(RequestHeaderConfig(**aggregation.header_lists())), *known])
 
 
 def _key_folder(options: Parsed) -> Path | None:

@@ -22,7 +22,7 @@ from controller_manager.api.errors import ApiError, InternalError, MethodNotAllo
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
-from controller_manager.serving.authentication import Impersonator, RequestAuthenticator, User, refuse_impersonation
+from controller_manager.serving.authentication import Impersonator, User, refuse_impersonation
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
 
 Health = Callable[[Request], Response | None]
@@ -39,6 +39,13 @@ class Seat(Protocol):
 
     def release(self) -> None:
         """Give it back."""
+
+
+class Authentication(Protocol):
+    """Recognizes callers."""
+
+    async def authenticate(self, request: Request) -> User:
+        """Return the user who sends a request. Raises `Unauthorized`."""
 
 
 class FlowControl(Protocol):
@@ -68,7 +75,7 @@ class Filters:
     told.
     """
 
-    authenticator: RequestAuthenticator
+    authenticator: Authentication
     authorizer: Authorizer
     impersonator: Impersonator | None = None
     flow_control: FlowControl | None = None

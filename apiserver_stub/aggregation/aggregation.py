@@ -15,6 +15,7 @@ from apiserver_stub.offload import Offload
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
+from controller_manager.serving.authentication import RequestHeaderConfig
 
 REGISTRATION = "poststarthook/kube-apiserver-autoregistration"
 """The health check of the API services that this server writes."""
@@ -50,7 +51,10 @@ class Aggregation:
         self.descriptions = ExtensionDescriptions(services, servers, offload.run, log)
         """How other servers describe what they have."""
         redirects = not options.aggregator_reject_forwarding_redirect
-        self.proxy = ExtensionProxy(services, servers, self.discovery, self.descriptions, patience, redirects=redirects)
+        proxies = RequestHeaderConfig(**options.header_lists())
+        self.proxy = ExtensionProxy(
+            services, servers, self.discovery, self.descriptions, patience, proxies=proxies, redirects=redirects
+        )
         """Answers requests for what servers of others have."""
         services.subscribe(self._forget)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User
+from controller_manager.serving.authentication import WEBSOCKET_PROTOCOL, RequestHeaderConfig, User, without_token
 from controller_manager.serving.tls import KeyPair
 
 ProxyPair = Callable[[], KeyPair | None]
@@ -26,15 +26,26 @@ _KEPT_BACK = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "trailers", "transfer-encoding", "upgrade", "expect", "host", "authorization", "audit-id", USER, UID, GROUP,
 })  # fmt: skip
+_NO_PROXIES = RequestHeaderConfig()
 _IMPERSONATION = "impersonate-"
 _ESCAPED = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")
 
 
-def forwarded(request: Request, user: User, audit_id: str, host: str) -> Request:
-    """Return a request as the server at `host` gets it, in the name of `user`."""
+def forwarded(
+    request: Request, user: User, audit_id: str, host: str, proxies: RequestHeaderConfig = _NO_PROXIES
+) -> Request:
+    """Return a request as the server at `host` gets it, in the name of `user`, without what this server was told it
+    by: credentials, and the headers in which its own `proxies` name users.
+    """
     named = _of_connection(request)
-    kept = {name: value for name, value in request.headers.items() if not (name in named or _is_kept_back(name))}
-    apart = {name: values for name, values in request.repeated.items() if name in kept}
+    kept = {
+        name: value
+        for name, value in request.headers.items()
+        if not (name in named or _is_kept_back(name) or proxies.uses(name))
+    }
+    if WEBSOCKET_PROTOCOL in kept:
+        kept[WEBSOCKET_PROTOCOL] = without_token(kept[WEBSOCKET_PROTOCOL])
+    apart = {name: values for name, values in request.repeated.items() if name in kept and name != WEBSOCKET_PROTOCOL}
     told = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}
     headers = {**kept, **told, "x-forwarded-uri": request.path}
     passed = replace(request, headers=headers, repeated=apart, certificate=None, unread=None)

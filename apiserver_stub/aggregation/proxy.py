@@ -18,7 +18,7 @@ from controller_manager.api.errors import ApiError, Timeout
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
 from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import first_of
-from controller_manager.serving.authentication import User
+from controller_manager.serving.authentication import RequestHeaderConfig, User
 from controller_manager.transport.connection_pool import Origin, authority
 from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.transport import ConfigError, TransportError, close_body, known_length
@@ -34,6 +34,7 @@ class ExtensionProxy:
     """Answers requests by asking the servers behind API services.
 
     An answer takes `patience` seconds at most unless it has no end of its own; `redirects` are handed on or refused.
+    What `proxies` say of users to this server is not handed on.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class ExtensionProxy:
         descriptions: ExtensionDescriptions,
         patience: float,
         *,
+        proxies: RequestHeaderConfig,
         redirects: bool = False,
     ) -> None:
         self._services = services
         self._discovery = discovery
         self._descriptions = descriptions
         self._redirects = redirects
+        self._proxies = proxies
         self._servers = servers
         self._patience = patience
 
@@ -76,7 +79,7 @@ class ExtensionProxy:
             return _refused(503, "service unavailable")
         except ConfigError as error:
             return _refused(500, str(error))
-        passed = forwarded(request, user, context.audit_id, authority(origin))
+        passed = forwarded(request, user, context.audit_id, authority(origin), self._proxies)
         ends_at = self._end_of(info)
         try:
             async with asyncio.timeout_at(None if ends_at == math.inf else ends_at):

@@ -132,7 +132,9 @@ FindToken = Callable[[str, Sequence[str]], Awaitable[Recognized | None]]
 
 
 class TokenAuthenticatorChain:
-    """Asks one after the other whose token it is; this server is the `audiences`."""
+    """Asks one after the other whose token it is; this server is the `audiences`. The refusal of one leaves the token
+    to the next.
+    """
 
     def __init__(self, sources: Sequence[FindToken], audiences: Sequence[str]) -> None:
         self._sources = tuple(sources)
@@ -147,20 +149,21 @@ class TokenAuthenticatorChain:
         return found.user if found else None
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """Return whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` if it
-        is accepted by none and one knows why.
+        """Return whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` with
+        all that is known of why if nobody accepts it.
         """
-        refusal: TokenRefused | None = None
+        wanted = audiences or self._audiences
+        refusals: list[str] = []
         for source in self._sources:
             try:
-                found = await source(token, audiences or self._audiences)
+                found = await source(token, wanted)
             except TokenRefused as refused:
-                refusal = refused
+                refusals.append(str(refused))
                 continue
             if found is not None:
                 return found
-        if refusal is not None:
-            raise refusal
+        if refusals:
+            raise TokenRefused(refusals[0] if len(refusals) == 1 else f"[{', '.join(dict.fromkeys(refusals))}]")
         return None
 
 
@@ -237,8 +240,9 @@ def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
         except TokenRefused as refusal:
             return {"user": {}, "error": str(refusal)}
         if found is None:
-            return {"user": {}, "error": "the token is not known"}
-        return {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
+            return {"user": {}, "error": "invalid bearer token"}
+        user = _user_info(authenticated(found.user))
+        return {"authenticated": True, "user": user, "audiences": list(found.audiences)}
 
     return {(_GROUP, "tokenreviews"): token_review, (_GROUP, "selfsubjectreviews"): _self_subject_review}
 

@@ -15,13 +15,16 @@ _NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 class Certificate(Struct, frozen=True):
     """The verified client certificate of a connection (its subject; RFC 4514 attributes CN and O).
 
-    `root` is the SHA-256 of the authority its chain ends in, in hexadecimal; `expires` in wall seconds.
+    `root` is the SHA-256 of the authority its chain ends in, in hexadecimal, and `digest` its own; `expires` in wall
+    seconds. `uid` is that of the user, None if it cannot be told.
     """
 
     common_name: str
     organizations: tuple[str, ...] = ()
     root: str = ""
     expires: float = math.inf
+    uid: str | None = ""
+    digest: str = ""
 
 
 class Unread(Protocol):

@@ -59,29 +59,45 @@ _ACTIVE = Family(
 _WELL_KNOWN = frozenset({"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"})
 
 
-class AccessMetrics:
-    """Counts how requests were judged."""
+class AuthenticationMetrics:
+    """Counts how callers were recognized."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._users = Counters(_USERS, registry)
         self._attempts = Counters(_ATTEMPTS, registry)
         self._authentication = Histograms(_AUTHENTICATION, registry)
-        self._decisions = Counters(_DECISIONS, registry)
-        self._authorization = Histograms(_AUTHORIZATION, registry)
 
-    def authenticated(self, user: User | None, seconds: float) -> None:
-        """A user was recognized; None: nobody, for the credentials were not accepted."""
-        result = "error" if user is None else "success"
+    def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
+        """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
+        result = "success"
         if user is not None:
             self._users.add(_sort_of(user.name))
+        else:
+            result = "error" if refused else "failure"
         self._attempts.add(result)
         self._authentication.observe(seconds, result)
+
+
+class AuthorizationMetrics:
+    """Counts what was decided about callers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._decisions = Counters(_DECISIONS, registry)
+        self._authorization = Histograms(_AUTHORIZATION, registry)
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
         """Something was decided; None: it could not be."""
         result = "error" if decision is None else decision.value
         self._decisions.add(result)
         self._authorization.observe(seconds, result)
+
+
+class AccessMetrics(AuthenticationMetrics, AuthorizationMetrics):
+    """Counts how requests were judged."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        AuthenticationMetrics.__init__(self, registry)
+        AuthorizationMetrics.__init__(self, registry)
 
 
 class TokenCacheMetrics:

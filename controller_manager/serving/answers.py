@@ -37,10 +37,10 @@ class Remembered(Generic[V]):
 
 
 class Answers(Generic[V]):
-    """Gets an answer by asking, by waiting for another who asks, or from memory."""
+    """Gets an answer by asking, by waiting for another who asks, or from memory, which holds `size` answers."""
 
-    def __init__(self) -> None:
-        self._remembered: Remembered[V] = Remembered()
+    def __init__(self, size: int = _REMEMBERED) -> None:
+        self._remembered: Remembered[V] = Remembered(size)
         self._asked: dict[bytes, asyncio.Future[V]] = {}
 
     def knows(self, question: bytes) -> bool:

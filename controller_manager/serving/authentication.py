@@ -3,6 +3,7 @@
 Every process that serves requests builds its authentication of these.
 """
 
+import base64
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,20 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from controller_manager.api.errors import BadRequest, Unauthorized, forbidden
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.api.errors import BadRequest, ServiceUnavailable, Unauthorized, forbidden
+from controller_manager.api.wire import Certificate, Request, offered_protocols
 from controller_manager.serving.trust import PROXIES, Trust
 
 ANONYMOUS = "system:anonymous"
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+"""The key of `User.extra` that says by which credentials a user was recognized."""
+WEBSOCKET_PROTOCOL = "sec-websocket-protocol"
+BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+"""What a subprotocol of a WebSocket begins with that is a bearer token."""
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9a-f]{2})")
 
@@ -48,26 +56,43 @@ class Authenticator(Protocol):
 
 
 class RequestAuthenticator:
-    """The chain of authenticators: the first that recognizes the user decides."""
+    """The chain of authenticators: the first that recognizes the user decides. Credentials that one refuses, or cannot
+    judge, are left to the next; who showed such credentials, and is recognized by none, is not `anonymous` either.
+    """
 
-    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+    def __init__(self, authenticators: Sequence[Authenticator], anonymous: Authenticator | None = None) -> None:
         self._authenticators = tuple(authenticators)
+        self._anonymous = anonymous
 
     async def authenticate(self, request: Request) -> User:
         """Return the user, a member of `system:authenticated` unless it is anonymous.
 
-        Raises `Unauthorized` when no authenticator recognizes it, and whatever an authenticator raises.
+        Raises `Unauthorized` when no authenticator recognizes it.
         """
+        user = await self.recognize(request)
+        if user is None:
+            raise unauthorized()
+        return user
+
+    async def recognize(self, request: Request) -> User | None:
+        """Return the user; None for a request without credentials. Raises `Unauthorized` for those it has."""
+        refused = False
         for authenticator in self._authenticators:
-            user = await authenticator.authenticate(request)
+            try:
+                user = await authenticator.authenticate(request)
+            except (Unauthorized, ServiceUnavailable):
+                refused = True
+                continue
             if user is not None:
                 return authenticated(user)
-        raise unauthorized()
+        if refused:
+            raise unauthorized()
+        return None if self._anonymous is None else await self._anonymous.authenticate(request)
 
 
 class X509Authenticator:
     """Recognizes users by the client certificate of their connection: the common name is the user, the organizations
-    are the groups.
+    are the groups, and the certificate is told by its digest.
 
     TLS verifies a chain once; `believes` judges the certificate again at each request.
     """
@@ -76,11 +101,18 @@ class X509Authenticator:
         self._believes = believes
 
     async def authenticate(self, request: Request) -> User | None:
-        """Return the user; None without a certificate, or for one that is not believed or names nobody."""
+        """Return the user; None without a certificate, or for one that is not believed or names nobody.
+
+        Raises `Unauthorized` for a certificate whose uid cannot be told.
+        """
         certificate = request.certificate
         if certificate is None or not certificate.common_name or not self._believes(certificate):
             return None
-        return User(certificate.common_name, "", certificate.organizations)
+        if certificate.uid is None:
+            raise unauthorized()
+        digest = certificate.digest
+        extra = {CREDENTIAL_ID: (f"X509SHA256={digest}",)} if digest else _NO_EXTRA
+        return User(certificate.common_name, certificate.uid, certificate.organizations, extra)
 
 
 class TokenAuthenticator(Protocol):
@@ -99,12 +131,54 @@ class BearerTokenAuthenticator:
     async def authenticate(self, request: Request) -> User | None:
         """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted."""
         token = bearer_token(request)
-        if not token:
+        return await _owner(self._tokens, token) if token else None
+
+
+class WebSocketTokenAuthenticator:
+    """Recognizes users by the bearer token that a WebSocket offers as a subprotocol, as browsers can: in base64url
+    without padding, and beside at least one other protocol, which the server answers.
+    """
+
+    def __init__(self, tokens: TokenAuthenticator) -> None:
+        self._tokens = tokens
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted, and
+        for several, or one alone, or what is no token.
+        """
+        header = request.headers.get(WEBSOCKET_PROTOCOL)
+        if not header or BEARER_PROTOCOL not in header or "websocket" not in offered_protocols(request):
             return None
-        user = await self._tokens.authenticate_token(token)
-        if user is None:
+        offered = [one.strip() for one in header.split(",")]
+        tokens = [one.removeprefix(BEARER_PROTOCOL) for one in offered if one.startswith(BEARER_PROTOCOL)]
+        if not any(tokens):
+            return None
+        if len(tokens) > 1 or len(tokens) == len(offered):
             raise unauthorized()
-        return user
+        return await _owner(self._tokens, _unpadded(tokens[0]))
+
+
+def without_token(protocols: str) -> str:
+    """Return the subprotocols that a WebSocket offers (RFC 6455, section 11.3.4) without those that are tokens."""
+    offered = (one.strip() for one in protocols.split(","))
+    return ", ".join(one for one in offered if not one.startswith(BEARER_PROTOCOL))
+
+
+async def _owner(tokens: TokenAuthenticator, token: str) -> User:
+    user = await tokens.authenticate_token(token)
+    if user is None:
+        raise unauthorized()
+    return user
+
+
+def _unpadded(encoded: str) -> str:
+    """Return the text that base64url without padding stands for (RFC 4648, section 5). Raises `Unauthorized`."""
+    try:
+        if not _BASE64URL.fullmatch(encoded):
+            raise ValueError("no base64url without padding")
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    except ValueError:
+        raise unauthorized() from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +196,13 @@ class RequestHeaderConfig:
     def allows(self, common_name: str) -> bool:
         """Tell whether a proxy of that name may speak for others."""
         return not self.allowed_names or common_name in self.allowed_names
+
+    def uses(self, header: str) -> bool:
+        """Tell whether a header, in lower case, is one in which proxies speak for others."""
+        named = (*self.username_headers, *self.uid_headers, *self.group_headers)
+        return any(header == one.lower() for one in named) or any(
+            header.startswith(prefix.lower()) for prefix in self.extra_prefixes
+        )
 
     def user_of(self, request: Request) -> User | None:
         """Return the user for whom a request speaks; None if it names nobody.
@@ -168,7 +249,7 @@ class RequestHeaderAuthenticator:
 
 
 class AnonymousAuthenticator:
-    """Takes whoever shows no certificate for the anonymous user: on `paths` only, or everywhere. The last of a chain.
+    """Takes whoever shows no certificate for the anonymous user: on `paths` only, or everywhere.
 
     A certificate that nobody before recognized is a failed attempt to be known, and no anonymity.
     """
@@ -192,12 +273,14 @@ def authenticated(user: User) -> User:
 
 
 def bearer_token(request: Request) -> str:
-    """Return what follows `Bearer` in the Authorization header (RFC 6750, section 2.1); empty if that is nothing."""
+    """Return what follows `Bearer` and one space in the Authorization header (RFC 6750, section 2.1); empty if that is
+    nothing. A token behind more spaces is none, as upstream.
+    """
     header = request.headers.get("authorization")
     if not header:
         return ""
     scheme, _, token = header.strip().partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    return token if scheme.lower() == "bearer" and not token.startswith(" ") else ""
 
 
 def unauthorized() -> Unauthorized:

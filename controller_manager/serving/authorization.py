@@ -179,8 +179,8 @@ def _is_plain(path: str) -> bool:
 class Observer(Protocol):
     """Is told how each request was judged, and how long that took in seconds."""
 
-    def authenticated(self, user: User | None, seconds: float) -> None:
-        """A user was recognized; None: nobody, for the credentials were not accepted."""
+    def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
+        """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
         """Something was decided; None: it could not be."""
@@ -223,13 +223,14 @@ class Access:
             raise refusal(attributes, reason)
 
     async def _authenticate(self, request: Request) -> User:
-        began, user = monotonic(), None
+        began, user, refused = monotonic(), None, True
         try:
-            user = await self._authenticator.authenticate(request)
-        except ServiceUnavailable:
-            raise unauthorized() from None
+            user = await self._authenticator.recognize(request)
+            refused = False
         finally:
-            self._observer.authenticated(user, monotonic() - began)
+            self._observer.authenticated(user, monotonic() - began, refused=refused)
+        if user is None:
+            raise unauthorized()
         return user
 
     async def _authorize(self, attributes: Attributes) -> Authorization:

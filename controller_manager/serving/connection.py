@@ -13,7 +13,7 @@ from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
-from controller_manager.serving.trust import Roots
+from controller_manager.serving.trust import Roots, digest
 from controller_manager.transport.duplex import LIMIT, SocketStream
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
@@ -103,7 +103,9 @@ class ServerConnection(web.RequestHandler):
         self._arrived()
         self._limiter.enter(self, cast("asyncio.Transport", transport).abort)
         if peer := transport.get_extra_info("peercert"):
-            self.certificate = http.certificate_of(peer, self._roots.of(transport.get_extra_info("ssl_object")))
+            connection = transport.get_extra_info("ssl_object")
+            shown = digest(connection.getpeercert(binary_form=True) or b"")
+            self.certificate = http.certificate_of(peer, self._roots.of(connection), shown)
         super().connection_made(transport)
         self._await_head()
 

@@ -22,6 +22,7 @@ SWITCHING = "connection: upgrade\r\n"
 _NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
+_UID = "1.3.6.1.4.1.57683.2"  # the attribute of a subject that is the uid of the user
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -53,8 +54,11 @@ def repeated_headers(items: Iterable[tuple[str, str]]) -> dict[str, tuple[str, .
     return {name: tuple(values) for name, values in found.items() if len(values) > 1}
 
 
-def certificate_of(peer: Mapping[str, Any] | None, root: str = "") -> Certificate | None:
-    """A verified peer certificate, as `ssl` describes it, below the authority `root`; None without a common name."""
+def certificate_of(peer: Mapping[str, Any] | None, root: str = "", digest: str = "") -> Certificate | None:
+    """A verified peer certificate, as `ssl` describes it, below the authority `root`; None without a common name.
+
+    The uid of the user is the one value of an attribute of the platform's, if there is one.
+    """
     if not peer:
         return None
     pairs = [pair for part in peer.get("subject", ()) for pair in part]
@@ -63,7 +67,9 @@ def certificate_of(peer: Mapping[str, Any] | None, root: str = "") -> Certificat
         return None
     organizations = tuple(value for key, value in pairs if key == "organizationName")
     expires = float(ssl.cert_time_to_seconds(peer["notAfter"])) if "notAfter" in peer else math.inf
-    return Certificate(names[-1], organizations, root, expires)
+    uids = [value for key, value in pairs if key == _UID]
+    uid = "" if not uids else uids[0] if len(uids) == 1 and uids[0] else None
+    return Certificate(names[-1], organizations, root, expires, uid, digest)
 
 
 def content_length(status: int, size: int) -> str:

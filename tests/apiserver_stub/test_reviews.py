@@ -80,7 +80,7 @@ def get_pods(**more: str) -> dict[str, Any]:
 
 async def test_a_known_token() -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": "token"})
-    user = {"username": "jane", "uid": "42", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
+    user = {"username": "jane", "uid": "42", "groups": ["dev", "system:authenticated"], "extra": {"scope": ["a", "b"]}}
     assert status == {"authenticated": True, "user": user, "audiences": ["us"]}
 
 
@@ -89,7 +89,7 @@ async def test_a_token_for_an_audience() -> None:
     assert status["audiences"] == ["them"]
 
 
-@pytest.mark.parametrize(("token", "why"), [("forged", "not known"), ("old", "has expired")])
+@pytest.mark.parametrize(("token", "why"), [("forged", "invalid bearer token"), ("old", "has expired")])
 async def test_an_unknown_token(token: str, why: str) -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": token})
     assert "authenticated" not in status

@@ -219,7 +219,7 @@ class DelegatedAuth:
         self._lookup = Lookup(client, wanted, trust, proxies, self._log) if client and wanted else None
         self._access = Access(
             AlwaysAllowedPaths(authorization.authorization_always_allow_paths),
-            RequestAuthenticator([proxies, *self._authenticators(client, runtime)]),
+            RequestAuthenticator([proxies, *self._authenticators(client, runtime)], AnonymousAuthenticator()),
             AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *self._authorizers(authorization)]),
             AccessMetrics(runtime.registry),
         )
@@ -260,7 +260,6 @@ class DelegatedAuth:
             lifetime = self._authentication.authentication_token_webhook_cache_ttl
             metrics = TokenCacheMetrics(runtime.registry)
             yield BearerTokenAuthenticator(TokenReviewAuthenticator(Asker(client, self._log), lifetime, metrics))
-        yield AnonymousAuthenticator()
 
     def _authorizers(self, options: AuthorizationOptions) -> Iterator[Authorizer]:
         """Yield the API server, if it can be asked."""

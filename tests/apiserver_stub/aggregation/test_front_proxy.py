@@ -36,6 +36,20 @@ def test_what_a_caller_says_of_itself_does_not_get_through() -> None:
     assert (passed.method, passed.path, passed.query) == ("GET", "/apis/x/v1", (("a", "b"),))
 
 
+def test_what_the_proxies_of_this_server_say_and_tokens_of_websockets_do_not_get_through() -> None:
+    proxies = RequestHeaderConfig((), ("X-Who",), ("X-Which",), ("X-Teams",), ("X-More-",))
+    own = {
+        "x-who": "root", "x-which": "0", "x-teams": "masters", "x-more-scope": "all", "x-whose": "kept",
+        "sec-websocket-protocol": "base64url.bearer.authorization.k8s.io.c2VjcmV0, v4.channel.k8s.io, v5",
+    }  # fmt: skip
+    request = Request("GET", "/apis/x/v1", (), own, repeated={"sec-websocket-protocol": ("a", "b")})
+    passed = forwarded(request, User("joe"), "1", "ext:443", proxies)
+    told = {"audit-id", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri", "x-remote-user"}
+    kept = {name: value for name, value in passed.headers.items() if name not in told}
+    assert kept == {"x-whose": "kept", "sec-websocket-protocol": "v4.channel.k8s.io, v5"}
+    assert passed.repeated == {}
+
+
 def test_an_answer_loses_what_is_of_its_connection() -> None:
     own = {"connection": "close, x-hop", "x-hop": "1", "transfer-encoding": "chunked", "content-length": "9"}
     assert returned({**own, "content-type": "a/b", "etag": "c"}) == {"content-type": "a/b", "etag": "c"}

@@ -12,6 +12,7 @@ from controller_manager.serving.authentication import (
     BearerTokenAuthenticator,
     RequestAuthenticator,
     User,
+    WebSocketTokenAuthenticator,
     X509Authenticator,
 )
 
@@ -20,8 +21,9 @@ CHAIN = RequestAuthenticator(
     [
         X509Authenticator(ClientCertificates().believes),
         BearerTokenAuthenticator(TOKENS),
-        AnonymousAuthenticator(PUBLIC),
-    ]
+        WebSocketTokenAuthenticator(TOKENS),
+    ],
+    AnonymousAuthenticator(PUBLIC),
 )
 BEARER = {"authorization": "Bearer token"}
 

@@ -90,6 +90,6 @@ async def test_a_token_that_nobody_knows_is_refused(authorization: str) -> None:
         await static({"token": User("jane")}).authenticate(request(authorization))
 
 
-@pytest.mark.parametrize("authorization", ["Bearer token", "bearer token", "BEARER  token "])
+@pytest.mark.parametrize("authorization", ["Bearer token", "bearer token", "BEARER token "])
 def test_the_scheme_is_read_in_any_case(authorization: str) -> None:
     assert bearer_token(request(authorization)) == "token"

@@ -63,7 +63,7 @@ def registry() -> CollectorRegistry:
 def access(registry) -> Access:
     return Access(
         AlwaysAllowedPaths(("/healthz", "livez", "/open/*")),
-        RequestAuthenticator([ByName(), AnonymousAuthenticator()]),
+        RequestAuthenticator([ByName()], AnonymousAuthenticator()),
         AuthorizerChain([PrivilegedGroups(["system:masters"]), Delegated()]),
         AccessMetrics(registry),
     )

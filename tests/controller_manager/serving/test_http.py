@@ -52,6 +52,20 @@ def test_the_subject_of_a_certificate():
     assert http.certificate_of(None) is None
 
 
+def test_the_uid_of_a_subject_is_told_once_or_not_at_all() -> None:
+    def uid_of(*values: str) -> str | None:
+        pairs = tuple((("1.3.6.1.4.1.57683.2", value),) for value in values)
+        found = http.certificate_of({"subject": ((("commonName", "me"),), *pairs)}, digest="ab")
+        assert found is not None
+        assert found.digest == "ab"
+        return found.uid
+
+    assert uid_of() == ""
+    assert uid_of("7") == "7"
+    assert uid_of("") is None
+    assert uid_of("7", "7") is None
+
+
 def test_the_head_of_an_answer():
     date = http.date_line(0)
     assert http.head(200, {"content-type": "x"}, date, http.content_length(200, 5), keep=True) == (

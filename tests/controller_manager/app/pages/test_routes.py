@@ -26,7 +26,7 @@ from controller_manager.serving.health import Health
 def access_of(registry: CollectorRegistry, open_paths: tuple[str, ...], *authenticators: Authenticator) -> Access:
     """Rules under which administrators may see everything, and others what is open."""
     masters = AuthorizerChain([PrivilegedGroups(["system:masters"])])
-    authenticator = RequestAuthenticator(authenticators)
+    authenticator = RequestAuthenticator(authenticators, AnonymousAuthenticator())
     return Access(AlwaysAllowedPaths(open_paths), authenticator, masters, AccessMetrics(registry))
 
 
@@ -34,7 +34,7 @@ def make_pages(*flags: str) -> Pages:
     registry = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=registry).set(42)
     certificates = X509Authenticator(lambda _certificate: True)
-    access = access_of(registry, ("/healthz", "/livez", "/readyz"), certificates, AnonymousAuthenticator())
+    access = access_of(registry, ("/healthz", "/livez", "/readyz"), certificates)
     routes = {
         "/metrics": metrics_handler(registry),
         **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags]), "v1.2.3"),

@@ -1,0 +1,100 @@
+"""Tokens that others are asked about: once however many show them, for a time, and never by the token itself."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.authn.token_cache import TokenCache
+from apiserver_stub.authn.tokens import Recognized, TokenRefused
+from controller_manager.serving.access_metrics import TokenCacheMetrics
+from controller_manager.serving.authentication import User
+
+pytestmark = pytest.mark.virtual
+US = ("us",)
+
+
+class Elsewhere:
+    """Knows `good` for any audience, refuses `old`, and takes `delay` seconds for each question."""
+
+    def __init__(self, delay: float = 1.0) -> None:
+        self.delay = delay
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        self.asked.append((token, tuple(audiences)))
+        await asyncio.sleep(self.delay)
+        if token == "old":
+            raise TokenRefused("it is too old")
+        return Recognized(User("jane"), tuple(audiences)) if token == "good" else None
+
+
+def cache(elsewhere: Elsewhere, refused: float = 0.0) -> tuple[TokenCache, CollectorRegistry]:
+    registry = CollectorRegistry()
+    return TokenCache(elsewhere.find, TokenCacheMetrics(registry), 10.0, refused), registry
+
+
+async def test_an_owner_is_remembered_for_ten_seconds_and_for_the_audiences_that_were_asked_about() -> None:
+    elsewhere = Elsewhere()
+    tokens, registry = cache(elsewhere)
+    for _ in range(3):
+        assert await tokens.find("good", US) == Recognized(User("jane"), US)
+    await tokens.find("good", ("us", "you"))
+    await tokens.find("good", ("usyou",))
+    assert elsewhere.asked == [("good", US), ("good", ("us", "you")), ("good", ("usyou",))]
+    await asyncio.sleep(10)
+    await tokens.find("good", US)
+    assert len(elsewhere.asked) == 4
+    assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "hit"}) == 2
+    assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "miss"}) == 4
+    assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "ok"}) == 4
+
+
+async def test_refusals_are_asked_about_each_time() -> None:
+    elsewhere = Elsewhere()
+    tokens, _ = cache(elsewhere)
+    for _ in range(2):
+        assert await tokens.find("bad", US) is None
+        with pytest.raises(TokenRefused, match="too old"):
+            await tokens.find("old", US)
+    assert [token for token, _ in elsewhere.asked] == ["bad", "old"] * 2
+
+
+async def test_that_a_token_is_nobodys_may_be_remembered_but_not_that_it_was_refused() -> None:
+    elsewhere = Elsewhere()
+    tokens, _ = cache(elsewhere, refused=5.0)
+    for _ in range(2):
+        assert await tokens.find("bad", US) is None
+        with pytest.raises(TokenRefused):
+            await tokens.find("old", US)
+    assert [token for token, _ in elsewhere.asked] == ["bad", "old", "old"]
+
+
+async def test_many_who_show_a_token_at_once_ask_once() -> None:
+    elsewhere = Elsewhere()
+    tokens, registry = cache(elsewhere)
+    found = await asyncio.gather(*(tokens.find("good", US) for _ in range(50)))
+    assert len(elsewhere.asked) == 1
+    assert found == [Recognized(User("jane"), US)] * 50
+    refused = await asyncio.gather(*(tokens.find("old", US) for _ in range(50)), return_exceptions=True)
+    assert len(elsewhere.asked) == 2
+    assert {str(one) for one in refused} == {"it is too old"}
+    assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "blocked"}) == 0
+
+
+async def test_a_question_without_an_answer_ends() -> None:
+    tokens, registry = cache(Elsewhere(delay=1000.0))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TokenRefused, match="in time"):
+        await tokens.find("good", US)
+    assert asyncio.get_running_loop().time() - began == 30
+    assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "error"}) == 1
+
+
+async def test_too_many_different_questions_at_once_are_refused() -> None:
+    elsewhere = Elsewhere()
+    tokens, _ = cache(elsewhere)
+    found = await asyncio.gather(*(tokens.find(f"t{number}", US) for number in range(300)), return_exceptions=True)
+    assert len(elsewhere.asked) == 256
+    assert sum(isinstance(one, TokenRefused) for one in found) == 44
