@@ -1,17 +1,21 @@
 """Parse a request's method, path and query (API concepts, Resource URI shapes); pure."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound, not_found
+from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes
 
+S = TypeVar("S", FieldSelector, LabelSelector)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "delete": "deletecollection"}
+_SELECTORS = ("fieldSelector", "labelSelector")
 _WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
 _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
@@ -25,7 +29,8 @@ class RequestInfo(Struct, frozen=True, gc=False):
 
     `resource` is empty for a path that addresses no resource (`/version`, discovery); then `verb` is the HTTP
     method in lower case. A method that no resource has leaves `verb` empty. For the resource `namespaces` itself,
-    `namespace` equals `name`. `trailing` is the path behind a subresource.
+    `namespace` equals `name`. `trailing` is the path behind a subresource. Of verbs for many objects it has the
+    selectors, as they came.
     """
 
     verb: str
@@ -37,6 +42,8 @@ class RequestInfo(Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     trailing: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
 
     @classmethod
     def of(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
@@ -49,7 +56,15 @@ class RequestInfo(Struct, frozen=True, gc=False):
         return cls(method.lower(), path)
 
     def attributes(self, user: User) -> Attributes:
-        """Return what authorization looks at when `user` asks for this."""
+        """Return what authorization looks at when `user` asks for this: a list or watch of one name is of that name."""
+        fields, labels, name = None, None, self.name
+        if self.field_selector or self.label_selector:
+            fields, labels = (
+                _readable(FieldSelector, self.field_selector),
+                _readable(LabelSelector, self.label_selector),
+            )
+            if fields is not None and self.verb != "deletecollection":
+                name = _one_name(fields)
         return Attributes(
             user,
             self.verb,
@@ -59,7 +74,9 @@ class RequestInfo(Struct, frozen=True, gc=False):
             self.resource,
             self.subresource,
             self.namespace,
-            self.name,
+            name,
+            fields,
+            labels,
         )
 
 
@@ -144,13 +161,32 @@ def _resource(
             parts = parts[2:]
     count = len(parts)
     if count == 1:
+        if not query:
+            return RequestInfo(_ON_COLLECTION.get(verb, verb), path, group, version, parts[0], "", namespace)
         is_watch = verb == "get" and is_on(query, "watch")
-        verb = "watch" if is_watch else _ON_COLLECTION.get(verb, verb)
-        return RequestInfo(verb, path, group, version, parts[0], "", namespace)
+        many = _ON_COLLECTION.get(verb)  # a watch by its path has no selectors that count
+        verb = "watch" if is_watch else many or verb
+        of_fields, of_labels = (query.get(name, "") if many else "" for name in _SELECTORS)
+        return RequestInfo(
+            verb, path, group, version, parts[0], "", namespace, field_selector=of_fields, label_selector=of_labels
+        )
     if count == 2:
         return RequestInfo(verb, path, group, version, parts[0], "", namespace, parts[1])
     resource, name, subresource, *trailing = parts
     return RequestInfo(verb, path, group, version, resource, subresource, namespace, name, "/".join(trailing))
+
+
+def _readable(form: type[S], text: str) -> S | None:
+    """Return a selector; None if there is none, or none that can be read."""
+    try:
+        return form.parse(text) if text else None
+    except BadRequest:
+        return None
+
+
+def _one_name(fields: FieldSelector) -> str:
+    name = fields.exact("metadata.name") or ""
+    return "" if name in _DOTS or "/" in name or "%" in name else name
 
 
 def _problem(path: str) -> ApiError | None:

@@ -160,9 +160,9 @@ class Server:
             attributes = context.info.attributes(user)
             seat = None if filters.flow_control is None else await filters.flow_control.acquire(attributes)
             try:
-                decision, reason = await filters.authorizer.authorize(attributes)
+                decision, reason, error = await filters.authorizer.authorize(attributes)
                 if decision is not Decision.ALLOW:
-                    raise refusal(attributes, reason)
+                    raise InternalError(error) if error else refusal(attributes, reason)
                 return await self._route(context, user)
             finally:
                 if seat is not None:

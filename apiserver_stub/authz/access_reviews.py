@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.authz.selectors import check_selectors, read_selectors
+from apiserver_stub.kinds.error_list import ErrorList
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
@@ -41,12 +43,12 @@ class AccessReviews:
         if not spec.user and not spec.groups:
             causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
         _refuse(request, causes)
-        return await self._judge(_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
+        return await self._judge(*_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
 
     async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, SubjectAccessReviewSpec)
         _refuse(request, list(_problems(request, tree, spec)))
-        return await self._judge(_attributes(request.user, spec))
+        return await self._judge(*_attributes(request.user, spec))
 
     async def _rules(self, request: APIRequest, tree: Tree) -> Tree:
         namespace = read(tree, _RulesSpec).namespace
@@ -61,13 +63,16 @@ class AccessReviews:
         status: Tree = {"resourceRules": resources, "nonResourceRules": others, "incomplete": rules.incomplete}
         return {**status, "evaluationError": rules.error} if rules.error else status
 
-    async def _judge(self, attributes: Attributes) -> Tree:
-        decision, reason = await self._authorizer.authorize(attributes)
+    async def _judge(self, attributes: Attributes, ignored: Sequence[str]) -> Tree:
+        """Return the status; `ignored` are problems of the question that did not keep it from being judged."""
+        decision, reason, error = await self._authorizer.authorize(attributes)
         status: Tree = {"allowed": decision is Decision.ALLOW}
         if decision is Decision.DENY:
             status["denied"] = True
         if reason:
             status["reason"] = reason
+        if errors := [*filter(None, [error]), *ignored]:
+            status["evaluationError"] = "; ".join(errors)
         return status
 
 
@@ -83,6 +88,10 @@ def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) ->
     if of is None and other is None:
         which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         yield _wrong("spec.resourceAttributes", which)
+    if of is not None:
+        errors = ErrorList()
+        check_selectors(of, errors)
+        yield from errors.causes
     if (get_in(tree, ("metadata",)) or {}).keys() - ({"namespace"} if request.kind.namespaced else ()):
         yield _wrong("metadata", "must be empty, but for the namespace of a question in one")
     if not request.kind.namespaced:
@@ -93,12 +102,18 @@ def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) ->
         yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
 
 
-def _attributes(user: User, spec: SubjectAccessReviewSpec) -> Attributes:
+def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[Attributes, Sequence[str]]:
+    """Return what is asked about, and what of it was left out."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
-        return Attributes(user, of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+        fields, labels, ignored = read_selectors(of)
+        version = of.version or "*"
+        asked = Attributes(
+            user, of.verb, "", of.group, version, of.resource, of.subresource, of.namespace, of.name, fields, labels
+        )
+        return asked, ignored
     assert other is not None
-    return Attributes(user, other.verb, other.path)
+    return Attributes(user, other.verb, other.path), ()
 
 
 def _wrong(field: str, message: str) -> Cause:

@@ -43,6 +43,21 @@ class NonResourceAttributes(Model):
     verb: str = ""
 
 
+class SelectorRequirement(Model):
+    """One condition of a selector; `operator` is `In`, `NotIn`, `Exists`, `DoesNotExist` or one to come."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class SelectorAttributes(Model):
+    """A selector that narrows a question: as text or, in place of it, as requirements."""
+
+    raw_selector: str = ""
+    requirements: tuple[SelectorRequirement, ...] = ()
+
+
 class ResourceAttributes(Model):
     """A verb on a resource, or on a subresource of it; no name stands for all."""
 
@@ -53,6 +68,8 @@ class ResourceAttributes(Model):
     resource: str = ""
     subresource: str = ""
     name: str = ""
+    field_selector: SelectorAttributes | None = None
+    label_selector: SelectorAttributes | None = None
 
 
 class SubjectAccessReviewSpec(Model):

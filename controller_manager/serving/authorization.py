@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from controller_manager.api.errors import BadRequest, Details, Forbidden, InternalError, ServiceUnavailable
+from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import monotonic
 from controller_manager.serving.authentication import (
@@ -24,7 +25,8 @@ from controller_manager.serving.authentication import (
 class Attributes(Struct, frozen=True, gc=False):
     """The attributes of a request for authorization: who asks, and for what.
 
-    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.
+    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case. Selectors
+    narrow what is asked for (KEP-4601); one that cannot be read is None, as one that is not there.
     """
 
     user: User
@@ -36,6 +38,8 @@ class Attributes(Struct, frozen=True, gc=False):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    field_selector: FieldSelector | None = None
+    label_selector: LabelSelector | None = None
 
 
 class Decision(Enum):
@@ -47,10 +51,11 @@ class Decision(Enum):
 
 
 class Authorization(NamedTuple):
-    """A decision and why."""
+    """A decision and why; `error` says what went wrong on the way to it."""
 
     decision: Decision
     reason: str = ""
+    error: str = ""
 
 
 ALLOWED = Authorization(Decision.ALLOW)
@@ -90,7 +95,7 @@ class Authorizer(Protocol):
     """Decides whether users may do what they ask for."""
 
     async def authorize(self, attributes: Attributes) -> Authorization:
-        """Return the decision. Raises `ServiceUnavailable` when it cannot be made."""
+        """Return the decision. Raises `ServiceUnavailable` when it cannot be made, and nobody else is to be asked."""
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return what a user may do in a namespace."""
@@ -103,12 +108,20 @@ class AuthorizerChain:
         self._authorizers = tuple(authorizers)
 
     async def authorize(self, attributes: Attributes) -> Authorization:
-        """Return the first opinion; NO_OPINION if there is none. Raises `ServiceUnavailable`."""
+        """Return the first opinion; NO_OPINION with all reasons and errors if there is none. Raises
+        `ServiceUnavailable`.
+        """
+        passed: list[Authorization] = []
         for authorizer in self._authorizers:
             authorization = await authorizer.authorize(attributes)
             if authorization.decision is not Decision.NO_OPINION:
                 return authorization
-        return NO_OPINION
+            if authorization is not NO_OPINION:
+                passed.append(authorization)
+        if not passed:
+            return NO_OPINION
+        reasons = "\n".join(each.reason for each in passed if each.reason)
+        return Authorization(Decision.NO_OPINION, reasons, all_errors([each.error for each in passed if each.error]))
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return the rules of all authorizers together."""
@@ -117,7 +130,7 @@ class AuthorizerChain:
             tuple(rule for rules in found for rule in rules.resource_rules),
             tuple(rule for rules in found for rule in rules.non_resource_rules),
             any(rules.incomplete for rules in found),
-            "; ".join(rules.error for rules in found if rules.error),
+            all_errors([rules.error for rules in found if rules.error]),
         )
 
 
@@ -150,6 +163,12 @@ class AlwaysAllowedPaths:
 
     def __contains__(self, path: str) -> bool:
         return path in self._exact or (path.startswith(self._beginnings) and _is_plain(path))
+
+
+def all_errors(errors: Sequence[str]) -> str:
+    """Return several errors as one text, as clients know it: each once, in brackets if there are several."""
+    distinct = tuple(dict.fromkeys(errors))
+    return f"[{', '.join(distinct)}]" if len(distinct) > 1 else "".join(distinct)
 
 
 def refusal(attributes: Attributes, reason: str = "") -> Forbidden:
@@ -218,9 +237,12 @@ class Access:
         user = await self._authenticate(request)
         refuse_impersonation(request.headers)
         attributes = Attributes(user, request.method.lower(), request.path)
-        decision, reason = await self._authorize(attributes)
-        if decision is not Decision.ALLOW:
-            raise refusal(attributes, reason)
+        decision, reason, error = await self._authorize(attributes)
+        if decision is Decision.ALLOW:
+            return
+        if error:
+            raise InternalError("it cannot be found out what the caller may see")
+        raise refusal(attributes, reason)
 
     async def _authenticate(self, request: Request) -> User:
         began, user, refused = monotonic(), None, True

@@ -92,6 +92,8 @@ class Stages:
     async def authorize(self, attributes: Attributes) -> Authorization:
         await self.stage("authorize", f"{attributes.user.name} {attributes.verb} {attributes.resource}")
         denied = attributes.verb == "delete"
+        if attributes.verb == "patch":
+            return Authorization(Decision.DENY, "", "nobody could be asked")
         return Authorization(Decision.DENY if denied else Decision.ALLOW, "nobody deletes" if denied else "")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
@@ -215,6 +217,13 @@ async def test_a_refusal_stops_the_chain_and_is_an_answer(
     assert (stages.under_way(), stages.events[-1].status) == (0, status)
     last = Stage.RESPONSE_COMPLETE if isinstance(error, ApiError) else Stage.PANIC
     assert [event.stage for event in stages.events] == [Stage.REQUEST_RECEIVED, last]
+
+
+async def test_what_could_not_be_decided_is_an_error_of_the_server(stages: Stages) -> None:
+    response = await stages.server().handle(Request("PATCH", "/api/v1/nodes/n"))
+    assert (response.status, stages.notes[-2]) == (500, "seat released")
+    assert isinstance(response.body, bytes)
+    assert msgspec.json.decode(response.body)["message"] == "nobody could be asked"
 
 
 async def test_what_is_denied_is_not_looked_at(stages: Stages) -> None:

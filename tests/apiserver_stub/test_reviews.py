@@ -40,7 +40,9 @@ class JanesAuthorizer:
         await asyncio.sleep(0)
         if attributes.verb == "delete":
             return Authorization(Decision.DENY, "nobody deletes")
-        pods = Attributes(attributes.user, "get", "", resource="pods", namespace="a")
+        if attributes.verb == "patch":
+            return Authorization(Decision.NO_OPINION, "", "nobody knows")
+        pods = Attributes(attributes.user, "get", "", version="*", resource="pods", namespace="a")
         allowed = (attributes.user.name == "jane" and attributes == pods) or attributes.path == "/metrics"
         return Authorization(Decision.ALLOW) if allowed else NO_OPINION
 
@@ -212,3 +214,14 @@ async def test_unknown_fields_are_dropped_and_told_of() -> None:
     assert reply.warnings == ('unknown field "bogus"',)
     with pytest.raises(BadRequest, match="bogus"):
         await REVIEWS.answer(APIRequest(request, JANE, "create", kind, "", "", None, {"fieldValidation": "Strict"}))
+
+
+async def test_what_went_wrong_is_told() -> None:
+    unreadable = {"fieldSelector": {"rawSelector": "junk"}}
+    spec = {"resourceAttributes": {"verb": "patch", "resource": "pods", **unreadable}}
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", spec) == {
+        "allowed": False,
+        "evaluationError": "nobody knows; spec.resourceAttributes.fieldSelector ignored due to parse error",
+    }
+    with pytest.raises(Invalid, match="requirements or rawSelector is required"):
+        await ask(AUTHZ, "selfsubjectaccessreviews", {"resourceAttributes": {"verb": "list", "labelSelector": {}}})

@@ -31,9 +31,9 @@ METRICS = NonResourceRule(("get",), ("/metrics",))
 class Says:
     """An authorizer that says the same of everything, a second after it was asked."""
 
-    def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES) -> None:
+    def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES, error: str = "") -> None:
         self.asked = 0
-        self._authorization = Authorization(decision, reason)
+        self._authorization = Authorization(decision, reason, error)
         self._rules = rules
 
     async def authorize(self, attributes: Attributes) -> Authorization:
@@ -73,6 +73,26 @@ async def test_the_first_opinion_decides_and_nobody_else_is_asked(
     assert (await AuthorizerChain(authorizers).authorize(LIST_PODS)).decision is decision
     assert sum(one.asked for one in authorizers) == asked
     assert asyncio.get_running_loop().time() == pytest.approx(asked, abs=0.1)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("passed", "reason", "error"),
+    [
+        ([("", "")], "", ""),
+        ([("a", ""), ("", ""), ("b", "")], "a\nb", ""),
+        ([("", "x"), ("a", "")], "a", "x"),
+        ([("", "x"), ("", "x")], "", "x"),
+        ([("", "x"), ("", "y")], "", "[x, y]"),
+    ],
+)
+async def test_without_an_opinion_all_reasons_and_errors_are_told(
+    passed: list[tuple[str, str]], reason: str, error: str
+) -> None:
+    chain = AuthorizerChain([Says(Decision.NO_OPINION, reason, error=error) for reason, error in passed])
+    assert await chain.authorize(LIST_PODS) == Authorization(Decision.NO_OPINION, reason, error)
+    allows = AuthorizerChain([Says(Decision.NO_OPINION, "a", error="x"), Says(Decision.ALLOW, "yes")])
+    assert await allows.authorize(LIST_PODS) == Authorization(Decision.ALLOW, "yes")
 
 
 @pytest.mark.virtual

@@ -1,0 +1,114 @@
+"""Selectors in questions about access (KEP-4601): judged, read, and put into questions to others.
+
+A requirement that is not understood is left out: requirements only narrow, so what is asked for grows, and is refused
+rather than allowed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place, render
+from apiserver_stub.kinds.rules.formats import QUALIFIED
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.reviews import ResourceAttributes, SelectorAttributes, SelectorRequirement
+from controller_manager.api.selectors import FieldSelector, LabelSelector, Operator, Requirement, Term
+
+Tree = dict[str, Any]
+
+_AT = place("spec.resourceAttributes")
+_WITH_VALUES = ("In", "NotIn")
+_WITHOUT_VALUES = ("Exists", "DoesNotExist")
+_OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_NAMES: Mapping[str, str] = {operator: name for name, operator in _OPERATORS.items()}
+
+
+def check_selectors(of: ResourceAttributes, errors: ErrorList) -> None:
+    """Collect what is wrong with the selectors of a question."""
+    _check(of.field_selector, (_AT, "fieldSelector"), errors, by_label=False)
+    _check(of.label_selector, (_AT, "labelSelector"), errors, by_label=True)
+
+
+def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelSelector | None, list[str]]:
+    """Return the selectors of a question, None for those it does not have, and what to tell of what was left out."""
+    told: list[str] = []
+    fields = labels = None
+    if of.field_selector is not None:
+        fields, lost = _fields(of.field_selector)
+        _tell("fieldSelector", lost, bool(fields and fields.terms), told)
+    if of.label_selector is not None:
+        labels, lost = _labels(of.label_selector)
+        _tell("labelSelector", lost, bool(labels and labels.requirements), told)
+    return fields, labels, told
+
+
+def field_requirements(selector: FieldSelector | None) -> list[Tree]:
+    """Return the conditions of a selector as questions have them."""
+    terms = () if selector is None else sorted(selector.terms, key=lambda term: (term.path, not term.equal, term.value))
+    return [{"key": term.path, "operator": "In" if term.equal else "NotIn", "values": [term.value]} for term in terms]
+
+
+def label_requirements(selector: LabelSelector | None) -> list[Tree]:
+    """Return the conditions of a selector as questions have them; comparisons of numbers have no place there."""
+    found = () if selector is None else sorted(selector.requirements, key=lambda requirement: requirement.key)
+    return [
+        {"key": each.key, "operator": _NAMES[each.operator], **({"values": list(each.values)} if each.values else {})}
+        for each in found
+        if each.operator in _NAMES
+    ]
+
+
+def _check(selector: SelectorAttributes | None, at: FieldPath, errors: ErrorList, *, by_label: bool) -> None:
+    if selector is None:
+        return
+    if selector.raw_selector and selector.requirements:
+        why = "may not specified at the same time as requirements"
+        errors.invalid((at, "rawSelector"), selector.raw_selector, why)
+    if not selector.raw_selector and not selector.requirements:
+        why = f"when {render(at)} is specified, requirements or rawSelector is required"
+        errors.required((at, "requirements"), why)
+    for index, requirement in enumerate(selector.requirements):
+        _check_requirement(requirement, ((at, "requirements"), index), errors, by_label=by_label)
+
+
+def _check_requirement(requirement: SelectorRequirement, at: FieldPath, errors: ErrorList, *, by_label: bool) -> None:
+    if not by_label and not requirement.key:
+        errors.required((at, "key"), "must be specified")
+    if requirement.operator in _WITH_VALUES and not requirement.values:
+        errors.required((at, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
+    if requirement.operator in _WITHOUT_VALUES and requirement.values:
+        errors.forbidden((at, "values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    if by_label:
+        QUALIFIED(requirement.key, (at, "key"), errors)
+        for index, value in enumerate(requirement.values):
+            if why := names.label_value(value):
+                errors.invalid(((at, "values"), index), value, why)
+
+
+def _fields(of: SelectorAttributes) -> tuple[FieldSelector | None, bool]:
+    """Return what was understood, and whether something was not."""
+    if not of.requirements:
+        try:
+            return FieldSelector.parse(of.raw_selector), False
+        except BadRequest:
+            return None, True
+    known = [each for each in of.requirements if each.operator in _WITH_VALUES and len(each.values) == 1]
+    terms = tuple(Term(each.key, each.operator == "In", each.values[0]) for each in known)
+    return FieldSelector(terms) if terms else None, len(known) < len(of.requirements)
+
+
+def _labels(of: SelectorAttributes) -> tuple[LabelSelector | None, bool]:
+    if not of.requirements:
+        try:
+            return LabelSelector.parse(of.raw_selector), False
+        except BadRequest:
+            return None, True
+    known = [each for each in of.requirements if each.operator in _OPERATORS]
+    found = tuple(Requirement(each.key, _OPERATORS[each.operator], tuple(sorted(set(each.values)))) for each in known)
+    return LabelSelector(found) if found else None, len(known) < len(of.requirements)
+
+
+def _tell(name: str, lost: bool, some: bool, told: list[str]) -> None:
+    if lost:
+        part = "partially ignored" if some else "ignored"
+        told.append(f"spec.resourceAttributes.{name} {part} due to parse error")
