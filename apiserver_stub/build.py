@@ -19,7 +19,7 @@ from apiserver_stub.authn.authentication import build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
+from apiserver_stub.authz.authorization import Parts, build_authorization
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
@@ -34,7 +34,6 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AggregationOptions,
-    AuthorizationOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -64,7 +63,7 @@ from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.api.errors import ApiError
-from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.registry import Registry
@@ -81,15 +80,12 @@ from controller_manager.serving.authentication import (
 from controller_manager.serving.authorization import (
     Attributes,
     Authorizer,
-    AuthorizerChain,
     Decision,
-    PrivilegedGroups,
 )
 from controller_manager.serving.health import Health
 
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
-_AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType({"AlwaysAllow": AlwaysAllow})
 
 
 class ApiServer:
@@ -209,17 +205,17 @@ def build(
     register_process_metrics(runtime.registry, features, reported_version(options))
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
-    modes = [_AUTHORIZERS[mode]() for mode in options[AuthorizationOptions].authorization_mode]
-    authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
+    authorization = build_authorization(Parts(options, store))
+    authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
     authentication = build_authentication(
         options,
         certificates or ClientCertificates(),
         accounts.tokens(store.get).find,
         accounts.audiences,
-        AnonymousAuthenticator(PUBLIC),
+        AnonymousAuthenticator(authorization.anonymous_paths),
         runtime.registry,
     )
     offload = Offload()

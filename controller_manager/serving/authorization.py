@@ -182,7 +182,8 @@ def refusal(attributes: Attributes, reason: str = "") -> Forbidden:
     subject = f'{qualified} "{name}"' if name else qualified
     target = f"{resource}/{attributes.subresource}" if attributes.subresource else resource
     scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    message = f'{subject} is forbidden: user "{user}" cannot {verb} resource "{target}" {scope}{why}'
+    asked = f'{verb} resource "{target}" in API group "{group}" {scope}'
+    message = f'{subject} is forbidden: User "{user}" cannot {asked}{why}'
     return Forbidden(message, Details(name=name, group=group, kind=resource))
 
 

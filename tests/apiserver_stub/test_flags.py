@@ -26,7 +26,14 @@ def make(*arguments: str) -> ApiServer:
     [
         ("--bind-address=here", "--bind-address: 'here' does not appear to be an IPv4 or IPv6 address"),
         ("--secure-port=70000", "--secure-port: must be at most 65535, got '70000'"),
-        ("--authorization-mode=RBAC", "--authorization-mode: the only mode so far is AlwaysAllow, got 'RBAC'"),
+        (
+            "--authorization-mode=Magic",
+            (
+                "--authorization-mode: 'Magic' is not a valid mode, which are AlwaysAllow, AlwaysDeny, ABAC, Webhook, "
+                "RBAC, Node"
+            ),
+        ),
+        ("--authorization-mode=RBAC,RBAC", "--authorization-mode: 'RBAC,RBAC' names a mode more than once"),
         ("--storage-backend=etcd", "--storage-backend: must be sqlite or memory, got 'etcd'"),
         ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
         ("--service-cluster-ip-range=10.0.0.0/31", "--service-cluster-ip-range: 10.0.0.0/31 holds too few addresses"),

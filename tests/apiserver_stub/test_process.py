@@ -244,7 +244,7 @@ def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     said = f"apiserver-stub: --client-ca-file: {missing} holds no certificates that can be read: "
     assert refusal(*memory, f"--client-ca-file={missing}") == f"{said}No such file or directory\n"
-    assert "the only mode so far is AlwaysAllow" in refusal(*memory, "--authorization-mode=RBAC")
+    assert "'Everything' is not a valid mode" in refusal(*memory, "--authorization-mode=Everything")
 
 
 def test_a_second_signal_ends_it_at_once_and_says_so(start: Callable[..., Process]) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain
-from apiserver_stub.authz.always_allow import PUBLIC
+from apiserver_stub.authz.always import PUBLIC
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving.authentication import (

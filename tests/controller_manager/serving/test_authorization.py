@@ -128,17 +128,26 @@ async def test_rules_are_those_of_all_authorizers() -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        (LIST_PODS, 'pods is forbidden: user "jane" cannot list resource "pods" in the namespace "a": not today'),
         (
-            Attributes(JANE, "update", "", "apps", "v1", "deployments", "scale", "a", "b"),
+            LIST_PODS,
             (
-                'deployments.apps "b" is forbidden: user "jane" cannot update resource "deployments/scale" '
+                'pods is forbidden: User "jane" cannot list resource "pods" in API group "" '
                 'in the namespace "a": not today'
             ),
         ),
         (
+            Attributes(JANE, "update", "", "apps", "v1", "deployments", "scale", "a", "b"),
+            (
+                'deployments.apps "b" is forbidden: User "jane" cannot update resource "deployments/scale" '
+                'in API group "apps" in the namespace "a": not today'
+            ),
+        ),
+        (
             Attributes(JANE, "get", "", "", "v1", "nodes", "", "", "n"),
-            'nodes "n" is forbidden: user "jane" cannot get resource "nodes" at the cluster scope: not today',
+            (
+                'nodes "n" is forbidden: User "jane" cannot get resource "nodes" in API group "" '
+                "at the cluster scope: not today"
+            ),
         ),
         (Attributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
     ],

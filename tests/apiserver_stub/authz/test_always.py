@@ -1,8 +1,8 @@
-"""Whoever is known may do everything, and strangers may read what is public."""
+"""Whoever is known may do everything, and strangers may read what is public; or nobody may do anything."""
 
 import pytest
 
-from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
+from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
 from controller_manager.serving.authentication import ANONYMOUS_USER, User
 from controller_manager.serving.authorization import ALL_RULES, Attributes, Decision, NonResourceRule, Rules
 
@@ -48,3 +48,9 @@ async def test_what_they_may_do_at_all() -> None:
     assert await AlwaysAllow().rules_for(User("jane"), "a") == ALL_RULES
     public = NonResourceRule(("get",), tuple(sorted(PUBLIC)))
     assert await AlwaysAllow().rules_for(ANONYMOUS_USER, "a") == Rules(non_resource_rules=(public,))
+
+
+async def test_nobody_may_do_anything() -> None:
+    attributes = Attributes(User("jane"), "get", "/version")
+    assert await AlwaysDeny().authorize(attributes) == (Decision.NO_OPINION, "Everything is forbidden.")
+    assert await AlwaysDeny().rules_for(User("jane"), "a") == Rules()

@@ -1,12 +1,14 @@
-"""The authorizer of the mode AlwaysAllow: everybody who is known may do everything."""
+"""The authorizers of the modes AlwaysAllow and AlwaysDeny, which look at nothing but whether a user is known."""
 
 from controller_manager.serving.authentication import ANONYMOUS, UNAUTHENTICATED, User
 from controller_manager.serving.authorization import (
     ALL_RULES,
     ALLOWED,
     NO_OPINION,
+    NO_RULES,
     Attributes,
     Authorization,
+    Decision,
     NonResourceRule,
     Rules,
 )
@@ -30,6 +32,21 @@ class AlwaysAllow:
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return everything, or what is public."""
         return ALL_RULES if _is_known(user) else _PUBLIC_RULES
+
+
+class AlwaysDeny:
+    """Allows nobody anything."""
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return NO_OPINION, and why: authorizers behind this one may still allow something."""
+        return _FORBIDDEN
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return nothing."""
+        return NO_RULES
+
+
+_FORBIDDEN = Authorization(Decision.NO_OPINION, "Everything is forbidden.")
 
 
 def _is_known(user: User) -> bool:
