@@ -52,5 +52,5 @@ async def test_what_they_may_do_at_all() -> None:
 
 async def test_nobody_may_do_anything() -> None:
     attributes = Attributes(User("jane"), "get", "/version")
-    assert await AlwaysDeny().authorize(attributes) == (Decision.NO_OPINION, "Everything is forbidden.")
+    assert (await AlwaysDeny().authorize(attributes))[:2] == (Decision.NO_OPINION, "Everything is forbidden.")
     assert await AlwaysDeny().rules_for(User("jane"), "a") == Rules()
