@@ -17,6 +17,7 @@ from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServe
 from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.authn.authentication import build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
+from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.authorization import Parts, build_authorization
@@ -29,6 +30,7 @@ from apiserver_stub.encode.representations import RepresentationCache, Represent
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
+    CONSTRAINED_IMPERSONATION,
     DATABASE,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
@@ -218,6 +220,7 @@ def build(
         AnonymousAuthenticator(authorization.anonymous_paths),
         runtime.registry,
     )
+    impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
     offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
@@ -262,7 +265,7 @@ def build(
         serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
-        Filters(authentication, authorizer),
+        Filters(authentication, authorizer, impersonation),
         kinds,
         Handlers(
             health.answer,

@@ -6,6 +6,7 @@ from apiserver_stub.flags.authorization import AuthorizationOptions
 from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
+    CONSTRAINED_IMPERSONATION,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
@@ -19,9 +20,9 @@ from controller_manager.component.options import LoggingOptions, MetricsOptions,
 from controller_manager.options import FlagSet
 
 __all__ = [
-    "CBOR", "COMPRESSION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS", "UNSAFE_DELETION",
-    "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "FeatureOptions", "NetworkOptions",
-    "ServingOptions", "StorageOptions", "TokenOptions",
+    "CBOR", "COMPRESSION", "CONSTRAINED_IMPERSONATION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS",
+    "UNSAFE_DELETION", "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "FeatureOptions",
+    "NetworkOptions", "ServingOptions", "StorageOptions", "TokenOptions",
 ]  # fmt: skip
 
 FLAGS = FlagSet(
