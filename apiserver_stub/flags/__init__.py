@@ -3,6 +3,7 @@
 from apiserver_stub.flags.aggregation import AggregationOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
+from apiserver_stub.flags.encryption import EncryptionOptions
 from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
@@ -20,10 +21,24 @@ from controller_manager.component.options import LoggingOptions, MetricsOptions,
 from controller_manager.options import FlagSet
 
 __all__ = [
-    "CBOR", "COMPRESSION", "CONSTRAINED_IMPERSONATION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS",
-    "UNSAFE_DELETION", "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "FeatureOptions",
-    "NetworkOptions", "ServingOptions", "StorageOptions", "TokenOptions",
-]  # fmt: skip
+    "CBOR",
+    "COMPRESSION",
+    "CONSTRAINED_IMPERSONATION",
+    "DATABASE",
+    "FLAGS",
+    "SCALE_TO_ZERO",
+    "STREAMING_LISTS",
+    "UNSAFE_DELETION",
+    "AggregationOptions",
+    "AuthenticationOptions",
+    "AuthorizationOptions",
+    "EncryptionOptions",
+    "FeatureOptions",
+    "NetworkOptions",
+    "ServingOptions",
+    "StorageOptions",
+    "TokenOptions",
+]
 
 FLAGS = FlagSet(
     ServingOptions,
@@ -32,6 +47,7 @@ FLAGS = FlagSet(
     AggregationOptions,
     TokenOptions,
     StorageOptions,
+    EncryptionOptions,
     NetworkOptions,
     MetricsOptions,
     ProfilingOptions,
