@@ -1,13 +1,12 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
 
 from apiserver_stub.admission import Admission, plugins
 from apiserver_stub.admission.allocations import Allocations
@@ -18,26 +17,25 @@ from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServe
 from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.authn.authentication import build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.authorization import Parts, build_authorization
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
+from apiserver_stub.egress import EgressSelector, egress_selector
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache, RepresentationMetrics
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
-    CONSTRAINED_IMPERSONATION,
     DATABASE,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AggregationOptions,
-    EncryptionOptions,
+    EgressOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -55,7 +53,7 @@ from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.interface import ENCRYPTED, Storage
+from apiserver_stub.storage.interface import Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
@@ -66,6 +64,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import decode_error_of
+from apiserver_stub.webhooks import WebhookClient
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
@@ -88,24 +87,8 @@ from controller_manager.serving.authorization import (
 )
 from controller_manager.serving.health import Health
 
-if TYPE_CHECKING:
-    from apiserver_stub.encryption.at_rest import EncryptionAtRest
-
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
-
-
-class Part(Protocol):
-    """A part of the server that has work of its own."""
-
-    async def open(self) -> None:
-        """Make ready, before the store is read."""
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-
-    async def close(self) -> None:
-        """Let go of everything, once nothing is answered any more."""
 
 
 class ApiServer:
@@ -124,7 +107,7 @@ class ApiServer:
         aggregation: Aggregation,
         objects: Objects,
         custom_resources: CustomResources,
-        parts: Sequence[Part] = (),
+        egress: EgressSelector,
     ) -> None:
         self.server = server
         self.store = store
@@ -138,7 +121,7 @@ class ApiServer:
         self._aggregation = aggregation
         self._objects = objects
         self._custom_resources = custom_resources
-        self._parts = tuple(parts)
+        self._egress = egress
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
@@ -151,8 +134,6 @@ class ApiServer:
 
     async def open(self) -> None:
         """Read the store; requests are answered from here on. Raises `Unusable`."""
-        for part in self._parts:
-            await part.open()
         await self.store.start()
         await self._custom_resources.read()
         await self._allocations.repair(self._remove_address)
@@ -173,7 +154,7 @@ class ApiServer:
 
     async def run(self) -> None:
         """Do what this server does besides answering, until cancelled."""
-        await all_of(self._aggregation.run(), self._custom_resources.run(), *(part.run() for part in self._parts))
+        await all_of(self._aggregation.run(), self._custom_resources.run())
 
     async def load_all(self) -> None:
         """Load, in the thread, what the first definition of a custom resource would wait for."""
@@ -205,9 +186,8 @@ class ApiServer:
         self._progress.stored = False
         await self._aggregation.close()
         await self._custom_resources.close()
+        await self._egress.close()
         await self.store.close()
-        for part in reversed(self._parts):
-            await part.close()
         self._offload.close()
 
 
@@ -231,13 +211,10 @@ def build(
     register_process_metrics(runtime.registry, features, reported_version(options))
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
+    egress = egress_selector(
+        options[EgressOptions].egress_selector_config_file, runtime.registry, runtime.log("egress")
+    )
     kinds = built_in()
-    storage = storage or _storage(options, kinds, runtime.log("store"))
-    parts: list[Part] = []
-    encryption = _encryption(options, storage, runtime)
-    if encryption is not None:
-        parts.append(encryption)
-        storage = encryption.storage
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
     authorization = build_authorization(Parts(options, store))
     authorizer = authorization.authorizer
@@ -250,7 +227,6 @@ def build(
         AnonymousAuthenticator(authorization.anonymous_paths),
         runtime.registry,
     )
-    impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
     offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
@@ -288,16 +264,14 @@ def build(
         StartProgress(serving.livez_grace_period, lambda: store.trouble, (*HOOKS, REGISTRATION)),
     )
     progress.checks_in(health)
-    if encryption is not None and encryption.has_services:
-        health.add("kms-providers", encryption.check, ("healthz", "readyz"))
     objects = Objects(lambda request: server.handle(request))
     resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
     aggregation = Aggregation(
-        store, kinds, objects, ExtensionServers(resolver, proxy_pair), options[AggregationOptions], runtime,
-        serving.request_timeout, offload,
+        store, kinds, objects, ExtensionServers(resolver, proxy_pair, egress.cluster),
+        options[AggregationOptions], runtime, serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
-        Filters(authentication, authorizer, impersonation),
+        Filters(authentication, authorizer),
         kinds,
         Handlers(
             health.answer,
@@ -320,7 +294,8 @@ def build(
     )
     return ApiServer(
         server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
-        CustomResources(own, resolver, runtime.log("definitions"), runtime.registry), parts,
+        CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
+        egress,
     )  # fmt: skip
 
 
@@ -343,47 +318,17 @@ def _health_of(store: WatchCache) -> Ask:
     return ask
 
 
-def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage, log: Logger) -> WatchCache:
+def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage | None, log: Logger) -> WatchCache:
+    ttls = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return WatchCache(storage, retention, log=log, ttls=_ttls(options, kinds))
-
-
-def _ttls(options: StorageOptions, kinds: ResourceRegistry) -> Mapping[str, float]:
-    return {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
-
-
-def _storage(options: Parsed, kinds: ResourceRegistry, log: Logger) -> Storage:
-    """Return the storage that is built in."""
-    where = options[StorageOptions]
-    encrypts = bool(options[EncryptionOptions].encryption_provider_config)
-    return embedded_storage(_backend(where, log), _ttls(where, kinds), log, encrypts=encrypts)
-
-
-def _encryption(options: Parsed, storage: Storage, runtime: Runtime) -> "EncryptionAtRest | None":
-    """Return the encryption of a storage, if there is to be any; it is loaded only then."""
-    wanted = options[EncryptionOptions]
-    if not wanted.encryption_provider_config:
-        return None
-    from apiserver_stub.encryption.at_rest import EncryptionAtRest
-
-    return EncryptionAtRest(wanted, storage, decode_error_of, runtime)
+    return WatchCache(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)
 
 
 def embedded_storage(
-    backend: Backend,
-    ttls: Mapping[str, float] = MappingProxyType({}),
-    log: Logger | None = None,
-    *,
-    encrypts: bool = False,
+    backend: Backend, ttls: Mapping[str, float] = MappingProxyType({}), log: Logger | None = None
 ) -> EmbeddedStorage:
-    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource. One
-    that `encrypts` leaves it to who decrypts to look into objects.
-    """
-    return EmbeddedStorage(backend, StorageRules(_inspect_plain if encrypts else decode_error_of, ttls), log=log)
-
-
-def _inspect_plain(data: bytes) -> str:
-    return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
+    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource."""
+    return EmbeddedStorage(backend, StorageRules(decode_error_of, ttls), log=log)
 
 
 def _allows(authorizer: Authorizer) -> Allows:

@@ -18,6 +18,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.transport.config import Identity
 from controller_manager.transport.credentials import from_identity
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.http import ConnectionLimits, Connections
 from controller_manager.transport.http_transport import HttpTransport
 from controller_manager.transport.kubeconfig import load
@@ -89,7 +90,7 @@ def _observe_nothing(result: Result, status: int, seconds: float) -> None:
 
 class ReviewWebhook:
     """Asks the server of a kubeconfig file; credentials that the file names are kept fresh. Redirects are answers that
-    say nothing.
+    say nothing. Without a `dialer` connections are direct.
 
     Raises `ConfigError` for a file that cannot be used, which names it and who wants it (`named`: a flag or a field).
     """
@@ -101,11 +102,12 @@ class ReviewWebhook:
         limits: ReviewLimits | None = None,
         backoff: Backoff | None = None,
         observe: Observe = _observe_nothing,
+        dialer: Dialer | None = None,
     ) -> None:
         self._limits = limits or ReviewLimits()
         self._backoff = backoff or Backoff()
         self._observe = observe
-        self._transport, self._path = _open(config_file, named, self._limits)
+        self._transport, self._path = _open(config_file, named, self._limits, dialer)
         self._query = (("timeout", f"{self._limits.attempt:g}s"),)
         self._calls = 0
 
@@ -197,7 +199,7 @@ class ReviewWebhook:
             raise ReviewError(str(error), timed_out=slow, again=_is_reset(error)) from error
 
 
-def _open(config_file: str, named: str, limits: ReviewLimits) -> tuple[HttpTransport, str]:
+def _open(config_file: str, named: str, limits: ReviewLimits, dialer: Dialer | None) -> tuple[HttpTransport, str]:
     """Return the connections to the server of a kubeconfig file, and the path below it that questions go to."""
     try:
         config = load(config_file)
@@ -205,7 +207,7 @@ def _open(config_file: str, named: str, limits: ReviewLimits) -> tuple[HttpTrans
         url = urlsplit(config.server)
         # Credentials are for no one who listens.
         obtain = from_identity(Identity()) if url.scheme == "http" else None
-        transport = HttpTransport(config, obtain=obtain, shared=Connections(config, connections))
+        transport = HttpTransport(config, obtain=obtain, shared=Connections(config, connections, dialer=dialer))
     except ConfigError as error:
         raise ConfigError(f"{named}: {error}") from error
     return transport, "" if url.path.rstrip("/") else "/"

@@ -16,16 +16,19 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from apiserver_stub.egress import DIRECT, EgressSelector
 from apiserver_stub.encode import json
 from apiserver_stub.service_resolver import ServiceResolver
 from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status
 from controller_manager.api.wire import Response
 from controller_manager.base.errors import CannotStart
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.response_parser import ServerDisconnected
 from controller_manager.transport.transport import Endpoint, client_context
 
 _HTTPS = 443
+_ITSELF = ("kubernetes.default.svc", _HTTPS)
 _HEADERS: Mapping[str, str] = {
     "user-agent": "kube-apiserver-admission",
     "accept": "application/json, */*",
@@ -117,16 +120,21 @@ class WebhookConfig:
 class _Webhook:
     """The connections of one configuration, and how many calls use them."""
 
-    def __init__(self, tls: ssl.SSLContext | None, limits: WebhookLimits) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, limits: WebhookLimits, dialer: Dialer | None) -> None:
         self.tls = tls
-        self.pool = ConnectionPool(limits.calls, connect=30.0, read_timeout=30.0, largest_body=limits.answer)
+        self.pool = ConnectionPool(limits.calls, 30.0, 30.0, limits.answer, dialer)
         self.calls = 0
 
 
 class WebhookClient:
-    """Calls webhooks; `close` ends what is under way."""
+    """Calls webhooks; `close` ends what is under way. Services are reached by the dialer of `egress` for the cluster,
+    others by that for the control plane, and this server directly.
+    """
 
-    def __init__(self, resolver: ServiceResolver, limits: WebhookLimits | None = None) -> None:
+    def __init__(
+        self, resolver: ServiceResolver, limits: WebhookLimits | None = None, egress: EgressSelector = DIRECT
+    ) -> None:
+        self._egress = egress
         self._resolver = resolver
         self._limits = limits or WebhookLimits()
         self._webhooks: dict[WebhookConfig, _Webhook] = {}  # the one that was used last at the end
@@ -183,11 +191,18 @@ class WebhookClient:
             found = self._contexts[config.ca] = client_context(endpoint, b"", b"")
         return found
 
+    def _open(self, config: WebhookConfig) -> _Webhook:
+        if (config.server_name, config.port) == _ITSELF:
+            dialer = None
+        else:
+            dialer = self._egress.cluster if config.namespace else self._egress.control_plane
+        return _Webhook(self._context(config), self._limits, dialer)
+
     def _take(self, config: WebhookConfig) -> _Webhook:
         """Return the connections of a configuration for one call more. Of those that are too many, the ones that nobody
         uses go, the longest unused first.
         """
-        webhook = self._webhooks.pop(config, None) or _Webhook(self._context(config), self._limits)
+        webhook = self._webhooks.pop(config, None) or self._open(config)
         self._webhooks[config] = webhook
         webhook.calls += 1
         for old in [each for each, kept in self._webhooks.items() if not kept.calls]:

@@ -33,6 +33,8 @@ PROGRAMS = {
     "promtool": Program("check alerts and metrics", "prometheus"),
     "chromium": Program("read its pages in a browser", "chromium"),
     "openssl": Program("check certificates from outside", "openssl"),
+    "tinyproxy": Program("reach servers through a proxy", "tinyproxy"),
+    "haproxy": Program("reach a proxy over TLS and at a Unix socket", "haproxy"),
     "node clients": Program("speak to the server in JavaScript"),
     "helm": Program("render and install the chart"),
     "pprof": Program("read profiles"),

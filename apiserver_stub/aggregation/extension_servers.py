@@ -16,6 +16,7 @@ from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request, Response, Upgrade
 from controller_manager.serving.authentication import User
 from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.transport import Endpoint, TransportError, client_context, close_body, known_length
 
 if TYPE_CHECKING:
@@ -37,9 +38,12 @@ class Answer:
 
 
 class ExtensionServers:
-    """Resolves API services to origins; one certificate authority or certificate changed is another origin."""
+    """Resolves API services to origins; one certificate authority or certificate changed is another origin. Without a
+    `dialer` connections are direct.
+    """
 
-    def __init__(self, resolver: ServiceResolver, pair: ProxyPair) -> None:
+    def __init__(self, resolver: ServiceResolver, pair: ProxyPair, dialer: Dialer | None = None) -> None:
+        self._dialer = dialer
         self._transport: StreamingTransport | None = None
         self._resolver = resolver
         self._pair = pair
@@ -52,7 +56,7 @@ class ExtensionServers:
             # A server without any does without the HTTP library, which takes longer to load than all of the server.
             from controller_manager.transport.streaming import StreamingTransport
 
-            self._transport = StreamingTransport()
+            self._transport = StreamingTransport(dialer=self._dialer)
         return self._transport
 
     async def close(self) -> None:

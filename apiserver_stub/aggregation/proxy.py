@@ -17,15 +17,13 @@ from apiserver_stub.request_info import RequestInfo, check_path
 from controller_manager.api.errors import ApiError, Timeout
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
 from controller_manager.base.clock import monotonic
-from controller_manager.base.tasks import first_of
 from controller_manager.serving.authentication import RequestHeaderConfig, User
 from controller_manager.transport.connection_pool import Origin, authority
-from controller_manager.transport.duplex import SocketStream
+from controller_manager.transport.duplex import SocketStream, relay
 from controller_manager.transport.transport import ConfigError, TransportError, close_body, known_length
 
 _DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
 _SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
-_PIECE = 64 * 1024  # bytes that are taken from a stream at a time
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 _OFTEN_LONG = frozenset({"attach", "exec", "proxy", "log", "portforward"})
 
@@ -189,16 +187,11 @@ class _Relay:
     async def serve(self, caller: DuplexStream) -> None:
         self._began = True
         try:
-            await first_of(_carry(caller, self._stream), _carry(self._stream, caller))
+            await relay(caller, self._stream)
         except BaseException:
             self._stream.abort()
             raise
         await self._stream.aclose()
-
-
-async def _carry(source: DuplexStream, target: DuplexStream) -> None:
-    while piece := await source.read(_PIECE):
-        await target.write(piece)
 
 
 def _is_long_running(info: RequestInfo) -> bool:

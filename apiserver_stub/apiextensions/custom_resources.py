@@ -6,19 +6,20 @@ from apiserver_stub.apiextensions.conversion import ConversionMetrics, Converter
 from apiserver_stub.apiextensions.definitions import DefinitionController
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.webhooks import WebhookClient
 from controller_manager.base.log import Logger
 
 
 class CustomResources:
-    """Serves custom resources from `read` on; `run` keeps their definitions as they should be."""
+    """Serves custom resources from `read` on; `run` keeps their definitions as they should be. The `webhooks` that
+    convert them are closed with it.
+    """
 
     def __init__(
-        self, scope: RequestScope, resolver: ServiceResolver, log: Logger, registry: CollectorRegistry | None = None
+        self, scope: RequestScope, webhooks: WebhookClient, log: Logger, registry: CollectorRegistry | None = None
     ) -> None:
-        self._webhooks = WebhookClient(resolver)
+        self._webhooks = webhooks
         self._converters = Converters(self._webhooks.post, scope.offload, ConversionMetrics(registry))
         self._definitions = DefinitionController(scope, self._resources_of, log)
 

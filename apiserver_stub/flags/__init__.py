@@ -3,11 +3,10 @@
 from apiserver_stub.flags.aggregation import AggregationOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
-from apiserver_stub.flags.encryption import EncryptionOptions
+from apiserver_stub.flags.egress import EgressOptions
 from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
-    CONSTRAINED_IMPERSONATION,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
@@ -21,24 +20,10 @@ from controller_manager.component.options import LoggingOptions, MetricsOptions,
 from controller_manager.options import FlagSet
 
 __all__ = [
-    "CBOR",
-    "COMPRESSION",
-    "CONSTRAINED_IMPERSONATION",
-    "DATABASE",
-    "FLAGS",
-    "SCALE_TO_ZERO",
-    "STREAMING_LISTS",
-    "UNSAFE_DELETION",
-    "AggregationOptions",
-    "AuthenticationOptions",
-    "AuthorizationOptions",
-    "EncryptionOptions",
-    "FeatureOptions",
-    "NetworkOptions",
-    "ServingOptions",
-    "StorageOptions",
-    "TokenOptions",
-]
+    "CBOR", "COMPRESSION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS", "UNSAFE_DELETION",
+    "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "EgressOptions", "FeatureOptions",
+    "NetworkOptions", "ServingOptions", "StorageOptions", "TokenOptions",
+]  # fmt: skip
 
 FLAGS = FlagSet(
     ServingOptions,
@@ -47,8 +32,8 @@ FLAGS = FlagSet(
     AggregationOptions,
     TokenOptions,
     StorageOptions,
-    EncryptionOptions,
     NetworkOptions,
+    EgressOptions,
     MetricsOptions,
     ProfilingOptions,
     FeatureOptions,

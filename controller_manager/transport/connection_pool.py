@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from controller_manager.api.wire import Response
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.response_parser import ResponseParser, ServerDisconnected
 from controller_manager.transport.transport import TransportError
@@ -141,10 +142,18 @@ class ConnectionPool:
     """Carry at most so many requests at once, wherever these go: who comes later waits.
 
     `connect` and `read_timeout` are the seconds without a connection and without a byte after which a request fails;
-    one whose answer has more than `largest_body` bytes fails, too.
+    one whose answer has more than `largest_body` bytes fails, too. Without a `dialer` connections are direct.
     """
 
-    def __init__(self, connections: int, connect: float, read_timeout: float, largest_body: int | None = None) -> None:
+    def __init__(
+        self,
+        connections: int,
+        connect: float,
+        read_timeout: float,
+        largest_body: int | None = None,
+        dialer: Dialer | None = None,
+    ) -> None:
+        self._dialer = dialer
         self._connection = partial(ClientConnection, largest_body)
         self._slots = asyncio.Semaphore(connections)
         self._connect = connect
@@ -218,6 +227,9 @@ class ConnectionPool:
         """A connection to the first address of a host that takes one; none of them gets the time of the others."""
         loop, name = asyncio.get_running_loop(), (origin.name or origin.host) if origin.tls else None
         end = loop.time() + self._connect
+        if self._dialer is not None:
+            async with asyncio.timeout_at(end):
+                return await self._dial(self._dialer, origin, name)
         async with asyncio.timeout_at(end):
             found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         hosts = list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -232,6 +244,17 @@ class ConnectionPool:
             except OSError as failure:
                 failures.append(failure)
         raise failures[0]
+
+    async def _dial(self, dialer: Dialer, origin: Origin, name: str | None) -> ClientConnection:
+        dialed = await dialer.dial(origin.host, origin.port)
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                self._connection, sock=dialed, ssl=origin.tls, server_hostname=name
+            )
+        except BaseException:
+            dialed.close()
+            raise
+        return connection
 
     async def _exchange(self, origin: Origin, connection: ClientConnection, request: bytes) -> Response:
         self._busy.add(connection)

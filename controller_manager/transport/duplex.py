@@ -7,7 +7,8 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from controller_manager.api.wire import Upgrade
+from controller_manager.api.wire import DuplexStream, Upgrade
+from controller_manager.base.tasks import first_of
 
 LIMIT = 64 * 1024
 """Bytes that may wait for a reader before the other side is held up; a socket may bring as much as it reads at once."""
@@ -321,6 +322,18 @@ async def serve_upgrade(upgrade: Upgrade, stream: SocketStream | PipeStream) -> 
 
 def _nobody() -> None:
     """Nobody is to be told."""
+
+
+async def relay(one: DuplexStream, other: DuplexStream) -> None:
+    """Carry bytes between two streams, both ways, until one of them has ended; all that came before has been carried
+    then. Raises ConnectionError.
+    """
+    await first_of(_carry(one, other), _carry(other, one))
+
+
+async def _carry(source: DuplexStream, target: DuplexStream) -> None:
+    while piece := await source.read(LIMIT):
+        await target.write(piece)
 
 
 def pipe() -> tuple[PipeStream, PipeStream]:

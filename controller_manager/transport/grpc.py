@@ -103,6 +103,13 @@ class GrpcStream:
         self._method = method
         self._library = library
 
+    async def connected(self) -> None:
+        """Return once the call has reached the server. Raises `GrpcError`."""
+        try:
+            await self._call.wait_for_connection()
+        except self._library.AioRpcError as error:
+            raise _failure(error) from None
+
     async def read(self) -> Tree | None:
         """Return the next message, None when the server has ended the call. Raises `GrpcError`."""
         try:

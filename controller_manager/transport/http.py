@@ -6,6 +6,7 @@ carries, through aiohttp.
 
 import asyncio
 import re
+import socket
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,15 +14,18 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response, offered_protocols
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import (
     LARGEST_BODY,
     NO_CREDENTIAL,
+    ConfigError,
     Credential,
     Endpoint,
     TransportError,
@@ -54,18 +58,28 @@ DEFAULT_LIMITS = ConnectionLimits()
 class Connections:
     """Opened when first needed, closed when the last of those who joined has left.
 
-    Those for watches are apart from those for requests (`pool`), and as many as it takes.
+    Those for watches are apart from those for requests (`pool`), and as many as it takes. With a `dialer` there are
+    those for requests only, and `ConfigError` is raised where the endpoint names a proxy of its own.
     """
 
     def __init__(
-        self, endpoint: Endpoint, limits: ConnectionLimits = DEFAULT_LIMITS, metrics: TransportMetrics | None = None
+        self,
+        endpoint: Endpoint,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        metrics: TransportMetrics | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
+        if dialer is not None and endpoint.proxy_url:
+            raise ConfigError(f"the server {endpoint.server} has a proxy-url, but is reached by an egress selection")
+        self._dialer = dialer
         self.endpoint = endpoint
         self.limits = limits
         self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
-        self.pool = ConnectionPool(limits.connections, limits.connect, limits.read_timeout, limits.largest_answer)
+        self.pool = ConnectionPool(
+            limits.connections, limits.connect, limits.read_timeout, limits.largest_answer, dialer
+        )
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -97,7 +111,9 @@ class Connections:
         return self._requests
 
     def for_watches(self) -> aiohttp.ClientSession:
-        """The session for what goes on."""
+        """The session for what goes on. Raises `TransportError` where a dialer must be used."""
+        if self._dialer is not None:
+            raise TransportError("no watch is carried over connections of a dialer")
         if self._watches is None:
             self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches
@@ -118,13 +134,17 @@ class Connections:
 
 
 def session(
-    connections: int, timeout: aiohttp.ClientTimeout, read_buffer: int = _READ_BUFFER, to_one: int = 0
+    connections: int,
+    timeout: aiohttp.ClientTimeout,
+    read_buffer: int = _READ_BUFFER,
+    to_one: int = 0,
+    dialed: "DialedSockets | None" = None,
 ) -> aiohttp.ClientSession:
     """Return a session that adds nothing to what it carries, of at most so many connections, and so many `to_one`
-    server; 0 sets no bound. Of each answer it holds about twice `read_buffer`.
+    server; 0 sets no bound. Of each answer it holds about twice `read_buffer`. With `dialed`, URLs have its names.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=to_one),
+        connector=_connector(connections, to_one, dialed),
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
@@ -132,6 +152,73 @@ def session(
         read_bufsize=read_buffer,
         trust_env=False,
     )
+
+
+def _connector(connections: int, to_one: int, dialed: "DialedSockets | None") -> aiohttp.TCPConnector:
+    if dialed is None:
+        return aiohttp.TCPConnector(limit=connections, limit_per_host=to_one)
+    return aiohttp.TCPConnector(
+        limit=connections,
+        limit_per_host=to_one,
+        resolver=dialed,
+        use_dns_cache=False,
+        socket_factory=dialed.take,
+    )
+
+
+_NAMED = ".dialed"
+_TAKEN_BY = 5.0  # seconds until a session that has given up is no longer expected to take a socket
+
+
+class DialedSockets(AbstractResolver):
+    """Has a session use connections of a dialer: it dials where the session resolves a name, and hands the socket over
+    where that makes one. The session asks for addresses of `name_of`, since it would resolve no others.
+    """
+
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
+        self._dialed: dict[int, socket.socket] = {}
+        self._last = 0
+
+    @staticmethod
+    def name_of(host: str) -> str:
+        """Return the name by which a session asks for a host."""
+        return host.encode().hex() + _NAMED
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Dial, and return the number of the socket as an address; called by the session."""
+        found = await self._dialer.dial(bytes.fromhex(host.removesuffix(_NAMED)).decode(), port)
+        self._last += 1
+        self._dialed[self._last] = found
+        asyncio.get_running_loop().call_later(_TAKEN_BY, self._drop, self._last)
+        return [
+            ResolveResult(
+                hostname=host, host="127.0.0.1", port=self._last, family=socket.AF_INET, proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+        ]  # fmt: skip
+
+    def take(self, address: tuple[Any, ...]) -> socket.socket:
+        """Return the socket of an address; called by the session."""
+        return _Connected(fileno=self._dialed.pop(address[4][1]).detach())
+
+    async def close(self) -> None:
+        """Close what the session did not take."""
+        for number in tuple(self._dialed):
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        if number in self._dialed:
+            self._dialed.pop(number).close()
+
+
+class _Connected(socket.socket):
+    """A socket that is connected already."""
+
+    def connect(self, address: object) -> None:
+        """Called by the loop."""
 
 
 _MOST_WORDS = 500  # characters of a reason

@@ -9,8 +9,9 @@ from yarl import URL
 
 from controller_manager.api.wire import Request, Response, offered_protocols
 from controller_manager.transport.connection_pool import ConnectionPool, Origin, authority
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.duplex import SocketStream
-from controller_manager.transport.http import FAILURES, Chunks, head, reason, session, target
+from controller_manager.transport.http import FAILURES, Chunks, DialedSockets, head, reason, session, target
 from controller_manager.transport.transport import TransportError, UnaskedUpgrade, with_offer
 
 _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that
@@ -27,14 +28,15 @@ class StreamingTransport:
 
     The headers of a request are sent as they are, but for `host`. Nothing bounds the time of an answer that has begun
     but whoever reads it. There are at most so many `connections`, and half of them to one origin; as many again leave
-    HTTP. Who finds none for ten seconds fails.
+    HTTP. Who finds none for ten seconds fails. Without a `dialer` connections are direct.
     """
 
-    def __init__(self, connections: int | None = None) -> None:
+    def __init__(self, connections: int | None = None, dialer: Dialer | None = None) -> None:
         self._most = connections or _connections()
+        self._dialed = None if dialer is None else DialedSockets(dialer)
         self._streams = 0
         self._session: aiohttp.ClientSession | None = None
-        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE, largest_body=_LARGEST_REFUSAL)
+        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE, largest_body=_LARGEST_REFUSAL, dialer=dialer)
 
     async def send(self, origin: Origin, request: Request, body: AsyncIterator[bytes] | None = None) -> Response:
         """Return the answer, whose body is a stream; `body` is that of the request where it is not in memory.
@@ -43,16 +45,20 @@ class StreamingTransport:
         """
         if self._session is None:
             timeout = aiohttp.ClientTimeout(connect=_CONNECT)
-            self._session = session(self._most, timeout, _BUFFER, to_one=(self._most + 1) // 2)
-        url = url_of(origin, request)
+            self._session = session(self._most, timeout, _BUFFER, to_one=(self._most + 1) // 2, dialed=self._dialed)
+        url, headers = url_of(origin, request), CIMultiDict(_headers(request))
+        reached = url
+        if self._dialed is not None:
+            reached = url_of(origin._replace(host=self._dialed.name_of(origin.host)), request)
+            headers["host"] = URL(url, encoded=True).host_port_subcomponent or ""
         try:
             answer = await self._session.request(
                 request.method,
-                URL(url, encoded=True),
-                headers=CIMultiDict(_headers(request)),
+                URL(reached, encoded=True),
+                headers=headers,
                 data=_Once(body) if body is not None else request.body or None,
                 ssl=origin.tls or False,
-                server_hostname=origin.name,
+                server_hostname=origin.name or origin.host,
                 allow_redirects=False,
             )
         except (*FAILURES, ValueError) as error:

@@ -1,0 +1,44 @@
+"""Which connections go through which proxy."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.base.log import Logger
+from controller_manager.transport.dialer import Dialer
+
+
+async def _nothing() -> None:
+    """Nothing is to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EgressSelector:
+    """The dialers of the networks; None where connections are direct.
+
+    `control_plane` is for webhooks that a URL names and for those of authentication, authorization and audit, `cluster`
+    for services: of webhooks and of aggregated APIs; `etcd` for a storage behind the network. `close` ends every
+    connection through a proxy.
+    """
+
+    control_plane: Dialer | None = None
+    cluster: Dialer | None = None
+    etcd: Dialer | None = None
+    close: Callable[[], Awaitable[None]] = _nothing
+
+
+DIRECT = EgressSelector()
+
+
+def egress_selector(config_file: str, registry: CollectorRegistry | None, log: Logger) -> EgressSelector:
+    """Return the dialers that a file asks for. Raises as `EgressDialers` does."""
+    if not config_file:
+        return DIRECT
+    from apiserver_stub.egress.configuration import CLUSTER, CONTROL_PLANE, ETCD
+    from apiserver_stub.egress.dialers import EgressDialers  # a server without a file does without it
+
+    made = EgressDialers(Path(config_file), registry, log)
+    networks = made.by_network
+    return EgressSelector(networks.get(CONTROL_PLANE), networks.get(CLUSTER), networks.get(ETCD), made.close)
