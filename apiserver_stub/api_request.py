@@ -24,9 +24,9 @@ class RequestContext(Struct):
     """A request on its way through the chain, whose stages write down what they find out.
 
     `started` is loop time; `received` is wall seconds, where somebody audits. `user` is who authenticated, and
-    `impersonated` in whose name it asks. `resolved` says that `info` names a resource that is served here, and
-    `long_running` that the answer is a stream without an end of its own; `failed` says that there was no answer but
-    that of a failure inside the server. `component` is who answers.
+    `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is `impersonate`. `resolved` says
+    that `info` names a resource that is served here, and `long_running` that the answer is a stream without an end of
+    its own; `failed` says that there was no answer but that of a failure inside the server. `component` is who answers.
     """
 
     http: Request
@@ -36,6 +36,7 @@ class RequestContext(Struct):
     started: float
     user: User | None = None
     impersonated: User | None = None
+    constraint: str = ""
     resolved: bool = False
     long_running: bool = False
     failed: bool = False

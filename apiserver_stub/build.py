@@ -1,12 +1,14 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from apiserver_stub.admission import Admission, plugins
 from apiserver_stub.admission.allocations import Allocations
@@ -17,25 +19,28 @@ from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServe
 from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.authn.authentication import build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
+from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.authorization import Parts, build_authorization
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
-from apiserver_stub.egress import EgressSelector, egress_selector
+from apiserver_stub.egress import egress_selector
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache, RepresentationMetrics
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
+    CONSTRAINED_IMPERSONATION,
     DATABASE,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AggregationOptions,
     EgressOptions,
+    EncryptionOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -53,7 +58,7 @@ from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.interface import Storage
+from apiserver_stub.storage.interface import ENCRYPTED, Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
@@ -87,8 +92,26 @@ from controller_manager.serving.authorization import (
 )
 from controller_manager.serving.health import Health
 
+if TYPE_CHECKING:
+    from apiserver_stub.encryption.at_rest import EncryptionAtRest
+
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
+
+
+async def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the server with work of its own: `open` makes it ready before the store is read, `run` works until
+    cancelled or done, and `close` lets go of everything once nothing is answered any more.
+    """
+
+    open: Callable[[], Awaitable[None]] = _nothing
+    run: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    close: Callable[[], Awaitable[None]] = _nothing
 
 
 class ApiServer:
@@ -107,7 +130,7 @@ class ApiServer:
         aggregation: Aggregation,
         objects: Objects,
         custom_resources: CustomResources,
-        egress: EgressSelector,
+        parts: Sequence[Part] = (),
     ) -> None:
         self.server = server
         self.store = store
@@ -121,7 +144,7 @@ class ApiServer:
         self._aggregation = aggregation
         self._objects = objects
         self._custom_resources = custom_resources
-        self._egress = egress
+        self._parts = tuple(parts)
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
@@ -134,6 +157,8 @@ class ApiServer:
 
     async def open(self) -> None:
         """Read the store; requests are answered from here on. Raises `Unusable`."""
+        for part in self._parts:
+            await part.open()
         await self.store.start()
         await self._custom_resources.read()
         await self._allocations.repair(self._remove_address)
@@ -154,7 +179,7 @@ class ApiServer:
 
     async def run(self) -> None:
         """Do what this server does besides answering, until cancelled."""
-        await all_of(self._aggregation.run(), self._custom_resources.run())
+        await all_of(self._aggregation.run(), self._custom_resources.run(), *(part.run() for part in self._parts))
 
     async def load_all(self) -> None:
         """Load, in the thread, what the first definition of a custom resource would wait for."""
@@ -186,8 +211,9 @@ class ApiServer:
         self._progress.stored = False
         await self._aggregation.close()
         await self._custom_resources.close()
-        await self._egress.close()
         await self.store.close()
+        for part in reversed(self._parts):
+            await part.close()
         self._offload.close()
 
 
@@ -215,6 +241,12 @@ def build(
         options[EgressOptions].egress_selector_config_file, runtime.registry, runtime.log("egress")
     )
     kinds = built_in()
+    storage = storage or _storage(options, kinds, runtime.log("store"))
+    parts = [Part(close=egress.close)]
+    encryption = _encryption(options, storage, runtime)
+    if encryption is not None:
+        parts.append(Part(encryption.open, encryption.run, encryption.close))
+        storage = encryption.storage
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
     authorization = build_authorization(Parts(options, store))
     authorizer = authorization.authorizer
@@ -227,6 +259,7 @@ def build(
         AnonymousAuthenticator(authorization.anonymous_paths),
         runtime.registry,
     )
+    impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
     offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
@@ -264,6 +297,8 @@ def build(
         StartProgress(serving.livez_grace_period, lambda: store.trouble, (*HOOKS, REGISTRATION)),
     )
     progress.checks_in(health)
+    if encryption is not None and encryption.has_services:
+        health.add("kms-providers", encryption.check, ("healthz", "readyz"))
     objects = Objects(lambda request: server.handle(request))
     resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
     aggregation = Aggregation(
@@ -271,7 +306,7 @@ def build(
         options[AggregationOptions], runtime, serving.request_timeout, offload,
     )  # fmt: skip
     server = Server(
-        Filters(authentication, authorizer),
+        Filters(authentication, authorizer, impersonation),
         kinds,
         Handlers(
             health.answer,
@@ -295,7 +330,7 @@ def build(
     return ApiServer(
         server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
         CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
-        egress,
+        parts,
     )  # fmt: skip
 
 
@@ -318,17 +353,47 @@ def _health_of(store: WatchCache) -> Ask:
     return ask
 
 
-def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage | None, log: Logger) -> WatchCache:
-    ttls = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
+def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage, log: Logger) -> WatchCache:
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return WatchCache(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)
+    return WatchCache(storage, retention, log=log, ttls=_ttls(options, kinds))
+
+
+def _ttls(options: StorageOptions, kinds: ResourceRegistry) -> Mapping[str, float]:
+    return {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
+
+
+def _storage(options: Parsed, kinds: ResourceRegistry, log: Logger) -> Storage:
+    """Return the storage that is built in."""
+    where = options[StorageOptions]
+    encrypts = bool(options[EncryptionOptions].encryption_provider_config)
+    return embedded_storage(_backend(where, log), _ttls(where, kinds), log, encrypts=encrypts)
+
+
+def _encryption(options: Parsed, storage: Storage, runtime: Runtime) -> "EncryptionAtRest | None":
+    """Return the encryption of a storage, if there is to be any; it is loaded only then."""
+    wanted = options[EncryptionOptions]
+    if not wanted.encryption_provider_config:
+        return None
+    from apiserver_stub.encryption.at_rest import EncryptionAtRest
+
+    return EncryptionAtRest(wanted, storage, decode_error_of, runtime)
 
 
 def embedded_storage(
-    backend: Backend, ttls: Mapping[str, float] = MappingProxyType({}), log: Logger | None = None
+    backend: Backend,
+    ttls: Mapping[str, float] = MappingProxyType({}),
+    log: Logger | None = None,
+    *,
+    encrypts: bool = False,
 ) -> EmbeddedStorage:
-    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource."""
-    return EmbeddedStorage(backend, StorageRules(decode_error_of, ttls), log=log)
+    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource. One
+    that `encrypts` leaves it to who decrypts to look into objects.
+    """
+    return EmbeddedStorage(backend, StorageRules(_inspect_plain if encrypts else decode_error_of, ttls), log=log)
+
+
+def _inspect_plain(data: bytes) -> str:
+    return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
 
 
 def _allows(authorizer: Authorizer) -> Allows:

@@ -4,14 +4,21 @@ What the fields mean, and which values they may have, is judged by those who use
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
+from socket import gethostname
 from typing import Any, TypeVar
 
 import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from controller_manager.api.errors import Cause
 from controller_manager.api.model import Model
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.metrics import Counters, Family, Gauges, Shown
 from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.options.types import parse_duration
 
@@ -41,7 +48,7 @@ class ConfigDocument(ConfigModel):
 
 def read_config(path: Path, kind: str, types: Mapping[str, type[T]]) -> T:
     """Return the document in a file: of `kind`, as the type for its API version. Raises `ConfigFileError`."""
-    return parse_config(_bytes(path), path, kind, types)
+    return parse_config(read_bytes(path), path, kind, types)
 
 
 def parse_config(data: bytes, path: Path, kind: str, types: Mapping[str, type[T]]) -> T:
@@ -76,6 +83,82 @@ def refuse_causes(path: Path, causes: Sequence[Cause]) -> None:
     raise ConfigFileError(f"{path}: {'; '.join([*told, *more])}")
 
 
+def server_id_hash() -> str:
+    """Return the server as metrics call it (`apiserver_id_hash`): a digest of the name of its machine."""
+    return hashed(f"apiserver-{hashed(gethostname())}")
+
+
+def hashed(text: str | bytes) -> str:
+    """Return the digest of a text as metrics show it."""
+    return f"sha256:{sha256(text.encode() if isinstance(text, str) else text).hexdigest()}"
+
+
+class ReloadMetrics:
+    """What is counted of the reloads of one configuration file: `kind` is authentication, authorization or encryption
+    (KEP-3331, KEP-3221, KEP-3299).
+    """
+
+    def __init__(self, kind: str, registry: CollectorRegistry | None) -> None:
+        name, what = f"apiserver_{kind}_config_controller", f"the {kind} configuration"
+        labels = ("status", "apiserver_id_hash")
+        self._reloads = Counters(
+            Family(f"{name}_automatic_reloads_total", f"Reloads of {what}.", "counter", labels), registry
+        )
+        self._times = Gauges(
+            Family(
+                f"{name}_automatic_reload_last_timestamp_seconds",
+                f"When a reload of {what} last succeeded or failed (seconds since the epoch).",
+                "gauge",
+                labels,
+            ),
+            registry,
+        )
+        self._info = LastConfigInfo(
+            Family(f"{name}_last_config_info", f"The digest of {what} in use.", "gauge", ("apiserver_id_hash", "hash")),
+            registry,
+        )
+        self._server = server_id_hash()
+
+    def in_use(self, data: bytes) -> None:
+        """These bytes are in use now."""
+        self._info.show(self._server, hashed(data))
+
+    def succeeded(self, data: bytes) -> None:
+        """They are, since the file changed."""
+        self._note("success")
+        self.in_use(data)
+
+    def failed(self) -> None:
+        """The file changed, and cannot be used."""
+        self._note("failure")
+
+    def _note(self, status: str) -> None:
+        self._reloads.add(status, self._server)
+        self._times.set(wall_seconds(), status, self._server)
+
+
+class LastConfigInfo(Collector):
+    """A family of one series, whose labels say what holds now."""
+
+    def __init__(self, family: Family, registry: CollectorRegistry | None) -> None:
+        self._family = family
+        self._labels: tuple[str, ...] | None = None
+        if registry is not None:
+            registry.register(self)
+
+    def show(self, *labels: str) -> None:
+        """This holds from now on."""
+        self._labels = labels
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the family without its series."""
+        return (Shown(self._family),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        return (Shown(self._family, [] if self._labels is None else [(self._labels, 1.0)]),)
+
+
 class FileWatcher:
     """Tells of each change of a file's bytes, as `apply` gets them; that of a file which cannot be read goes to
     `failed`, once for each reason.
@@ -105,7 +188,7 @@ class FileWatcher:
     async def look(self) -> None:
         """Look once."""
         try:
-            data = _bytes(self._path)
+            data = read_bytes(self._path)
         except ConfigFileError as error:
             if self._trouble != str(error):
                 self._trouble = str(error)
@@ -142,7 +225,8 @@ def _located(message: str) -> str:
     return f"{field}: {problem}" if field else problem
 
 
-def _bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return what is in a file. Raises `ConfigFileError`."""
     try:
         return path.read_bytes()
     except OSError as error:

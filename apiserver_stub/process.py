@@ -14,6 +14,7 @@ from apiserver_stub.flags import ServingOptions
 from apiserver_stub.pki.certificates import ServerCertificates, close_folders
 from apiserver_stub.server import on_behalf
 from apiserver_stub.storage.interface import Unusable
+from controller_manager.api.errors import ApiError
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
@@ -104,5 +105,5 @@ def _explained() -> Iterator[None]:
     except OSError as error:
         what = f"{error.filename}: {(error.strerror or '').lower()}" if error.filename else str(error)
         raise CannotStart(what) from error
-    except (Unusable, ValueError) as error:
+    except (Unusable, ApiError, ValueError) as error:
         raise CannotStart(str(error)) from error

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext
 from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
+from apiserver_stub.authn.impersonation import Impersonated
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve
@@ -22,7 +23,7 @@ from controller_manager.api.errors import ApiError, InternalError, MethodNotAllo
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
-from controller_manager.serving.authentication import Impersonator, User, refuse_impersonation
+from controller_manager.serving.authentication import User, refuse_impersonation
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
 
 Health = Callable[[Request], Response | None]
@@ -46,6 +47,13 @@ class Authentication(Protocol):
 
     async def authenticate(self, request: Request) -> User:
         """Return the user who sends a request. Raises `Unauthorized`."""
+
+
+class Impersonator(Protocol):
+    """Lets users act as others."""
+
+    async def impersonate(self, context: RequestContext, user: User) -> Impersonated | None:
+        """Return in whose name `user` asks; None if in its own. Raises `Forbidden` or `BadRequest`."""
 
 
 class FlowControl(Protocol):
@@ -154,9 +162,9 @@ class Server:
             user = context.user = await filters.authenticator.authenticate(request)
             if filters.impersonator is None:
                 refuse_impersonation(request.headers)
-            else:
-                context.impersonated = await filters.impersonator.impersonate(request, user)
-                user = context.impersonated or user
+            elif impersonated := await filters.impersonator.impersonate(context, user):
+                context.impersonated, context.constraint = impersonated.user, impersonated.constraint
+                user = impersonated.user
             attributes = context.info.attributes(user)
             seat = None if filters.flow_control is None else await filters.flow_control.acquire(attributes)
             try:

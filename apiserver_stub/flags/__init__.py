@@ -4,9 +4,11 @@ from apiserver_stub.flags.aggregation import AggregationOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
 from apiserver_stub.flags.egress import EgressOptions
+from apiserver_stub.flags.encryption import EncryptionOptions
 from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
+    CONSTRAINED_IMPERSONATION,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
@@ -20,10 +22,25 @@ from controller_manager.component.options import LoggingOptions, MetricsOptions,
 from controller_manager.options import FlagSet
 
 __all__ = [
-    "CBOR", "COMPRESSION", "DATABASE", "FLAGS", "SCALE_TO_ZERO", "STREAMING_LISTS", "UNSAFE_DELETION",
-    "AggregationOptions", "AuthenticationOptions", "AuthorizationOptions", "EgressOptions", "FeatureOptions",
-    "NetworkOptions", "ServingOptions", "StorageOptions", "TokenOptions",
-]  # fmt: skip
+    "CBOR",
+    "COMPRESSION",
+    "CONSTRAINED_IMPERSONATION",
+    "DATABASE",
+    "FLAGS",
+    "SCALE_TO_ZERO",
+    "STREAMING_LISTS",
+    "UNSAFE_DELETION",
+    "AggregationOptions",
+    "AuthenticationOptions",
+    "AuthorizationOptions",
+    "EgressOptions",
+    "EncryptionOptions",
+    "FeatureOptions",
+    "NetworkOptions",
+    "ServingOptions",
+    "StorageOptions",
+    "TokenOptions",
+]
 
 FLAGS = FlagSet(
     ServingOptions,
@@ -32,6 +49,7 @@ FLAGS = FlagSet(
     AggregationOptions,
     TokenOptions,
     StorageOptions,
+    EncryptionOptions,
     NetworkOptions,
     EgressOptions,
     MetricsOptions,

@@ -13,6 +13,7 @@ CBOR = "CBORServingAndStorage"
 UNSAFE_DELETION = "AllowUnsafeMalformedObjectDeletion"
 STREAMING_LISTS = "WatchList"
 SCALE_TO_ZERO = "HPAScaleToZero"
+CONSTRAINED_IMPERSONATION = "ConstrainedImpersonation"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -20,6 +21,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         CBOR: "reads and writes CBOR",
         UNSAFE_DELETION: "lets objects that cannot be read be deleted",
         STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
+        CONSTRAINED_IMPERSONATION: "lets users act as others only for some requests, by rules for that",
         SCALE_TO_ZERO: "lets autoscalers scale to zero",
     }
 )

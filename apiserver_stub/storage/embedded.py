@@ -137,6 +137,10 @@ class EmbeddedStorage:
         found = await self._fetch([revision]) if revision else []
         return found[0] if found else None
 
+    async def is_stale(self, resource: str, key: str) -> bool:
+        """Return False: bytes are kept as they come."""
+        return False
+
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         """Return all rows of a resource, or of all, at a revision."""
         at = self._revision if at is None else at

@@ -8,6 +8,8 @@ import msgspec
 
 from controller_manager.api import errors
 
+ENCRYPTED = b"k8s:enc:"
+"""The beginning of what is kept of an encrypted object; a storage does not look into that."""
 _VERSION = b'"resourceVersion":"'
 _EMPTY = b'"resourceVersion":""'
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -112,6 +114,11 @@ class Storage(Protocol):
     async def get(self, resource: str, key: str) -> Record | None:
         """Return the current row of `key`."""
 
+    async def is_stale(self, resource: str, key: str) -> bool:
+        """Tell whether the current row of `key` would be kept in another form if it were written again as it is, as
+        when keys of encryption are rotated.
+        """
+
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         """Return all rows of a resource (None: of all) at a revision (None: newest). Raises `TooOld` or `TooNew`."""
 
@@ -183,7 +190,11 @@ def stamped(data: bytes, revision: int) -> bytes:
 
 
 def as_of(data: bytes, revision: int | str) -> bytes:
-    """Return the same object with another `metadata.resourceVersion`, which may be empty."""
+    """Return the same object with another `metadata.resourceVersion`, which may be empty. What is encrypted stays as it
+    is: its revision is not to be seen.
+    """
+    if data.startswith(ENCRYPTED):
+        return data
     parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
     metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
     return msgspec.json.encode({**parts, "metadata": metadata})

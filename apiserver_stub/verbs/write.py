@@ -193,7 +193,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation)
     attributes = _shown(request, draft)
     await admission.mutate(attributes)
     _take(draft, attributes)
-    if not await draft.run(partial(_complete, request, draft)):
+    if not await draft.run(partial(_complete, request, draft)) and not await _is_stale(scope, request):
         return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
         await _convert(request.kind, request.kind.converter, draft)
@@ -293,6 +293,12 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
         if old is not None:
             draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
     return True
+
+
+async def _is_stale(scope: RequestScope, request: APIRequest) -> bool:
+    """Tell whether an object that stays as it is has to be written all the same, since it is kept in an old form."""
+    key = key_of(request.kind, request.namespace, request.name)
+    return await scope.store.storage.is_stale(request.kind.storage, key)
 
 
 async def _convert(kind: ResourceInfo, converter: Converter, draft: _Draft) -> None:

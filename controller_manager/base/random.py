@@ -32,6 +32,10 @@ class Random:
         """`size` random bytes in hexadecimal, for secrets."""
         return self._source.randbytes(size).hex()
 
+    def bytes(self, size: int) -> bytes:
+        """`size` random bytes."""
+        return self._source.randbytes(size)
+
     def uniform(self, low: float, high: float) -> float:
         """A number between `low` and `high`."""
         return self._source.uniform(low, high)

@@ -224,7 +224,7 @@ class RequestHeaderConfig:
         for prefix in map(str.lower, self.extra_prefixes):
             for header in request.headers:
                 if header.startswith(prefix):
-                    key = _decoded(header.removeprefix(prefix))
+                    key = header_key(header.removeprefix(prefix))
                     found[key] = (*found.get(key, ()), *request.values(header))
         return found
 
@@ -302,19 +302,13 @@ def _all(request: Request, headers: Sequence[str]) -> tuple[str, ...]:
     return tuple(value for header in headers for value in request.values(header.lower()) if value)
 
 
-def _decoded(key: str) -> str:
-    """Return a key in percent-encoding as text; one that is not well encoded stands for itself."""
+def header_key(key: str) -> str:
+    """Return the key of an extra that the name of a header ends in: percent-decoded, or as it is where it cannot be."""
     return key if _BROKEN_ESCAPE.search(key) else unquote(key)
 
 
-_PREFIX, _EXTRA = "impersonate-", "impersonate-extra-"
-
-
-class Impersonator(Protocol):
-    """Lets users act as others."""
-
-    async def impersonate(self, request: Request, user: User) -> User | None:
-        """Return in whose name `user` asks; None if in its own. Raises `Forbidden` or `BadRequest`."""
+IMPERSONATION = "impersonate-"
+"""What the names of the headers begin with in which users say as whom they act."""
 
 
 def refuse_impersonation(headers: Mapping[str, str]) -> None:
@@ -326,7 +320,7 @@ def refuse_impersonation(headers: Mapping[str, str]) -> None:
     | -uid with a value, -group or any -extra-*, and no user| BadRequest: of whom?                          |
     | an empty impersonate-user or -uid alone, and others   | they change nobody, and are but headers       |
     """
-    asked = [name for name in headers if name.startswith(_PREFIX)]
+    asked = [name for name in headers if name.startswith(IMPERSONATION)]
     if not asked:
         return
     if user := headers.get("impersonate-user"):
@@ -337,6 +331,8 @@ def refuse_impersonation(headers: Mapping[str, str]) -> None:
 
 def _says_more(asked: Iterable[str], headers: Mapping[str, str]) -> bool:
     return any(
-        name == "impersonate-group" or name.startswith(_EXTRA) or (name == "impersonate-uid" and headers[name])
+        name == "impersonate-group"
+        or name.startswith(f"{IMPERSONATION}extra-")
+        or (name == "impersonate-uid" and headers[name])
         for name in asked
     )

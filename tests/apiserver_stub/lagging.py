@@ -43,6 +43,9 @@ class LaggingStorage:
     async def get(self, resource: str, key: str) -> Record | None:
         return await self.inner.get(resource, key)
 
+    async def is_stale(self, resource: str, key: str) -> bool:
+        return await self.inner.is_stale(resource, key)
+
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         return await self.inner.list(resource, at)
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.api_request import APIRequest, Item, Reply, RequestContext, Stream
 from apiserver_stub.audit import AuditEvent, Auditor, Stage
+from apiserver_stub.authn.impersonation import Impersonated
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
@@ -78,9 +79,9 @@ class Stages:
         await self.stage("authenticate", request.path)
         return User("ada", groups=("dev",))
 
-    async def impersonate(self, request: Request, user: User) -> User | None:
+    async def impersonate(self, context: RequestContext, user: User) -> Impersonated | None:
         await self.stage("impersonate", user.name)
-        return BOB if request.headers.get("impersonate-user") == "bob" else None
+        return Impersonated(BOB) if context.http.headers.get("impersonate-user") == "bob" else None
 
     async def acquire(self, attributes: Attributes) -> "Stages":
         await self.stage("priority and fairness", f"{attributes.user.name} {attributes.verb}")

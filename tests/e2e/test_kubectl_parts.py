@@ -203,3 +203,17 @@ def test_field_selectors(kubectl: Kubectl, refused: Callable[..., str], namespac
     assert names("status.phase=Pending") == []
     found = refused("-n", namespace, "get", "pods", "--field-selector=spec.color=red")
     assert found.endswith("field label not supported: spec.color")
+
+
+def test_kubectl_acts_as_another(kubectl: Kubectl) -> None:
+    acting = ("--as=jane", "--as-group=dev", "--as-group=ops", "--as-uid=42")
+    review = json.loads(kubectl("auth", "whoami", "-o", "json", *acting))
+    assert review["status"]["userInfo"] == {
+        "username": "jane",
+        "uid": "42",
+        "groups": ["dev", "ops", "system:authenticated"],
+    }
+    account = json.loads(kubectl("auth", "whoami", "-o", "json", "--as=system:serviceaccount:shop:seller"))
+    groups = ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"]
+    assert account["status"]["userInfo"]["groups"] == groups
+    assert kubectl("auth", "can-i", "create", "pods", "--as=jane").strip() == "yes"

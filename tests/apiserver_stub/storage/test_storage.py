@@ -11,14 +11,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from prometheus_client import CollectorRegistry
 
+from apiserver_stub.encryption.storage import EncryptedStorage, Encryption
+from apiserver_stub.encryption.transformers import AESGCM, Transformers
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.base.log import get_logger
 
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "encrypted")
 Reopen = Callable[[], Storage]
 
 
@@ -60,6 +64,11 @@ class Follower:
 def place(kind: str, folder: Path) -> Reopen:
     """Gives a storage on the same log again and again."""
     log = MemoryBackend()
+    if kind == "encrypted":
+        encryption = Encryption({("*", "*"): Transformers([AESGCM(bytes(32), b"k8s:enc:aesgcm:v1:k:")])})
+        return lambda: EncryptedStorage(
+            EmbeddedStorage(log), encryption, lambda _: "", CollectorRegistry(), get_logger("test")
+        )
     return lambda: EmbeddedStorage(log if kind == "memory" else SqliteBackend(folder / "store.db"))
 
 

@@ -1,0 +1,175 @@
+"""Impersonation: users who act as others, as far as the authorizer lets them."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.api_request import RequestContext
+from apiserver_stub.authn.impersonation_modes import LEGACY, MODES, Mode
+from apiserver_stub.encode.json import encode
+from controller_manager.api.errors import BadRequest, Forbidden, ServiceUnavailable
+from controller_manager.api.wire import Request
+from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.serving.authentication import IMPERSONATION, User, header_key, is_text
+from controller_manager.serving.authorization import (
+    NO_OPINION,
+    Attributes,
+    Authorization,
+    Authorizer,
+    Decision,
+    refusal,
+)
+
+_EXTRA = f"{IMPERSONATION}extra-"
+_REMEMBERED = 10_000  # users of whom it is known which mode allowed them something last
+_SECONDS = tuple(0.001 * 2**power for power in range(15))
+
+_ATTEMPTS = Family(
+    "apiserver_impersonation_attempts_total",
+    "Requests in the name of others, by the mode that allowed them and the decision.",
+    "counter",
+    ("mode", "decision"),
+)
+_ATTEMPT_TIME = Family(
+    "apiserver_impersonation_attempts_duration_seconds",
+    "Seconds it took to decide on a request in the name of another.",
+    "histogram",
+    ("mode", "decision"),
+    _SECONDS,
+)
+_CHECKS = Family(
+    "apiserver_impersonation_authorization_attempts_total",
+    "Questions to the authorizer about impersonation.",
+    "counter",
+    ("mode", "decision"),
+)
+_CHECK_TIME = Family(
+    "apiserver_impersonation_authorization_attempts_duration_seconds",
+    "Seconds a question to the authorizer about impersonation took.",
+    "histogram",
+    ("mode", "decision"),
+    _SECONDS,
+)
+
+
+class Impersonated(Struct, frozen=True):
+    """The user in whose name a request goes on, and the verb that allowed it: empty for `impersonate`."""
+
+    user: User
+    constraint: str = ""
+
+
+def wanted_user(request: Request) -> User | None:
+    """Return the user whom the headers of a request name, as they say; None if they ask for nobody.
+
+    Raises `BadRequest` for headers that name something of a user but no user, and for what is no text.
+    """
+    if not any(header.startswith(IMPERSONATION) for header in request.headers):
+        return None
+    extra: dict[str, tuple[str, ...]] = {}
+    for header in request.headers:
+        if header.startswith(_EXTRA):
+            key = header_key(header.removeprefix(_EXTRA))
+            extra[key] = (*extra.get(key, ()), *request.values(header))
+    name, uid = (next(iter(request.values(f"{IMPERSONATION}{one}")), "") for one in ("user", "uid"))
+    user = User(name, uid, request.values(f"{IMPERSONATION}group"), extra)
+    if not all(is_text(text) for text in (name, uid, *user.groups, *extra, *(v for vs in extra.values() for v in vs))):
+        raise BadRequest("the headers of impersonation are not UTF-8")
+    if not name and (uid or user.groups or extra):
+        raise BadRequest(f"requested {_shown(user)} without impersonating a user name")
+    return user if name else None
+
+
+class Impersonation:
+    """Lets users act as others if one of the modes allows it; unless `constrained`, only the oldest is there.
+
+    The mode that allowed a user something last is tried first, so that who uses one mode only pays for that. Decisions
+    are the authorizer's to remember.
+    """
+
+    def __init__(self, authorizer: Authorizer, registry: CollectorRegistry, *, constrained: bool = True) -> None:
+        self._authorizer = authorizer
+        self._modes = MODES if constrained else (LEGACY,)
+        self._last: dict[str, Mode] = {}
+        self._attempts, self._attempt_time = Counters(_ATTEMPTS, registry), Histograms(_ATTEMPT_TIME, registry)
+        self._checks, self._check_time = Counters(_CHECKS, registry), Histograms(_CHECK_TIME, registry)
+
+    async def impersonate(self, context: RequestContext, user: User) -> Impersonated | None:
+        """Return in whose name `user` asks; None if in its own. Raises `Forbidden`, the first of the modes', or
+        `BadRequest`.
+        """
+        wanted = wanted_user(context.http)
+        if wanted is None:
+            return None
+        began, labels = monotonic(), ("", "denied")
+        try:
+            mode = await self._allowing(context.info.attributes(user), wanted)
+            labels = (mode.name, "allowed")
+        finally:
+            self._attempts.add(*labels)
+            self._attempt_time.observe(monotonic() - began, *labels)
+        return Impersonated(mode.user(wanted), mode.constraint)
+
+    async def _allowing(self, attributes: Attributes, wanted: User) -> Mode:
+        requestor = attributes.user
+        last = self._last.get(requestor.name)
+        modes = self._modes if last is None else (last, *(mode for mode in self._modes if mode is not last))
+        refused: Forbidden | None = None
+        for mode in modes:
+            if not mode.takes(wanted, requestor):
+                continue
+            try:
+                await self._check(mode, attributes, wanted)
+            except Forbidden as error:
+                refused = refused or error
+                continue
+            self._remember(requestor.name, mode)
+            return mode
+        assert refused is not None  # the last mode takes everybody
+        raise refused
+
+    async def _check(self, mode: Mode, attributes: Attributes, wanted: User) -> None:
+        """Return if a mode allows it. Raises `Forbidden`."""
+        for step in mode.steps(attributes, wanted):
+            if step.all_at_once is not None and await self._refusal(mode, step.all_at_once) is None:
+                continue
+            for asked in step.each:
+                refused = await self._refusal(mode, asked)
+                if refused is not None:
+                    raise refused
+
+    async def _refusal(self, mode: Mode, attributes: Attributes) -> Forbidden | None:
+        began, found = monotonic(), NO_OPINION
+        try:
+            found = await self._authorizer.authorize(attributes)
+        except ServiceUnavailable as error:
+            found = Authorization(Decision.NO_OPINION, error=error.message)
+        decision, why = found.decision, ": ".join(part for part in (found.error, found.reason) if part)
+        labels = (mode.name, "allowed" if decision is Decision.ALLOW else "denied")
+        self._checks.add(*labels)
+        self._check_time.observe(monotonic() - began, *labels)
+        return None if decision is Decision.ALLOW else refusal(attributes, why)
+
+    def _remember(self, name: str, mode: Mode) -> None:
+        self._last.pop(name, None)
+        self._last[name] = mode
+        if len(self._last) > _REMEMBERED:
+            del self._last[next(iter(self._last))]
+
+
+def _shown(user: User) -> str:
+    """Return a user as kube-apiserver writes one (Go, `%#v`)."""
+    groups = f"{{{_listed(user.groups)}}}" if user.groups else "(nil)"
+    extra = ", ".join(f"{_quoted(key)}:[]string{{{_listed(user.extra[key])}}}" for key in sorted(user.extra))
+    named = f"Name:{_quoted(user.name)}, UID:{_quoted(user.uid)}, Groups:[]string{groups}"
+    return f"&user.DefaultInfo{{{named}, Extra:map[string][]string{f'{{{extra}}}' if extra else '(nil)'}}}"
+
+
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(map(_quoted, values))
+
+
+def _quoted(text: str) -> str:
+    return encode(text).decode()

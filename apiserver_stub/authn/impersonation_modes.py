@@ -1,0 +1,187 @@
+"""Modes of impersonation: ways to be allowed to act as others, and what each of them asks the authorizer.
+
+A mode is for users of one sort (KEP-5284, constrained impersonation). It asks about the verb `impersonate-on:MODE:VERB`
+on what the request is for, and about `impersonate:MODE` on each thing that is impersonated. The last mode is what there
+always was: it asks about `impersonate` only.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from apiserver_stub.encode.json import encode
+from apiserver_stub.kinds import names
+from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
+from controller_manager.serving.authentication import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from controller_manager.serving.authorization import Attributes, refusal
+
+_GROUP = f"authentication.{GROUP_DOMAIN}"
+_ACCOUNT, _ACCOUNTS, _NODE, _NODES = "system:serviceaccount:", "system:serviceaccounts", "system:node:", "system:nodes"
+_OWN_NODE = "authentication.kubernetes.io/node-name"
+_OWN_KEYS = "authentication.kubernetes.io/associated-node-keys"
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+_OWN = "associated-node"
+_MANY = 4  # groups or values from which on all are asked about at once first
+
+
+class Step(NamedTuple):
+    """Something that must be allowed: all of `each`, or `all_at_once` if there is such a question."""
+
+    each: tuple[Attributes, ...]
+    all_at_once: Attributes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to be allowed to act as others: `takes` tells which users it lets the requestor be. Without a `constraint`
+    it asks about `impersonate`, and about nothing else.
+    """
+
+    name: str
+    takes: Callable[[User, User], bool]
+    constrained: bool = True
+
+    def steps(self, attributes: Attributes, wanted: User) -> Iterator[Step]:
+        """Yield what must be allowed, in order. Raises `Forbidden` for what can never be."""
+        if self.constrained:
+            verb = f"impersonate-on:{self.name}:{attributes.verb}"
+            yield Step((self._asked(replace(attributes, verb=verb)),))
+        yield Step((self._asked(self._name(attributes.user, wanted.name)),))
+        if wanted.uid:
+            yield Step((self._about(attributes.user, "uids", wanted.uid, group=_GROUP),))
+        if wanted.groups:
+            yield self._groups(attributes.user, wanted.groups)
+        if wanted.extra:
+            yield self._extra(attributes.user, wanted.extra)
+
+    @property
+    def constraint(self) -> str:
+        """The verb that is asked about, as audit tells it."""
+        return self._verb if self.constrained else ""
+
+    @property
+    def _verb(self) -> str:
+        return f"impersonate:{self.name}" if self.constrained else "impersonate"
+
+    def _asked(self, attributes: Attributes) -> Attributes:
+        """Return a question as it is put: of one's own node the decision must hold for all nodes and pods."""
+        if self.name != _OWN:
+            return attributes
+        user = attributes.user
+        told = replace(user, extra={_OWN_KEYS: tuple(sorted(user.extra))})
+        name = "*" if attributes.verb == self._verb else attributes.name
+        return replace(attributes, user=told, name=name)
+
+    def _about(
+        self, user: User, resource: str, name: str, subresource: str = "", namespace: str = "", group: str | None = None
+    ) -> Attributes:
+        if group is None:
+            group = _GROUP if self.constrained else ""
+        return Attributes(user, self._verb, "", group, "v1", resource, subresource, namespace, name)
+
+    def _name(self, requestor: User, name: str) -> Attributes:
+        account, node = account_of(name), _node_of(name)
+        if account is not None:
+            return self._about(requestor, "serviceaccounts", account[1], namespace=account[0])
+        if node and self.constrained:
+            return self._about(requestor, "nodes", node)
+        return self._about(requestor, "users", name)
+
+    def _groups(self, requestor: User, groups: tuple[str, ...]) -> Step:
+        each = tuple(self._about(requestor, "groups", group) for group in groups)
+        if not self.constrained:
+            return Step(each)
+        if "" in groups:
+            raise refusal(self._about(requestor, "groups", ""), "a group without a name cannot be impersonated")
+        if ADMIN_GROUP in groups:
+            why = f"the group {ADMIN_GROUP} cannot be impersonated"
+            raise refusal(self._about(requestor, "groups", ADMIN_GROUP), why)
+        return Step(each, self._about(requestor, "groups", "*") if len(groups) >= _MANY else None)
+
+    def _extra(self, requestor: User, extra: Mapping[str, tuple[str, ...]]) -> Step:
+        each = tuple(
+            self._about(requestor, "userextras", value, key, group=_GROUP)
+            for key, values in extra.items()
+            for value in values
+        )
+        if not self.constrained:
+            return Step(each)
+        if why := next((why for key, values in extra.items() if (why := _wrong(key, values))), ""):
+            raise refusal(self._about(requestor, "userextras", ""), why)
+        many = len(each) >= _MANY
+        return Step(each, self._about(requestor, "userextras", "*", "*") if many else None)
+
+    def user(self, wanted: User) -> User:
+        """Return who the requestor becomes: with the groups that follow from the name, where none may be named."""
+        groups, account = wanted.groups, account_of(wanted.name)
+        if account is not None and not groups:
+            groups = (_ACCOUNTS, f"{_ACCOUNTS}:{account[0]}")
+        elif self.constrained and _node_of(wanted.name):
+            groups = (_NODES,)
+        implied = UNAUTHENTICATED if wanted.name == ANONYMOUS else AUTHENTICATED
+        if implied not in groups and UNAUTHENTICATED not in groups:
+            groups = (*groups, implied)
+        return replace(wanted, groups=groups)
+
+
+def _has_only_a_name(wanted: User) -> bool:
+    return not (wanted.uid or wanted.groups or wanted.extra)
+
+
+def _is_own_node(wanted: User, requestor: User) -> bool:
+    node = _node_of(wanted.name)
+    if not node or not _has_only_a_name(wanted) or account_of(requestor.name) is None:
+        return False
+    return requestor.extra.get(_OWN_NODE) == (node,)
+
+
+def _is_node(wanted: User, _requestor: User) -> bool:
+    return _has_only_a_name(wanted) and bool(_node_of(wanted.name))
+
+
+def _is_account(wanted: User, _requestor: User) -> bool:
+    return _has_only_a_name(wanted) and account_of(wanted.name) is not None
+
+
+def _is_neither(wanted: User, _requestor: User) -> bool:
+    return not _node_of(wanted.name) and account_of(wanted.name) is None
+
+
+LEGACY = Mode("legacy", lambda _wanted, _requestor: True, constrained=False)
+MODES = (
+    Mode(_OWN, _is_own_node),
+    Mode("arbitrary-node", _is_node),
+    Mode("serviceaccount", _is_account),
+    Mode("user-info", _is_neither),
+    LEGACY,
+)
+"""All modes, in the order in which they are tried."""
+
+
+def account_of(name: str) -> tuple[str, str] | None:
+    """Return namespace and name of the service account that a user is; None for other users."""
+    if not name.startswith(_ACCOUNT):
+        return None
+    namespace, colon, account = name.removeprefix(_ACCOUNT).partition(":")
+    return (namespace, account) if colon and not names.label(namespace) and not names.subdomain(account) else None
+
+
+def _node_of(name: str) -> str:
+    """Return the name of the node that a user is; empty for other users."""
+    node = name.removeprefix(_NODE) if name.startswith(_NODE) else ""
+    return "" if not node or names.subdomain(node) else node
+
+
+def _wrong(key: str, values: tuple[str, ...]) -> str:
+    """Return why a key of extra cannot be impersonated with these values, other than as ever; empty if it can."""
+    if not key:
+        return "an extra without a key cannot be impersonated"
+    domain, slash, path = key.partition("/")
+    if not slash or names.subdomain(domain) or not _PATH.fullmatch(path):
+        return f"the key {encode(key).decode()} of extra is no domain-prefixed path, such as acme.io/foo"
+    if key != key.lower():
+        return f"the key {encode(key).decode()} of extra is not in lower case"
+    return "" if values and "" not in values else "an extra without a value cannot be impersonated"
