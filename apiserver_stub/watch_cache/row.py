@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.interface import ENCRYPTED, Record
 from controller_manager.api.errors import Details, InternalError
 
 
@@ -120,7 +120,7 @@ def decode_error_of(data: bytes) -> str:
         if not data.isascii():
             data.decode()  # strings that are skipped are not looked into
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return str(error)
+        return "it is encrypted, and no provider is configured for it" if data.startswith(ENCRYPTED) else str(error)
     return ""
 
 

@@ -243,3 +243,16 @@ async def test_a_key_that_is_late_holds_back_what_is_told_and_nothing_is_lost(fi
 def test_reload_needs_a_file() -> None:
     with pytest.raises(FlagError, match="--encryption-provider-config-automatic-reload needs"):
         FLAGS.parse(["--encryption-provider-config-automatic-reload"])
+
+
+async def test_without_a_configuration_what_is_encrypted_says_so(file: Path) -> None:
+    backend = MemoryBackend()
+    write(file, (["secrets"], [aesgcm("old")]))
+    async with started(backend, file) as api:
+        await secret(api)
+    server = build(FLAGS.parse(USUAL), Runtime("test"), embedded_storage(backend))
+    await server.start()
+    code, status = await Api(server, Runtime("test"))("GET", f"{SECRETS}/s")
+    await server.stop()
+    assert code == 500
+    assert "it is encrypted, and no provider is configured" in status["message"]
