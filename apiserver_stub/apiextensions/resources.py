@@ -6,6 +6,7 @@ from typing import Any
 from apiserver_stub.apiextensions.conversion import ConversionFailed
 from apiserver_stub.kinds.api_service import version_rank
 from apiserver_stub.kinds.custom import CustomRules
+from apiserver_stub.kinds.printers.cells import CREATED
 from apiserver_stub.kinds.printers.custom import printer_of
 from apiserver_stub.kinds.published import names, schemas
 from apiserver_stub.kinds.resource_info import (
@@ -95,7 +96,8 @@ def _resource(
     scale = _scale_paths(parts["scale"]) if parts.get("scale") is not None else None
     rules = CustomRules(f"{group}/{version['name']}", kind, namespaced, schema, scale)
     has_status = parts.get("status") is not None
-    subresources = {part.name: part for part in _subresources(group, version["name"], kind, schema, parts)}
+    printer = printer_of(version.get("additionalPrinterColumns") or ())
+    status = Subresource("status", kind, group, version["name"], _OF_PARTS, schema, printer=printer)
     return ResourceInfo(
         group=group,
         version=version["name"],
@@ -109,7 +111,7 @@ def _resource(
         strategy=_strategy(rules, has_status=has_status),
         short_names=tuple(accepted.get("shortNames") or ()),
         categories=tuple(accepted.get("categories") or ()),
-        subresources=subresources,
+        subresources={part.name: part for part in _subresources(status, parts)},
         scale=scale,
         fields=dict(_selectable(version.get("selectableFields") or ())),
         stored_as=(group, next(v["name"] for v in spec["versions"] if v["storage"]), kind),
@@ -121,7 +123,7 @@ def _resource(
         judge=rules.judge,
         warnings={"": finalizer_warnings},
         deprecation=_deprecation(spec, version),
-        printer=printer_of(version.get("additionalPrinterColumns") or ()),
+        printer=printer,
         collection=accepted.get("listKind") or "",
     )
 
@@ -132,21 +134,21 @@ def _strategy(rules: CustomRules, *, has_status: bool) -> Strategy:
     return Strategy(STATUS, generation=True, reset_fields=_RESET, on_create=rules.on_create, unconditional_update=False)
 
 
-def _subresources(group: str, version: str, kind: str, schema: StructuralSchema, parts: Tree) -> Iterator[Subresource]:
+def _subresources(status: Subresource, parts: Tree) -> Iterator[Subresource]:
     if parts.get("status") is not None:
-        yield Subresource("status", kind, group, version, _OF_PARTS, schema)
+        yield status
     if parts.get("scale") is not None:
         definition = names()["/".join(_SCALE)]
-        of_group, of_version, scale = _SCALE
+        group, version, kind = _SCALE
         yield Subresource(
-            "scale", scale, of_group, of_version, _OF_PARTS, schemas().node(definition), definition, _SCALE_PRINTER
+            "scale", kind, group, version, _OF_PARTS, schemas().node(definition), definition, _SCALE_PRINTER
         )
 
 
 _SCALE_PRINTER: Printer = printer_of((
-    {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
-    {"name": "Available", "type": "integer", "jsonPath": ".status.replicas"},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas", "description": "How many are wanted"},
+    {"name": "Available", "type": "integer", "jsonPath": ".status.replicas", "description": "How many there are"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATED},
 ))  # fmt: skip
 
 

@@ -44,8 +44,8 @@ class Tabulator:
     def head(self, metadata: Tree, headed: bool = True) -> Tree:
         """Return a table without its rows; the column definitions are left out unless it is `headed`."""
         described = [
-            {"name": name, "type": type_, "format": format_, "description": "", "priority": priority}
-            for name, type_, format_, priority in self._printer.columns
+            {"name": name, "type": type_, "format": format_, "description": "".join(told), "priority": priority}
+            for name, type_, format_, priority, *told in self._printer.columns
         ]
         return {
             "kind": "Table",
@@ -87,7 +87,10 @@ class Tabulator:
         return b"".join((*pieces, *self._carry(self._partial, metadata, data), b"}"))
 
     def _framed(self, row: bytes, revision: str, headed: bool) -> bytes:
-        return b'%b,"rows":[%b]}' % (encode(self.head({"resourceVersion": revision}, headed))[:-1], row)
+        return b'%b,"rows":[%b]}' % (
+            encode(self.head({"resourceVersion": revision} if revision else {}, headed))[:-1],
+            row,
+        )
 
 
 def check_include(include_object: str) -> None:

@@ -12,7 +12,7 @@ from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.strategy import Strategy, nothing
 from controller_manager.api.errors import Cause
 
-Column = tuple[str, str, str, int]
+Column = tuple[str, str, str, int] | tuple[str, str, str, int, str]
 """Name, type, format and priority; columns of priority 1 are shown by `-o wide`."""
 
 

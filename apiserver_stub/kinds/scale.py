@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from apiserver_stub.kinds.error_list import go_number
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
@@ -47,8 +48,23 @@ def typed_in(tree: Any, path: Sequence[str], expected: type[T]) -> T | None:
 
 def _unlike(path: Sequence[str], value: Any, expected: str) -> str:
     found = _GO_TYPES.get(type(value), _OBJECT)
-    shown = "<nil>" if value is None else value
-    return f".{'.'.join(path)} accessor error: {shown} is of the type {found}, expected {expected}"
+    return f".{'.'.join(path)} accessor error: {_printed(value)} is of the type {found}, expected {expected}"
+
+
+def _printed(value: Any) -> str:
+    """Return a value as Go's `%v` prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return go_number(value)
+        case list():
+            return f"[{' '.join(map(_printed, value))}]"
+        case dict():
+            return f"map[{' '.join(f'{name}:{_printed(value[name])}' for name in sorted(value))}]"
+    return str(value)
 
 
 def to_scale(tree: Tree, paths: ScalePaths) -> Tree:

@@ -83,7 +83,7 @@ def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
 
 def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:
     """Return the object of a BOOKMARK event: nothing but the revision that is reached."""
-    metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    metadata: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     return msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})

@@ -13,8 +13,9 @@ from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
-NAME: Column = ("Name", "string", "name", 0)
-AGE: Column = ("Age", "string", "", 0)
+NAME: Column = ("Name", "string", "name", 0, "The name of the object, one of a kind in its namespace.")
+CREATED = "When the object was created, as the server saw it; an age is the time since then."
+AGE: Column = ("Age", "string", "", 0, CREATED)
 
 _LISTED = 3
 
@@ -37,7 +38,11 @@ def columns(table: str) -> tuple[Column, ...]:
 
 @cache
 def _tables() -> Mapping[str, tuple[Column, ...]]:
-    return {table: tuple(map(tuple, rows)) for table, rows in load("columns.json").items()}
+    described = {column[:4]: column for column in (NAME, AGE)}
+    return {
+        table: tuple(described.get(tuple(row), tuple(row)) for row in rows)
+        for table, rows in load("columns.json").items()
+    }
 
 
 def part(tree: Tree, *path: str) -> Tree:

@@ -10,15 +10,17 @@ import msgspec
 
 from apiserver_stub.kinds.error_list import go_number
 from apiserver_stub.kinds.jsonpath import JSONPath
-from apiserver_stub.kinds.printers.cells import NAME, UNKNOWN, Since, name
-from apiserver_stub.kinds.resource_info import Printer
+from apiserver_stub.kinds.printers.cells import CREATED, NAME, UNKNOWN, Since, name
+from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
 
 # Returns the cell of an object.
 _Cell = Callable[[Tree], Any]
 
-_DEFAULT: tuple[Mapping[str, Any], ...] = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
+_DEFAULT: tuple[Mapping[str, Any], ...] = (
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATED},
+)
 # What of the metadata is known without reading them all.
 _KNOWN = re.compile(r"(?!\.metadata|.*\.\.).*|\.metadata\.(name|creationTimestamp|deletionTimestamp|labels\b.*)")
 
@@ -32,9 +34,13 @@ def printer_of(columns: Sequence[Mapping[str, Any]]) -> Printer:
         ]
     except ValueError:  # one path that is none leaves the name alone
         return Printer((NAME,), lambda tree: [name(tree)])
-    described = [(c["name"], c["type"], c.get("format") or "", c.get("priority") or 0) for c in columns]
     whole = not all(_KNOWN.fullmatch(column["jsonPath"]) for column in columns)
-    return Printer((NAME, *described), partial(_row, cells), whole=whole)
+    return Printer((NAME, *map(_column, columns)), partial(_row, cells), whole=whole)
+
+
+def _column(column: Mapping[str, Any]) -> Column:
+    told = column.get("description") or f"Found in custom resources at the JSONPath {column['jsonPath']}"
+    return column["name"], column["type"], column.get("format") or "", column.get("priority") or 0, told
 
 
 def _row(cells: list[_Cell], tree: Tree) -> list[Any]:

@@ -146,7 +146,6 @@ async def test_the_end_of_the_state_is_marked_if_asked(cluster: Cluster) -> None
         "apiVersion": "v1",
         "metadata": {
             "resourceVersion": "3",
-            "creationTimestamp": None,
             "annotations": {"k8s.io/initial-events-end": "true"},
         },
     }

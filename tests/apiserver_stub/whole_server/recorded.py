@@ -52,7 +52,7 @@ def normal(value: Any, key: str = "", *, managed: bool = False) -> Any:
 
 def _without_ages(table: Any) -> Any:
     table = copy.deepcopy(table)
-    for index, column in enumerate(table["columnDefinitions"]):
+    for index, column in enumerate(table["columnDefinitions"] or ()):
         column.pop("description", None)
         if column.get("type") == "date":
             for row in table.get("rows") or []:
