@@ -17,7 +17,7 @@ from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
 from apiserver_stub.apiextensions.custom_resources import CustomResources
-from apiserver_stub.authn.authentication import build_authentication
+from apiserver_stub.authn.authentication import AuthenticationParts, build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
@@ -81,10 +81,7 @@ from controller_manager.component.options import MetricsOptions, ProfilingOption
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
 from controller_manager.options import Parsed, reported_version
-from controller_manager.serving.authentication import (
-    AnonymousAuthenticator,
-    User,
-)
+from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import (
     Attributes,
     Authorizer,
@@ -251,16 +248,21 @@ def build(
     authorization = build_authorization(Parts(options, store))
     authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
+    offload = Offload()
     authentication = build_authentication(
         options,
-        certificates or ClientCertificates(),
-        accounts.tokens(store.get).find,
-        accounts.audiences,
-        AnonymousAuthenticator(authorization.anonymous_paths),
-        runtime.registry,
+        AuthenticationParts(
+            certificates or ClientCertificates(),
+            accounts.tokens(store.get).find,
+            accounts.audiences,
+            authorization.anonymous_paths,
+            egress,
+            runtime,
+            offload,
+        ),
     )
+    parts.append(Part(run=authentication.run))
     impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
-    offload = Offload()
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
     hub = Hub(store, representations, offload)

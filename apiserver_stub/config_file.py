@@ -31,6 +31,10 @@ class ConfigFileError(ValueError):
     """A file cannot be used; the message names it, and the field with each problem."""
 
 
+class NotYetUsable(ConfigFileError):
+    """A file cannot be used now, and may be later without a change."""
+
+
 class Seconds(float):
     """A duration, written in a file as Go does (`5m0s`)."""
 
@@ -180,7 +184,9 @@ class FileWatcher:
         self._interval = interval
 
     async def run(self) -> None:
-        """Look every `interval` seconds, until cancelled. `apply` raises `ConfigFileError` for what it cannot use."""
+        """Look every `interval` seconds, until cancelled. `apply` raises `ConfigFileError` for what it cannot use, and
+        `NotYetUsable` for what it is to be asked about again.
+        """
         while True:
             await asyncio.sleep(self._interval)
             await self.look()
@@ -197,10 +203,12 @@ class FileWatcher:
         self._trouble = ""
         if data == self._seen:
             return
-        self._seen = data
+        before, self._seen = self._seen, data
         try:
             await self._apply(data)
         except ConfigFileError as error:
+            if isinstance(error, NotYetUsable):
+                self._seen = before
             self._failed(error)
 
 

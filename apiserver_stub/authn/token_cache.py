@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from apiserver_stub.authn.tokens import FindToken, Recognized, TokenRefused
 from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.base.clock import wall_seconds
 from controller_manager.serving.access_metrics import TokenCacheMetrics
 from controller_manager.serving.answers import Answers, keyed_digest
 
@@ -45,7 +46,9 @@ class TokenCache:
                 found = await self._bounded(token, audiences)
         except TokenRefused as refused:
             return refused, 0.0
-        return found, self._lifetimes[found is not None]
+        if found is None:
+            return None, self._lifetimes[False]
+        return found, min(self._lifetimes[True], found.expires - wall_seconds())
 
     async def _bounded(self, token: str, audiences: Sequence[str]) -> Recognized | None:
         try:

@@ -4,6 +4,7 @@ tokens of service accounts, and the checks of what holds at a moment.
 
 import csv
 import hashlib
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,10 +122,13 @@ class TokenRefused(Exception):
 
 
 class Recognized(Struct, frozen=True):
-    """The user of a token, and those of the audiences asked about that it is meant for."""
+    """The user of a token, those of the audiences asked about that it is meant for, and until when it is good (seconds
+    since the epoch), where whoever remembers it has to know.
+    """
 
     user: User
     audiences: tuple[str, ...]
+    expires: float = math.inf
 
 
 FindToken = Callable[[str, Sequence[str]], Awaitable[Recognized | None]]

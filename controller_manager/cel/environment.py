@@ -94,11 +94,15 @@ class Environment:
 
     def compile(self, expression: str) -> Program:
         """Return the program of an expression. Raises CompileError."""
+        return Program(expression, self.checked(expression), self)
+
+    def checked(self, expression: str) -> Node:
+        """Return the tree of an expression with the types of its parts. Raises CompileError."""
         tree = parse(expression)
         issues = check(expression, tree, self) or validate(expression, tree)
         if issues:
             raise CompileError(in_order(issues), expression)
-        return Program(expression, tree, self)
+        return tree
 
 
 def _merged(known: Function | None, added: Function) -> Function:

@@ -4,7 +4,15 @@ from controller_manager.options.command_line import command_line, reported_versi
 from controller_manager.options.flag import Options, flag, release_version
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
 from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
-from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
+from controller_manager.options.types import (
+    Duration,
+    Int32,
+    Quantity,
+    StringList,
+    StringMap,
+    StringMultimap,
+    StringPairs,
+)
 
 __all__ = [
     "Check",
@@ -19,6 +27,7 @@ __all__ = [
     "StringList",
     "StringMap",
     "StringMultimap",
+    "StringPairs",
     "Version",
     "command_line",
     "flag",

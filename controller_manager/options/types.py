@@ -159,6 +159,14 @@ def _parse_map(text: str) -> dict[str, str]:
     return {key: value for key, _, value in split}
 
 
+def _parse_pair(text: str) -> dict[str, str]:
+    """One `key=value`, whatever the value holds."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not of the form key=value")
+    return {key.strip(): value.strip()}
+
+
 def _format_map(values: Mapping[str, str]) -> str:
     return _format_list(tuple(f"{key}={value}" for key, value in sorted(values.items())))
 
@@ -204,6 +212,7 @@ _FLOAT = FlagType("float", _parse_float, lambda value: f"{value:g}" if float(f"{
 _STRING = FlagType("string", str, str)
 _STRINGS = FlagType("strings", _parse_list, _format_list, lambda before, more: before + more)
 _MAP = FlagType("stringToString", _parse_map, _format_map, lambda before, more: {**before, **more})
+_PAIRS = FlagType("mapStringString", _parse_pair, _format_map, lambda before, more: {**before, **more})
 _MULTIMAP = FlagType("colonSeparatedMultimapStringString", _parse_multimap, _format_multimap, _join_multimaps)
 _PLAIN: Mapping[Any, FlagType] = {bool: _BOOL, int: _INT, float: _FLOAT, str: _STRING}
 
@@ -212,6 +221,7 @@ Duration = Annotated[float, FlagType("duration", parse_duration, format_duration
 Quantity = Annotated[int, FlagType("quantity", _parse_quantity, str), _or_text(_parse_quantity)]
 StringList = Annotated[tuple[str, ...], _STRINGS]
 StringMap = Annotated[Mapping[str, str], _MAP]
+StringPairs = Annotated[Mapping[str, str], _PAIRS]
 StringMultimap = Annotated[Mapping[str, tuple[str, ...]], _MULTIMAP]
 
 

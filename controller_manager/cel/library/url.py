@@ -123,11 +123,16 @@ class URL(Opaque):
 
 def parse(text: str) -> URL:
     """Return the URL that a text is. Raises EvaluationError, in words of Go."""
-    raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
     try:
-        _parse(raw, absolute=True)
+        _parse(_raw(text), absolute=True)
     except _Malformed as error:
         raise _refusal(text, error) from None
+    return parse_reference(text)
+
+
+def parse_reference(text: str) -> URL:
+    """Return the URL that a text is, be it a relative one. Raises EvaluationError, in words of Go."""
+    raw = _raw(text)
     rest, _, fragment = raw.partition("#")
     try:
         found = _parse(rest, absolute=False)
@@ -143,10 +148,14 @@ def parse(text: str) -> URL:
 def problem(text: str) -> str:
     """Return what is wrong with a text as a URL, in words of Go, or an empty text."""
     try:
-        _parse(text.encode("utf-8", "surrogatepass").decode("latin-1"), absolute=True)
+        _parse(_raw(text), absolute=True)
     except _Malformed as error:
         return f"parse {quote(text)}: {error}"
     return ""
+
+
+def _raw(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _refusal(text: str, error: _Malformed) -> EvaluationError:

@@ -1,0 +1,143 @@
+"""One JWT authenticator: from a token of its issuer to the user it makes, distributed claims included."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from apiserver_stub.authn.jwt.claims import ClaimError, Claims, RegisteredClaims, expiry, make_user, read_claims
+from apiserver_stub.authn.jwt.compact import MalformedToken, UnverifiedToken, take_apart
+from apiserver_stub.authn.jwt.configuration import Issuer, JWTAuthenticator
+from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
+from apiserver_stub.authn.jwt.provider import NotVerified, Provider
+from apiserver_stub.authn.jwt.rules import Expressions
+from apiserver_stub.authn.tokens import TokenRefused
+from apiserver_stub.offload import Offload, is_large
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.serving.authentication import User
+from controller_manager.transport.dialer import Dialer
+
+_MOST_SOURCES = 16
+_PATIENCE = 10.0  # seconds that a token waits for an issuer of distributed claims
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The user of a token, and until when the token is good (seconds since the epoch)."""
+
+    user: User
+    expires: float
+
+
+async def _verified(
+    token: UnverifiedToken, provider: Provider, algorithms: Sequence[str]
+) -> tuple[Claims, RegisteredClaims]:
+    await provider.verify(token, algorithms)
+    return read_claims(token.payload)
+
+
+class DistributedClaims:
+    """Asks others for a claim that a token says they have (OpenID Connect Core 1.0, section 5.6.2).
+
+    Their answers are tokens, too: of any issuer over TLS, at most sixteen, which are found when first needed.
+    """
+
+    def __init__(self, fetcher: Fetcher, log: Logger) -> None:
+        self._fetcher = fetcher
+        self._log = log
+        self._tasks: Tasks | None = None
+        self._providers: dict[str, Provider] = {}
+
+    async def run(self) -> None:
+        """Keep the keys of these issuers, until cancelled."""
+        async with Tasks() as self._tasks:
+            for provider in self._providers.values():
+                self._tasks.start(provider.run(), name=f"keys of {provider.issuer.url}")
+            await asyncio.Event().wait()
+
+    async def resolve(
+        self, name: str, registered: RegisteredClaims, algorithms: Sequence[str], audiences: Collection[str]
+    ) -> Claims:
+        """Return the claim by its name; nothing if the token does not say who has it. Raises `FetchError`,
+        `MalformedToken`, `NotVerified` and `ClaimError`.
+        """
+        source = (registered.claim_sources or {}).get((registered.claim_names or {}).get(name, ""))
+        if source is None or not source.endpoint:
+            return {}
+        response = await self._fetcher.get(source.endpoint, source.access_token or "")
+        assert isinstance(response.body, bytes)
+        token = take_apart(response.body.decode("latin-1"))
+        if token is None:
+            raise ClaimError(f"the source of the claim {name} answered no token")
+        provider = await self._provider(token.issuer)
+        claims, told = await _verified(token, provider, algorithms)
+        expiry(told, audiences, wall_seconds())
+        if name not in claims:
+            raise ClaimError(f"the source of the claim {name} did not tell it")
+        return {name: claims[name]}
+
+    async def _provider(self, url: str) -> Provider:
+        provider = self._providers.get(url)
+        if provider is None:
+            if len(self._providers) >= _MOST_SOURCES:
+                raise ClaimError("there are too many issuers of distributed claims")
+            provider = self._providers[url] = Provider(Issuer(url=url), self._fetcher, self._log)
+            if self._tasks is not None:
+                self._tasks.start(provider.run(), name=f"keys of {url}")
+        if not await provider.discovered(_PATIENCE):
+            raise NotVerified(f"the issuer {url} of a distributed claim is not found: {provider.trouble}")
+        return provider
+
+
+class ProviderConnection:
+    """The way to one provider, which authenticators before and after a change share."""
+
+    def __init__(self, issuer: Issuer, dialer: Dialer | None, log: Logger) -> None:
+        self._fetcher = Fetcher(issuer.certificate_authority, dialer)
+        self.provider = Provider(issuer, self._fetcher, log)
+        self.distributed = DistributedClaims(self._fetcher, log)
+
+    async def run(self) -> None:
+        """Keep the keys, until cancelled."""
+        try:
+            await all_of(self.provider.run(), self.distributed.run())
+        finally:
+            self._fetcher.close()
+
+
+class IssuerTokens:
+    """Knows the tokens of one issuer."""
+
+    def __init__(
+        self,
+        rules: JWTAuthenticator,
+        expressions: Expressions,
+        algorithms: Sequence[str],
+        connection: ProviderConnection,
+        offload: Offload,
+    ) -> None:
+        self._connection = connection
+        self._rules = rules
+        self._expressions = expressions
+        self._algorithms = algorithms
+        self._audiences = frozenset(rules.issuer.audiences)
+        self._offload = offload
+
+    async def owner(self, token: UnverifiedToken) -> Owner:
+        """Return whose token it is. Raises `TokenRefused`."""
+        try:
+            claims, registered = await _verified(token, self._connection.provider, self._algorithms)
+            expires = expiry(registered, self._audiences, wall_seconds())
+            name = self._rules.claim_mappings.groups.claim
+            if name and name not in claims:
+                claims |= await self._connection.distributed.resolve(
+                    name, registered, self._algorithms, self._audiences
+                )
+            if is_large(token.payload):
+                user = await self._offload.run(lambda: make_user(claims, self._rules, self._expressions))
+            else:
+                user = make_user(claims, self._rules, self._expressions)
+        except (MalformedToken, NotVerified, ClaimError, FetchError) as error:
+            raise TokenRefused(f"the token of {token.issuer} is refused: {error}") from None
+        return Owner(user, expires)

@@ -1,0 +1,93 @@
+"""Tokens in the compact form (RFC 7515, section 3.1), taken apart before anything of them is believed."""
+
+import base64
+import json
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+LONGEST = 128 * 1024
+"""Characters of a token that is looked at."""
+_LONGEST_HEADER = 16 * 1024
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+_GOOGLE = "accounts.google.com"
+
+
+class MalformedToken(ValueError):
+    """The token of a known issuer is not one that could be verified; the message says why."""
+
+
+class UnverifiedToken(NamedTuple):
+    """A token of three parts; `issuer` is what it says of itself, and proves nothing."""
+
+    issuer: str
+    header: str
+    signed: bytes
+    payload: bytes
+    signature: str
+
+
+class Header(NamedTuple):
+    """The algorithm of a signature, and the key that it names; empty if it names none."""
+
+    algorithm: str
+    key: str
+
+
+class _Issuer(msgspec.Struct):
+    iss: str = ""
+
+
+_ISSUER = msgspec.json.Decoder(_Issuer)
+
+
+def take_apart(token: str) -> UnverifiedToken | None:
+    """Return the parts of a token; None for what is no JSON Web Token with a signature, or names no issuer."""
+    if len(token) > LONGEST or token.count(".") != 2 or not token.isascii():
+        return None
+    header, body, signature = token.split(".")
+    try:
+        payload = decode_part(body)
+        issuer = _ISSUER.decode(payload).iss
+    except (ValueError, RecursionError):
+        return None
+    if not issuer:
+        return None
+    known = f"https://{_GOOGLE}" if issuer == _GOOGLE else issuer
+    return UnverifiedToken(known, header, f"{header}.{body}".encode(), payload, signature)
+
+
+def decode_part(part: str) -> bytes:
+    """Return the bytes of a part in base64url without padding (RFC 7515, section 2). Raises `ValueError`."""
+    if not _BASE64URL.fullmatch(part):
+        raise ValueError("no base64url without padding")
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def read_header(part: str) -> Header:
+    """Return the header of a token (RFC 7515, section 4). Keys that come within it, or that it says where to find, are
+    nobody's, and are not looked at. Raises `MalformedToken` for one with names twice, and for extensions that must be
+    understood.
+    """
+    try:
+        if len(part) > _LONGEST_HEADER:
+            raise ValueError("too long")
+        header = json.loads(decode_part(part), object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise MalformedToken("the header of the token is malformed") from None
+    if not isinstance(header, dict):
+        raise MalformedToken("the header of the token is no object")
+    if "crit" in header or header.get("b64", True) is not True:
+        raise MalformedToken("the header of the token asks for extensions that are not supported")
+    algorithm, key = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or not isinstance(key, str | None):
+        raise MalformedToken("the header of the token names no algorithm, or its key by no text")
+    return Header(algorithm, key or "")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found

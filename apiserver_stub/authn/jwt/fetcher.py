@@ -1,0 +1,70 @@
+"""Documents that providers publish, fetched over TLS: bounded in time, bytes and redirects."""
+
+import asyncio
+from urllib.parse import urljoin, urlsplit
+
+from controller_manager.api.wire import Response
+from controller_manager.base.errors import CannotStart
+from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.dialer import Dialer
+from controller_manager.transport.transport import Endpoint, client_context
+
+_CONNECTIONS = 4
+_TIMEOUT = 30.0  # seconds for a document, with redirects
+_LARGEST = 1 << 20  # bytes of a document
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 10
+_HTTPS = 443
+
+
+class FetchError(Exception):
+    """A document could not be fetched; the message names its URL and says why."""
+
+
+class Fetcher:
+    """Fetches from any host whose certificate the authorities `ca` (PEM) signed, or those of the system; directly, or
+    by a dialer.
+    """
+
+    def __init__(self, ca: str, dialer: Dialer | None = None) -> None:
+        self._tls = client_context(Endpoint("https://", ca.encode()), b"", b"")
+        self._pool = ConnectionPool(_CONNECTIONS, _TIMEOUT, _TIMEOUT, _LARGEST, dialer)
+
+    async def get(self, url: str, token: str = "") -> Response:
+        """Return the document at a URL; `token` is shown to its host, and to no other. Raises `FetchError`."""
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                return await self._follow(url, token)
+        except TimeoutError:
+            raise FetchError(f"{url}: timed out") from None
+        except (OSError, ValueError, CannotStart) as error:
+            raise FetchError(f"{url}: {error}") from None
+
+    def close(self) -> None:
+        """End every connection; fetches under way fail."""
+        self._pool.close()
+
+    async def _follow(self, url: str, token: str) -> Response:
+        first = urlsplit(url).netloc
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = await self._get(url, token if urlsplit(url).netloc == first else "")
+            if response.status not in _REDIRECTS:
+                if not 200 <= response.status < 300:
+                    raise FetchError(f"{url}: status {response.status}")
+                return response
+            url = urljoin(url, response.headers.get("location", ""))
+        raise FetchError(f"{url}: too many redirects")
+
+    async def _get(self, url: str, token: str) -> Response:
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname:
+            raise FetchError(f"{url}: is no https URL")
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"GET {target} HTTP/1.1", f"host: {parts.netloc.rpartition('@')[2]}", "accept: */*"]
+        if token:
+            lines.append(f"authorization: Bearer {token}")
+        head = "\r\n".join(lines)
+        if not head.isascii() or not head.replace("\r\n", "").isprintable():
+            raise FetchError(f"{url!r}: cannot be written as a request")
+        origin = Origin(parts.hostname, parts.port or _HTTPS, self._tls)
+        return await self._pool.send(origin, f"{head}\r\n\r\n".encode(), idempotent=True)

@@ -1,0 +1,105 @@
+"""Public keys as issuers publish them (RFC 7517), and the signatures that they verify (RFC 7518, section 3)."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jwt
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import Algorithm, ECAlgorithm, RSAAlgorithm, RSAPSSAlgorithm
+
+from apiserver_stub.authn.jwt.compact import Header, UnverifiedToken, decode_part
+
+MOST_KEYS = 64
+_RSA_BITS = range(2048, 8193)
+_HASHES = (("256", RSAAlgorithm.SHA256), ("384", RSAAlgorithm.SHA384), ("512", RSAAlgorithm.SHA512))
+
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
+    {
+        **{f"RS{bits}": RSAAlgorithm(hashing) for bits, hashing in _HASHES},
+        **{f"ES{bits}": ECAlgorithm(hashing) for bits, hashing in _HASHES},
+        **{f"PS{bits}": RSAPSSAlgorithm(hashing) for bits, hashing in _HASHES},
+    }
+)
+"""The algorithms of `SIGNING_ALGORITHMS`, by name: they need no secret of the issuer."""
+_OF_RSA = frozenset(name for name in ALGORITHMS if name[0] in "RP")
+_OF_CURVE: Mapping[str, str] = MappingProxyType({"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"})
+_PUBLIC = ("kty", "n", "e", "crv", "x", "y")
+_SECRET = frozenset({"d", "p", "q", "k"})
+
+
+class UnusableKeys(ValueError):
+    """A document is no set of keys; the message says why."""
+
+
+class Key(NamedTuple):
+    """A public key with its name, and the algorithms it is for."""
+
+    name: str
+    algorithms: frozenset[str]
+    public: RSAPublicKey | EllipticCurvePublicKey
+
+
+class _KeySet(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+_KEY_SET = msgspec.json.Decoder(_KeySet)
+
+
+def parse_keys(document: bytes) -> tuple[Key, ...]:
+    """Return the keys of a set that signatures can be verified with, at most 64; the others are left out, as the
+    standard asks (section 5). Raises `UnusableKeys`.
+    """
+    try:
+        described = _KEY_SET.decode(document).keys
+    except (ValueError, RecursionError) as error:
+        raise UnusableKeys(f"it is no set of keys: {error}") from None
+    return tuple(key for one in described[:MOST_KEYS] if (key := _key(one)) is not None)
+
+
+def _key(described: Mapping[str, Any]) -> Key | None:
+    """Return a key; None for one of another use, weaker than 2048 bits, or of which more than the public half is told:
+    whoever reads that could sign.
+    """
+    if described.get("use", "sig") != "sig" or _SECRET & described.keys():
+        return None
+    name = described.get("kid") or ""
+    public = {member: described[member] for member in _PUBLIC if member in described}
+    try:
+        found, algorithms = _public_key(public)
+        only = described.get("alg")
+        return Key(str(name), algorithms & {only} if only else algorithms, found)
+    except (jwt.InvalidKeyError, ValueError, TypeError, KeyError, AttributeError, UnsupportedAlgorithm):
+        return None
+
+
+def _public_key(public: dict[str, Any]) -> tuple[RSAPublicKey | EllipticCurvePublicKey, frozenset[str]]:
+    """Return a key and the algorithms it is for. Raises what libraries raise for one that is none, and `ValueError`."""
+    found: object = None
+    if public["kty"] == "RSA":
+        found = RSAAlgorithm.from_jwk(public)
+        if isinstance(found, RSAPublicKey) and found.key_size in _RSA_BITS:
+            return found, _OF_RSA
+    elif public["kty"] == "EC":
+        found = ECAlgorithm.from_jwk(public)
+        if isinstance(found, EllipticCurvePublicKey):
+            return found, frozenset({_OF_CURVE[public["crv"]]})
+    raise ValueError("no key for signatures")
+
+
+def is_signed(token: UnverifiedToken, header: Header, keys: Sequence[Key]) -> bool:
+    """Tell whether one of the keys signed a token; only that which it names, if it names one."""
+    try:
+        signature = decode_part(token.signature)
+    except ValueError:
+        return False
+    algorithm = ALGORITHMS[header.algorithm]
+    return any(
+        algorithm.verify(token.signed, key.public, signature)
+        for key in keys
+        if header.algorithm in key.algorithms and header.key in ("", key.name)
+    )

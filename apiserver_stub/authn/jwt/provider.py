@@ -1,0 +1,192 @@
+"""One OpenID provider: where it publishes its keys (OpenID Connect Discovery 1.0), and its keys as they change."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from apiserver_stub.authn.jwt.compact import UnverifiedToken, read_header
+from apiserver_stub.authn.jwt.configuration import Issuer
+from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
+from apiserver_stub.authn.jwt.key_set import Key, UnusableKeys, is_signed, parse_keys
+from controller_manager.base.bucket import TokenBucket
+from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.log import Logger
+
+_WELL_KNOWN = "/.well-known/openid-configuration"
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0  # seconds between attempts
+_FRESH = (60.0, 3600.0)  # seconds after which keys are fetched again, at the earliest and at the latest
+_USUALLY_FRESH = 300.0  # seconds, where the provider does not say
+_PATIENCE = 10.0  # seconds that a token waits for keys
+_MOST_WAITING = 32  # tokens that wait for keys
+_FETCHES, _BURST = 0.2, 3  # fetches of keys in a second that tokens may ask for, and at once
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})(?:$|[\s,])", re.IGNORECASE)
+
+
+class NotVerified(ValueError):
+    """A token could not be verified; the message says why."""
+
+
+@dataclass(slots=True)
+class KeyFetches:
+    """The last fetches of keys: when they succeeded and failed (seconds since the epoch; 0 is never), and the SHA-256
+    of what was fetched.
+    """
+
+    succeeded: float = 0.0
+    failed: float = 0.0
+    digest: str = ""
+
+
+class _Discovered(msgspec.Struct):
+    issuer: str = ""
+    jwks_uri: str = ""
+
+
+class Provider:
+    """Keeps the keys of one issuer: `run` fetches them, again when they are old, and when a token cannot be verified
+    with those that are known, which happens every five seconds at most.
+
+    A provider that is down costs nothing but new keys: those that are known stay.
+    """
+
+    def __init__(self, issuer: Issuer, fetcher: Fetcher, log: Logger) -> None:
+        self.issuer = issuer
+        self.fetches = KeyFetches()
+        self.trouble = "it is not discovered yet"
+        """Why the provider was not found; empty once it was."""
+        self._fetcher = fetcher
+        self._log = log.bind(issuer=issuer.url)
+        self._keys: tuple[Key, ...] = ()
+        self._keys_url = ""
+        self._wanted = asyncio.Event()
+        self._bucket = TokenBucket(_FETCHES, _BURST)
+        self._attempt: asyncio.Future[None] | None = None
+        self._waiting = 0
+        self._tried = False
+        self._told = ""
+
+    async def run(self) -> None:
+        """Keep the keys, until cancelled."""
+        pause = _FIRST_PAUSE
+        try:
+            while True:
+                try:
+                    fresh = await self._refresh()
+                    pause = _FIRST_PAUSE
+                except (FetchError, UnusableKeys) as error:
+                    self._tell(str(error))
+                    fresh, pause = pause, min(pause * 2, _LONGEST_PAUSE)
+                self._end_attempt()
+                await self._rest(fresh)
+        finally:
+            self._end_attempt()
+
+    async def verify(self, token: UnverifiedToken, algorithms: Sequence[str]) -> None:
+        """Return if the issuer signed the token, with one of the `algorithms`. Raises `NotVerified` and
+        `MalformedToken`.
+        """
+        header = read_header(token.header)
+        if header.algorithm not in algorithms:
+            raise NotVerified(f"the token is signed with {header.algorithm!r}, expected one of {', '.join(algorithms)}")
+        known = self._keys
+        if is_signed(token, header, known):
+            return
+        await self._newer_keys()
+        if self._keys is known or not is_signed(token, header, self._keys):
+            raise NotVerified(f"its issuer is not found: {self.trouble}" if self.trouble else "its signature is wrong")
+
+    async def discovered(self, patience: float) -> bool:
+        """Tell whether the provider is found, within so many seconds."""
+        end = monotonic() + patience
+        while self.trouble and monotonic() < end:
+            await self._next_attempt(end - monotonic())
+        return not self.trouble
+
+    async def _newer_keys(self) -> None:
+        """Wait for a fetch of keys that is under way, or begun if the rate allows it; not for a provider that was not
+        found.
+        """
+        if (self.trouble and self._tried) or self._waiting >= _MOST_WAITING:
+            return
+        if self._attempt is None or self._attempt.done():
+            if not self._bucket.try_take(monotonic()):
+                return
+            self._wanted.set()
+        await self._next_attempt(_PATIENCE)
+
+    async def _next_attempt(self, patience: float) -> None:
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        try:
+            await asyncio.wait([self._attempt], timeout=patience)
+        finally:
+            self._waiting -= 1
+
+    def _end_attempt(self) -> None:
+        self._tried = True
+        if self._attempt is not None and not self._attempt.done():
+            self._attempt.set_result(None)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wanted.wait()
+        except TimeoutError:
+            pass
+        self._wanted.clear()
+
+    async def _refresh(self) -> float:
+        """Fetch the keys; return the seconds after which they are old. What fails begins with discovery next time."""
+        if not self._keys_url:
+            self._keys_url = await self._discover()
+            self.trouble = ""
+        try:
+            response = await self._fetcher.get(self._keys_url)
+            assert isinstance(response.body, bytes)
+            keys = parse_keys(response.body)
+        except (FetchError, UnusableKeys) as error:
+            self._keys_url, self.fetches.failed = "", wall_seconds()
+            raise FetchError(f"the keys cannot be fetched: {error}") from None
+        self.fetches.succeeded = wall_seconds()
+        self.fetches.digest = f"sha256:{hashlib.sha256(response.body).hexdigest()}"
+        if keys != self._keys:
+            self._keys = keys
+        self._tell("")
+        return _freshness(response.headers.get("cache-control", ""))
+
+    async def _discover(self) -> str:
+        """Return where the keys are published. Raises `FetchError`."""
+        issuer = self.issuer
+        url = issuer.discovery_url or issuer.url.removesuffix("/") + _WELL_KNOWN
+        try:
+            response = await self._fetcher.get(url)
+            assert isinstance(response.body, bytes)
+            found = msgspec.json.decode(response.body, type=_Discovered)
+            if found.issuer != issuer.url:
+                raise FetchError(f"{url}: it is the document of another issuer, {found.issuer!r}")
+            if not found.jwks_uri:
+                raise FetchError(f"{url}: it has no jwks_uri")
+        except (FetchError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if not self._keys:
+                self.trouble = str(error)
+            raise FetchError(f"the provider is not found: {error}") from None
+        return found.jwks_uri
+
+    def _tell(self, trouble: str) -> None:
+        """Log what is wrong once, and once more when it is over."""
+        if trouble and trouble != self._told:
+            self._log.warning("the issuer of tokens cannot be asked; it will be tried again", error=trouble)
+        elif not trouble and self._told:
+            self._log.info("the issuer of tokens answers again")
+        self._told = trouble
+
+
+def _freshness(cache_control: str) -> float:
+    found = _MAX_AGE.search(cache_control)
+    seconds = float(found[1]) if found else _USUALLY_FRESH
+    return min(max(seconds, _FRESH[0]), _FRESH[1])

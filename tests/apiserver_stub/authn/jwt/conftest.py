@@ -1,0 +1,107 @@
+"""JWT authenticators as the server makes them of a file, whose issuers are in memory."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.authn.jwt import authenticator
+from apiserver_stub.authn.jwt.authentication_file import JWTAuthentication
+from apiserver_stub.authn.jwt.authenticators import Terms
+from apiserver_stub.authn.tokens import TokenRefused
+from apiserver_stub.flags import AuthenticationOptions
+from apiserver_stub.flags.authentication import SIGNING_ALGORITHMS
+from apiserver_stub.offload import Offload
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.authentication import User
+from tests.apiserver_stub.authn.jwt.issuer import URL, Issuer
+
+Tree = dict[str, Any]
+
+
+def rules(**changes: Any) -> Tree:
+    """One authenticator; a double underscore leads into an object."""
+    tree: Tree = {
+        "issuer": {"url": URL, "audiences": ["cluster"]},
+        "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
+    }
+    for path, value in changes.items():
+        *parents, name = path.split("__")
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[name] = value
+    return tree
+
+
+def document(*authenticators: Tree, **more: Any) -> str:
+    version = "apiserver.config.k8s.io/v1"
+    return json.dumps(
+        {"apiVersion": version, "kind": "AuthenticationConfiguration", "jwt": list(authenticators), **more}
+    )
+
+
+class Judge:
+    """The authenticators that a file describes, which are running."""
+
+    def __init__(self, file: Path, runtime: Runtime) -> None:
+        self.file = file
+        self.runtime = runtime
+        options = AuthenticationOptions(authentication_config=str(file))
+        terms = Terms(SIGNING_ALGORITHMS, ("api",), ("https://kubernetes.default.svc",), {})
+        self.offload = Offload()
+        self.authentication = JWTAuthentication(options, terms, runtime, self.offload)
+
+    async def user(self, token: str, audiences: Sequence[str] = ("api",)) -> User | None:
+        """The user of a token; None if it is nobody's here, or refused."""
+        try:
+            found = await self.authentication.authenticators.find(token, audiences)
+        except TokenRefused as refused:
+            self.why = str(refused)
+            return None
+        self.why = "" if found else "unknown"
+        return found.user if found else None
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """The sum of the series with these labels."""
+        found = [
+            sample.value
+            for family in self.runtime.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return sum(found) if found else None
+
+
+Judging = Callable[..., AbstractAsyncContextManager[Judge]]
+
+
+@pytest.fixture
+def issuer(monkeypatch: pytest.MonkeyPatch) -> Issuer:
+    """The issuer that all fetch from."""
+    found = Issuer()
+    monkeypatch.setattr(authenticator, "Fetcher", lambda _authorities, _dialer: found)
+    return found
+
+
+@pytest.fixture
+def judging(tmp_path: Path, issuer: Issuer) -> Judging:
+    """Run the authenticators of a document."""
+
+    @asynccontextmanager
+    async def run(text: str = "") -> AsyncIterator[Judge]:
+        file = tmp_path / "authentication.json"
+        file.write_text(text or document(rules()))
+        judge = Judge(file, Runtime("test"))
+        async with Tasks() as tasks:
+            tasks.start(judge.authentication.run(), name="authentication")
+            for connection in judge.authentication.authenticators.connections.values():
+                await connection.provider.discovered(5)
+            yield judge
+        judge.offload.close()
+
+    return run

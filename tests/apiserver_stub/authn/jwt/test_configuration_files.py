@@ -1,0 +1,62 @@
+"""Files of authentication configurations, right and wrong ones: what a real API server said of each."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.authn.jwt.claims import ClaimError, expiry, make_user, read_claims
+from apiserver_stub.authn.jwt.configuration import parse
+from apiserver_stub.authn.jwt.rules import check
+from apiserver_stub.config_file import ConfigFileError
+from apiserver_stub.kinds.error_list import ErrorList
+
+DATA = Path(__file__).parent / "data"
+NOW = 1_800_000_000.0
+
+
+def rows(name: str) -> list[Any]:
+    found = [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+    return [pytest.param(row, id=row["id"]) for row in found]
+
+
+@pytest.mark.parametrize("row", rows("files.jsonl"))
+def test_a_file_is_refused_for_the_fields_that_a_real_server_names(row: dict[str, Any]) -> None:
+    errors = ErrorList()
+    if row.get("unreadable"):
+        with pytest.raises(ConfigFileError):
+            parse(row["file"].encode(), Path("file"))
+        return
+    configuration = parse(row["file"].encode(), Path("file"))
+    compiled = check(configuration, row.get("own_issuers", ()), errors)
+    found = sorted([cause.reason.removeprefix("FieldValue"), cause.field] for cause in errors.causes)
+    assert found == row.get("errors", [])
+    assert found or len(compiled) == len(configuration.jwt)
+
+
+def test_the_version_of_the_document_is_read_as_those_that_servers_know() -> None:
+    text = '{"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "AuthenticationConfiguration", "jwt": []}'
+    assert parse(text.encode(), Path("file")).jwt == ()
+
+
+@pytest.mark.parametrize("row", rows("users.jsonl"))
+def test_claims_make_the_user_that_they_make_of_a_real_server(row: dict[str, Any]) -> None:
+    errors = ErrorList()
+    configuration = parse(row["file"].encode(), Path("file"))
+    compiled = check(configuration, (), errors)
+    assert sorted([c.reason.removeprefix("FieldValue"), c.field] for c in errors.causes) == row.get("errors", [])
+    for token in row.get("tokens", ()):
+        assert user_of(token["claims"], configuration.jwt[0], compiled[0]) == token.get("user"), token["claims"]
+
+
+def user_of(claims: str, rules: Any, expressions: Any) -> dict[str, Any] | None:
+    try:
+        found, registered = read_claims(claims.encode())
+        expiry(registered, rules.issuer.audiences, NOW)
+        user = make_user(found, rules, expressions)
+    except ClaimError:
+        return None
+    extra = {name: list(values) for name, values in user.extra.items()}
+    shown = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {name: value for name, value in shown.items() if value}
