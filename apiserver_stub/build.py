@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from apiserver_stub.admission import Admission, plugins
 from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.certificates import Allows
+from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
@@ -22,7 +23,7 @@ from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.authorization import Parts, build_authorization
+from apiserver_stub.authz.authorization import Authorization, build_authorization
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
@@ -127,10 +128,14 @@ class ApiServer:
         aggregation: Aggregation,
         objects: Objects,
         custom_resources: CustomResources,
+        authorization: Authorization,
+        scope: RequestScope,
         parts: Sequence[Part] = (),
     ) -> None:
         self.server = server
         self.store = store
+        self.scope = scope
+        """The environment of writes that nobody asked for."""
         self._hub = hub
         self.kinds = kinds
         """The resources that are served, which may change while the server runs."""
@@ -141,6 +146,7 @@ class ApiServer:
         self._aggregation = aggregation
         self._objects = objects
         self._custom_resources = custom_resources
+        self._authorization = authorization
         self._parts = tuple(parts)
 
     def handle(self, request: Request) -> Awaitable[Response]:
@@ -157,6 +163,7 @@ class ApiServer:
         for part in self._parts:
             await part.open()
         await self.store.start()
+        self._authorization.read()
         await self._custom_resources.read()
         await self._allocations.repair(self._remove_address)
         self._aggregation.read()
@@ -169,7 +176,7 @@ class ApiServer:
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        await bootstrap(self.handle, ClusterInfo(address, authentication), self._progress.finish)
+        await bootstrap(self.handle, self.scope, ClusterInfo(address, authentication), self._progress.finish)
         await self._aggregation.settle()
         self._progress.finish(REGISTRATION)
         await self._allocations.repair(self._remove_address)
@@ -245,7 +252,7 @@ def build(
         parts.append(Part(encryption.open, encryption.run, encryption.close))
         storage = encryption.storage
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    authorization = build_authorization(Parts(options, store))
+    authorization = build_authorization(options, store)
     authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
     offload = Offload()
@@ -268,12 +275,13 @@ def build(
     hub = Hub(store, representations, offload)
     kinds.subscribe(partial(_end_watches, hub))
     network = options[NetworkOptions]
-    own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
+    own = RequestScope(store, hub, kinds, Admission(), offload=offload)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     admission = plugins.built_in(
         store,
         addresses,
         _allows(authorizer),
+        EscalationCheck(authorizer, authorization.rbac),
         partial(amend, own, ("", "v1", QUOTAS)),
         scale_to_zero=features.enabled(SCALE_TO_ZERO),
     )
@@ -332,7 +340,7 @@ def build(
     return ApiServer(
         server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
         CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
-        parts,
+        authorization, own, parts,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Attributes(Struct, frozen=True):
     user: User
     dry_run: bool = False
     options: Mapping[str, Any] = _NO_OPTIONS
+    requested_name: str = ""
 
     @property
     def tree(self) -> Tree:

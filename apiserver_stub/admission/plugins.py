@@ -2,11 +2,13 @@
 
 from apiserver_stub.admission.certificates import Allows, CertificateRequests, certificate_subject_restriction
 from apiserver_stub.admission.chain import ALL, Admission, Attributes, Operation, Rule, Rules
+from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.pods import PodAccounts, Priorities, RuntimeClasses, default_toleration_seconds
 from apiserver_stub.admission.quotas import ResourceQuotas, Update
 from apiserver_stub.admission.services import ServiceAddresses
+from apiserver_stub.authz.rbac.bindings import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -54,7 +56,13 @@ _REQUESTS = (REQUESTS,)
 
 
 def built_in(
-    store: WatchCache, addresses: ServiceAddresses, allows: Allows, update_quota: Update, *, scale_to_zero: bool = False
+    store: WatchCache,
+    addresses: ServiceAddresses,
+    allows: Allows,
+    escalation: EscalationCheck,
+    update_quota: Update,
+    *,
+    scale_to_zero: bool = False,
 ) -> Admission:
     """Return the plugins that every server has."""
     namespaces, limits, priorities = NamespaceLifecycle(store.get), LimitRanges(store), Priorities(store)
@@ -73,6 +81,9 @@ def built_in(
             Rule(runtimes.admit, _CREATE, _PODS),
             Rule(taint_new_node, _CREATE, ("nodes",)),
             Rule(requests.name_sender, _CREATE, _REQUESTS),
+            # The last, since it judges what all others have made of an object.
+            Rule(escalation.check_role, _BOTH, (ROLES, CLUSTER_ROLES)),
+            Rule(escalation.check_binding, _BOTH, (BINDINGS, CLUSTER_BINDINGS)),
         ),
         validating=(
             *lowest,

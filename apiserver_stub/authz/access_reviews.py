@@ -1,14 +1,14 @@
 """The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.authz.selectors import check_selectors, read_selectors
-from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.kinds.error_list import ErrorList, place
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.reviews import Review, read
-from controller_manager.api.errors import BadRequest, Cause, invalid
+from controller_manager.api.errors import BadRequest, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.reviews import SubjectAccessReviewSpec
@@ -16,6 +16,8 @@ from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision
 
 _GROUP = f"authorization.{GROUP_DOMAIN}"
+_RESOURCE, _OTHER = "spec.resourceAttributes", "spec.nonResourceAttributes"
+_OF_OTHERS = ("subjectaccessreviews", "localsubjectaccessreviews")
 
 
 class _RulesSpec(Model):
@@ -39,15 +41,12 @@ class AccessReviews:
 
     async def _of_subject(self, request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, SubjectAccessReviewSpec)
-        causes = list(_problems(request, tree, spec))
-        if not spec.user and not spec.groups:
-            causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
-        _refuse(request, causes)
+        _refuse(request, _problems(request, tree, spec))
         return await self._judge(*_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
 
     async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, SubjectAccessReviewSpec)
-        _refuse(request, list(_problems(request, tree, spec)))
+        _refuse(request, _problems(request, tree, spec))
         return await self._judge(*_attributes(request.user, spec))
 
     async def _rules(self, request: APIRequest, tree: Tree) -> Tree:
@@ -80,26 +79,27 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
     return {name: list(values) for name, values in lists.items() if values}
 
 
-def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) -> Iterator[Cause]:
-    """Yield what is wrong with a question about access; one in a namespace is about the resources in it."""
-    of, other = spec.resource_attributes, spec.non_resource_attributes
+def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) -> ErrorList:
+    """Return what is wrong with a question about access; one in a namespace is about the resources in it."""
+    of, other, errors = spec.resource_attributes, spec.non_resource_attributes, ErrorList()
+    path = other and {"Path": other.path, "Verb": other.verb}
     if of is not None and other is not None:
-        yield _wrong("spec.nonResourceAttributes", "cannot be specified in combination with resourceAttributes")
+        errors.invalid(place(_OTHER), path, "cannot be specified in combination with resourceAttributes")
     if of is None and other is None:
         which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield _wrong("spec.resourceAttributes", which)
+        errors.invalid(place(_RESOURCE), None, which)
+    if request.kind.plural in _OF_OTHERS and not spec.user and not spec.groups:
+        errors.invalid(place("spec.user"), "", "at least one of user or group must be specified")
     if of is not None:
-        errors = ErrorList()
         check_selectors(of, errors)
-        yield from errors.causes
-    if (get_in(tree, ("metadata",)) or {}).keys() - ({"namespace"} if request.kind.namespaced else ()):
-        yield _wrong("metadata", "must be empty, but for the namespace of a question in one")
-    if not request.kind.namespaced:
-        return
-    if of is not None and of.namespace != request.namespace:
-        yield _wrong("spec.resourceAttributes.namespace", "must match metadata.namespace")
-    if other is not None:
-        yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
+    metadata, namespaced = get_in(tree, ("metadata",)) or {}, request.kind.namespaced
+    if metadata.keys() - ({"namespace"} if namespaced else ()):
+        errors.invalid(place("metadata"), metadata, f"must be empty{' except for namespace' if namespaced else ''}")
+    if namespaced and of is not None and of.namespace != request.namespace:
+        errors.invalid(place(f"{_RESOURCE}.namespace"), of.namespace, "must match metadata.namespace")
+    if namespaced and other is not None:
+        errors.invalid(place(_OTHER), path, "disallowed on this kind of request")
+    return errors
 
 
 def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[Attributes, Sequence[str]]:
@@ -116,10 +116,6 @@ def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[Attributes, 
     return Attributes(user, other.verb, other.path), ()
 
 
-def _wrong(field: str, message: str) -> Cause:
-    return Cause(reason="FieldValueInvalid", message=message, field=field)
-
-
-def _refuse(request: APIRequest, causes: Sequence[Cause]) -> None:
-    if causes:
-        raise invalid(request.kind.group, request.kind.kind, "", causes)
+def _refuse(request: APIRequest, errors: ErrorList) -> None:
+    if errors.causes:
+        raise invalid(request.kind.group, "", "", errors.causes)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
+from apiserver_stub.authz.rbac import RBACAuthorizer
 from apiserver_stub.flags import AuthorizationOptions
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.platform import ADMIN_GROUP
@@ -18,12 +19,14 @@ class Parts:
 
     options: Parsed
     store: WatchCache
+    rbac: RBACAuthorizer
 
 
 _MODES: Mapping[str, Callable[[Parts], Authorizer]] = MappingProxyType(
     {
         "AlwaysAllow": lambda _: AlwaysAllow(),
         "AlwaysDeny": lambda _: AlwaysDeny(),
+        "RBAC": lambda parts: parts.rbac,
     }
 )
 
@@ -31,19 +34,25 @@ _MODES: Mapping[str, Callable[[Parts], Authorizer]] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Authorization:
     """How a server decides what callers may do: `anonymous_paths` are those at which the unknown are let through to
-    the authorizer, None for all.
+    the authorizer, None for all. `rbac` knows the roles, whether or not it is asked for decisions.
     """
 
     authorizer: Authorizer
+    rbac: RBACAuthorizer
     anonymous_paths: Container[str] | None
 
+    def read(self) -> None:
+        """Take in what the watch cache has, once that is open."""
+        self.rbac.read()
 
-def build_authorization(parts: Parts) -> Authorization:
+
+def build_authorization(options: Parsed, store: WatchCache) -> Authorization:
     """Return the authorization that the flags describe. Raises `ValueError` for one that cannot be had."""
-    modes = parts.options[AuthorizationOptions].modes
+    modes, rbac = options[AuthorizationOptions].modes, RBACAuthorizer(store)
+    chosen = _chosen(Parts(options, store, rbac), modes)
     # Who is unknown is no user that "always allow" means; upstream turns anonymous requests off with that mode.
     anonymous_paths = PUBLIC if "AlwaysAllow" in modes else None
-    return Authorization(AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *_chosen(parts, modes)]), anonymous_paths)
+    return Authorization(AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *chosen]), rbac, anonymous_paths)
 
 
 def _chosen(parts: Parts, modes: Sequence[str]) -> list[Authorizer]:

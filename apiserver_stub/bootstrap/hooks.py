@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable
 
 from apiserver_stub.bootstrap.flow_control import ensure_flow_control
 from apiserver_stub.bootstrap.objects import ClusterInfo, Handle, Objects
+from apiserver_stub.bootstrap.policy import ensure_policy
 from apiserver_stub.bootstrap.publish import (
     ensure_authorities,
     ensure_namespaces,
-    ensure_reader_role,
     ensure_service,
     ensure_service_ranges,
     ensure_token_tracking,
 )
+from apiserver_stub.verbs import RequestScope
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.tasks import all_of
 
@@ -41,20 +42,20 @@ async def ensure_priority_classes(objects: Objects, _: ClusterInfo) -> None:
 
 
 _NAMESPACES = "poststarthook/start-system-namespaces-controller"
+_POLICY = "poststarthook/rbac/bootstrap-roles"
 _STEPS: dict[str, Callable[[Objects, ClusterInfo], Awaitable[None]]] = {
     _NAMESPACES: ensure_namespaces,
     "poststarthook/start-kubernetes-service-cidr-controller": ensure_service_ranges,
     "poststarthook/bootstrap-controller": ensure_service,
     "poststarthook/start-cluster-authentication-info-controller": ensure_authorities,
     "poststarthook/start-legacy-token-tracking-controller": ensure_token_tracking,
-    "poststarthook/rbac/bootstrap-roles": ensure_reader_role,
     "poststarthook/scheduling/bootstrap-system-priority-classes": ensure_priority_classes,
     "poststarthook/priority-and-fairness-config-producer": ensure_flow_control,
 }
-HOOKS = tuple(_STEPS)
+HOOKS = (*_STEPS, _POLICY)
 
 
-async def bootstrap(handle: Handle, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
+async def bootstrap(handle: Handle, scope: RequestScope, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
     """Create what every cluster has; called again, correct what has changed, and write nothing else.
 
     `done` is told the name of each step that is taken. Raises the refusal of a request.
@@ -62,7 +63,7 @@ async def bootstrap(handle: Handle, cluster: ClusterInfo, done: Callable[[str], 
     objects = Objects(handle)
 
     async def take(name: str) -> None:
-        await _STEPS[name](objects, cluster)
+        await (ensure_policy(scope, objects) if name == _POLICY else _STEPS[name](objects, cluster))
         done(name)
 
     await take(_NAMESPACES)  # which others lie in

@@ -43,7 +43,8 @@ Handle = Callable[[Request], Awaitable[Response]]
 Revise = Callable[[Tree], Tree | None]
 """A function of a found object that returns what it should be instead; None if it may stay as it is."""
 
-_MANAGER = "kube-apiserver"
+MANAGER = "kube-apiserver"
+"""Who owns what this server says of objects."""
 
 
 class Objects:
@@ -67,7 +68,7 @@ class Objects:
         await self.ensure_revised(collection, _over(wanted, born or {}), revise, condition=condition)
 
     async def ensure_revised(
-        self, collection: str, wanted: Tree, revise: Revise, *, manager: str = _MANAGER, condition: Tree | None = None
+        self, collection: str, wanted: Tree, revise: Revise, *, manager: str = MANAGER, condition: Tree | None = None
     ) -> None:
         """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there."""
         path = f"{collection}/{wanted['metadata']['name']}"
@@ -86,7 +87,7 @@ class Objects:
     async def ensure_created(self, collection: str, wanted: Tree) -> None:
         """Create `wanted`, most probably new; whatever has its name stays as it is."""
         with suppress(AlreadyExists):
-            await self._send("POST", collection, wanted, _MANAGER)
+            await self._send("POST", collection, wanted, MANAGER)
 
     async def revise(self, path: str, uid: str, revise: Revise, *, subresource: str = "") -> None:
         """Write what `revise` makes of the object `uid`, as a whole or through a subresource. Nothing is written of one
@@ -95,7 +96,7 @@ class Objects:
         with suppress(NotFound, Conflict):
             found = await self._send("GET", path)
             if found["metadata"]["uid"] == uid and (revised := revise(found)) is not None:
-                await self._send("PUT", path + (subresource and f"/{subresource}"), revised, _MANAGER)
+                await self._send("PUT", path + (subresource and f"/{subresource}"), revised, MANAGER)
 
     async def remove(self, path: str, uid: str = "") -> None:
         """Delete an object that may be there; one of another `uid` stays, if that is given."""

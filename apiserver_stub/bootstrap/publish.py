@@ -13,16 +13,9 @@ from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import all_of
 
 _CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
-_ROLES = f"/apis/rbac.authorization.{GROUP_DOMAIN}/v1/namespaces/{SYSTEM_NAMESPACE}/roles"
 _AUTHENTICATION = "extension-apiserver-authentication"
-_READER = f"{_AUTHENTICATION}-reader"
 _TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-
-
-async def ensure_reader_role(objects: Objects, _: ClusterInfo) -> None:
-    """Create or correct the role that may read the authorities."""
-    await objects.ensure(_ROLES, _reader_role())
 
 
 async def ensure_authorities(objects: Objects, cluster: ClusterInfo) -> None:
@@ -50,17 +43,6 @@ def _published(authentication: Mapping[str, str]) -> Tree:
         "apiVersion": "v1",
         "metadata": {"name": _AUTHENTICATION},
         "data": dict(authentication),
-    }
-
-
-def _reader_role() -> Tree:
-    """Return the role that may read that ConfigMap."""
-    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_AUTHENTICATION]}
-    return {
-        "kind": "Role",
-        "apiVersion": f"rbac.authorization.{GROUP_DOMAIN}/v1",
-        "metadata": {"name": _READER, "labels": {f"{PLATFORM_DOMAIN}/bootstrapping": "rbac-defaults"}},
-        "rules": [{**rule, "verbs": ["get", "list", "watch"]}],
     }
 
 

@@ -103,4 +103,5 @@ def attributes_of(
         request.user,
         is_dry_run(request.query),
         request.query if options is None else options,
+        request.name,
     )

@@ -1,26 +1,11 @@
 """The group autoscaling: horizontal pod autoscalers (v2), and the scale of whatever they scale (v1)."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from controller_manager.api.conditions import Condition
 from controller_manager.api.model import Model, Object
 from controller_manager.api.resource import Resource
-
-
-class SelectorRequirement(Model):
-    """`matchExpressions[]` of a label selector, complete."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class MetricSelector(Model):
-    """A label selector, complete."""
-
-    match_labels: Mapping[str, str] | None = None
-    match_expressions: tuple[SelectorRequirement, ...] = ()
+from controller_manager.api.selectors import LabelSelectorSpec
 
 
 class ObjectInNamespace(Model):
@@ -40,7 +25,7 @@ class MetricIdentifier(Model):
     """The name of a metric, and which of its series are meant; complete."""
 
     name: str
-    selector: MetricSelector | None = None
+    selector: LabelSelectorSpec | None = None
 
 
 class MetricTarget(Model):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal, Self
 
 from controller_manager.api.errors import BadRequest
+from controller_manager.api.model import Model
 
 Operator = Literal["in", "notin", "exists", "!", "gt", "lt"]
 
@@ -15,6 +16,7 @@ _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 _EMPTY: Mapping[str, str] = {}
+_OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _LONGEST_KEPT = 1024  # characters of a selector that is remembered
 
 
@@ -78,6 +80,30 @@ class LabelSelector:
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
+
+
+class SelectorRequirement(Model):
+    """`matchExpressions[]` of a label selector in an object, complete."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelectorSpec(Model):
+    """A label selector as objects have it, complete."""
+
+    match_labels: Mapping[str, str] | None = None
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+    def selector(self) -> LabelSelector:
+        """Return what it selects. Raises `KeyError` for an operator that there is not."""
+        equal = [Requirement(key, "in", (value,)) for key, value in (self.match_labels or _EMPTY).items()]
+        others = [
+            Requirement(each.key, _OPERATORS[each.operator], tuple(sorted(each.values)))
+            for each in self.match_expressions
+        ]
+        return LabelSelector((*equal, *others))
 
 
 @dataclass(frozen=True, slots=True)

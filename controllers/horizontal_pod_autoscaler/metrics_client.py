@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from controller_manager.api.autoscaling import MetricIdentifier, MetricSelector, MetricSpec, ObjectSource
+from controller_manager.api.autoscaling import MetricIdentifier, MetricSpec, ObjectSource
 from controller_manager.api.decode import Decoder
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.metrics import (
@@ -25,6 +25,7 @@ from controller_manager.api.metrics import (
     ContainerMetrics,
     PodMetrics,
 )
+from controller_manager.api.selectors import LabelSelectorSpec
 from controller_manager.client import Client
 from controller_manager.client.client import Call
 
@@ -93,7 +94,7 @@ def _selecting(parameter: str, metric: MetricIdentifier) -> tuple[tuple[str, str
     return ((parameter, text),) if text else ()
 
 
-def text_of(selector: MetricSelector | None) -> str:
+def text_of(selector: LabelSelectorSpec | None) -> str:
     """A label selector as text."""
     if selector is None:
         return ""

@@ -8,13 +8,11 @@ from hypothesis import strategies as st
 
 from controller_manager.api.autoscaling import (
     Behavior,
-    MetricSelector,
     ScalingPolicy,
     ScalingRules,
-    SelectorRequirement,
 )
 from controller_manager.api.resource import Key
-from controller_manager.api.selectors import LabelSelector
+from controller_manager.api.selectors import LabelSelector, LabelSelectorSpec, SelectorRequirement
 from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
     bounds_of,
@@ -222,20 +220,20 @@ def test_a_condition_turns_only_with_its_status() -> None:
     ("selector", "text"),
     [
         (None, ""),
-        (MetricSelector(match_labels={"b": "2", "a": "1"}), "a=1,b=2"),
+        (LabelSelectorSpec(match_labels={"b": "2", "a": "1"}), "a=1,b=2"),
         (
-            MetricSelector(match_expressions=(SelectorRequirement(key="k", operator="In", values=("y", "x")),)),
+            LabelSelectorSpec(match_expressions=(SelectorRequirement(key="k", operator="In", values=("y", "x")),)),
             "k in (x,y)",
         ),
         (
-            MetricSelector(match_expressions=(SelectorRequirement(key="k", operator="NotIn", values=("x",)),)),
+            LabelSelectorSpec(match_expressions=(SelectorRequirement(key="k", operator="NotIn", values=("x",)),)),
             "k notin (x)",
         ),
-        (MetricSelector(match_expressions=(SelectorRequirement(key="k", operator="DoesNotExist"),)), "!k"),
-        (MetricSelector(match_expressions=(SelectorRequirement(key="k", operator="Exists"),)), "k"),
+        (LabelSelectorSpec(match_expressions=(SelectorRequirement(key="k", operator="DoesNotExist"),)), "!k"),
+        (LabelSelectorSpec(match_expressions=(SelectorRequirement(key="k", operator="Exists"),)), "k"),
     ],
 )
-def test_selectors_of_metrics_as_text(selector: MetricSelector | None, text: str) -> None:
+def test_selectors_of_metrics_as_text(selector: LabelSelectorSpec | None, text: str) -> None:
     assert text_of(selector) == text
 
 

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 import controller_manager.api
 import controller_manager.client
-from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model
+from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model, rbac, selectors
 from controller_manager.api.decode import Decoder
 
 COMPLETE = {
@@ -48,8 +48,12 @@ COMPLETE = {
     autoscaling.ExternalStatus: ("autoscaling.v2.ExternalMetricStatus",),
     autoscaling.MetricValue: ("autoscaling.v2.MetricValueStatus",),
     autoscaling.MetricIdentifier: ("autoscaling.v2.MetricIdentifier",),
-    autoscaling.MetricSelector: ("meta.v1.LabelSelector",),
-    autoscaling.SelectorRequirement: ("meta.v1.LabelSelectorRequirement",),
+    selectors.LabelSelectorSpec: ("meta.v1.LabelSelector",),
+    selectors.SelectorRequirement: ("meta.v1.LabelSelectorRequirement",),
+    rbac.RoleRule: ("rbac.v1.PolicyRule",),
+    rbac.AggregationRule: ("rbac.v1.AggregationRule",),
+    rbac.Subject: ("rbac.v1.Subject",),
+    rbac.RoleRef: ("rbac.v1.RoleRef",),
     autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }
 

@@ -1,73 +1,93 @@
-"""The rules of roles and of whom they are given to."""
+"""The rules of roles and of whom they are given to, in the words of `pkg/apis/rbac/validation`."""
 
-from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import KindRules, Rule, each, fixed, form, need, one_of, record
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, each, need, record
 from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
 
-_SUBJECTS = ("Group", "ServiceAccount", "User")
 _GROUP = "rbac.authorization.k8s.io"
-_NEVER_NAMESPACED = "only rules of the whole cluster may name URLs"
-_MIXED = "a rule is about resources or about URLs, not both"
+_SUBJECTS = ("ServiceAccount", "User", "Group")
+_NEVER_NAMESPACED = "namespaced rules cannot apply to non-resource URLs"
+_MIXED = "rules cannot apply to both regular resources and non-resource URLs"
+_ROLE_REF = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
 
 
 def _policy_rule(namespaced: bool) -> Rule:
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         if not tree.get("verbs"):
-            errors.required((at, "verbs"), "a rule names at least one verb")
+            errors.required((at, "verbs"), "verbs must contain at least one value")
         urls = tree.get("nonResourceURLs")
         if not urls:
             for name, what in (("apiGroups", "api group"), ("resources", "resource")):
                 if not tree.get(name):
-                    errors.required((at, name), f"a rule about resources names at least one {what}")
-        elif namespaced:
+                    errors.required((at, name), f"resource rules must supply at least one {what}")
+            return
+        if namespaced:
             errors.invalid((at, "nonResourceURLs"), urls, _NEVER_NAMESPACED)
-        elif any(tree.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+        if any(tree.get(name) for name in ("apiGroups", "resources", "resourceNames")):
             errors.invalid((at, "nonResourceURLs"), urls, _MIXED)
 
     return rule
 
 
-_SOME_ROLES = "an aggregation has at least one selector"
+_SOME_ROLES = "at least one clusterRoleSelector required if aggregationRule is non-nil"
 _AGGREGATION = record(
     {"clusterRoleSelectors": each(SELECTOR)}, need("clusterRoleSelectors", why=_SOME_ROLES),
 )  # fmt: skip
 
 
-def _subject(subject: Any, at: FieldPath, errors: ErrorList, *, whole_cluster: bool) -> None:
-    kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
-    if kind in ("User", "Group"):
-        if group not in ("", _GROUP):
-            errors.unsupported((at, "apiGroup"), group, (_GROUP,))
-        return
-    if kind != "ServiceAccount":
-        if kind:
+def _subject(namespaced: bool) -> Rule:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+        kind, name, group = (tree.get(part) or "" for part in ("kind", "name", "apiGroup"))
+        if not name:
+            errors.required((at, "name"))
+        if kind in ("User", "Group"):
+            if group != _GROUP:
+                errors.unsupported((at, "apiGroup"), group, (_GROUP,))
+        elif kind != "ServiceAccount":
             errors.unsupported((at, "kind"), kind, _SUBJECTS)
-        return
-    if name and (why := names.subdomain(name)):
-        errors.invalid((at, "name"), name, why)
-    if group:
-        errors.unsupported((at, "apiGroup"), group, ("",))
-    if whole_cluster and not subject.get("namespace"):
-        errors.required((at, "namespace"))
+        else:
+            if name and (why := names.subdomain(name)):
+                errors.invalid((at, "name"), name, why)
+            if group:
+                errors.unsupported((at, "apiGroup"), group, ("",))
+            if not namespaced and not tree.get("namespace"):
+                errors.required((at, "namespace"))
+
+    return rule
 
 
-def _role_ref(*kinds: str) -> Rule:
-    return record({"apiGroup": one_of(_GROUP), "kind": one_of(*kinds), "name": form(names.path_segment)}, need("name"))
+def _binding(*kinds: str) -> KindRules:
+    subjects = record({"subjects": each(_subject("Role" in kinds))})
+
+    def body(tree: Tree, at: FieldPath, errors: ErrorList) -> None:
+        reference, place_of = tree.get("roleRef") or {}, (at, "roleRef")
+        group, kind, name = (reference.get(part) or "" for part in ("apiGroup", "kind", "name"))
+        if group != _GROUP:
+            errors.unsupported((place_of, "apiGroup"), group, (_GROUP,))
+        if kind not in kinds:
+            errors.unsupported((place_of, "kind"), kind, kinds)
+        if not name:
+            errors.required((place_of, "name"))
+        elif why := names.path_segment(name):
+            errors.invalid((place_of, "name"), name, why)
+        subjects(tree, at, errors)
+
+    return KindRules(body, _same_role, name=names.path_segment, by_schema=False)
+
+
+def _same_role(new: Tree, old: Tree, errors: ErrorList) -> None:
+    if new.get("roleRef") != old.get("roleRef"):
+        shown = {name: (new.get("roleRef") or {}).get(field, "") for name, field in _ROLE_REF}
+        errors.invalid(place("roleRef"), shown, "cannot change roleRef")
 
 
 def _role(namespaced: bool) -> KindRules:
     rows: dict[str, Rule] = {"rules": each(_policy_rule(namespaced)), "aggregationRule": _AGGREGATION}
-    return KindRules(record(rows), name=names.path_segment)
-
-
-def _binding(*kinds: str) -> KindRules:
-    subject = partial(_subject, whole_cluster="Role" not in kinds)
-    rows: dict[str, Rule] = {"roleRef": _role_ref(*kinds), "subjects": each(subject)}
-    return KindRules(record(rows), fixed("roleRef", why="cannot change roleRef"), name=names.path_segment)
+    return KindRules(record(rows), name=names.path_segment, by_schema=False)
 
 
 RULES = {

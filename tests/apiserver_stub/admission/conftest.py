@@ -8,7 +8,10 @@ import pytest
 
 from apiserver_stub.admission import Admission, built_in
 from apiserver_stub.admission.allocations import Allocations
+from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
+from apiserver_stub.authz.always import AlwaysAllow
+from apiserver_stub.authz.rbac import RBACAuthorizer
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
@@ -31,7 +34,8 @@ async def admission() -> AsyncIterator[Admission]:
     await store.start()
     await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
     addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))
-    yield built_in(store, addresses, allows, update)
+    escalation = EscalationCheck(AlwaysAllow(), RBACAuthorizer(store))
+    yield built_in(store, addresses, allows, escalation, update)
     await store.close()
 
 

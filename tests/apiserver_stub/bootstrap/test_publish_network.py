@@ -113,7 +113,7 @@ async def test_a_role_may_read_them(api: ApiServer) -> None:
 
 
 async def test_a_move_is_followed(api: ApiServer) -> None:
-    await bootstrap(api.handle, ClusterInfo(ServerAddress("10.9.0.1", "192.0.2.8", 7443)), set().add)
+    await bootstrap(api.handle, api.scope, ClusterInfo(ServerAddress("10.9.0.1", "192.0.2.8", 7443)), set().add)
     service = await get(api, f"{IN_DEFAULT}/services/kubernetes")
     endpoints = await get(api, f"{IN_DEFAULT}/endpoints/kubernetes")
     assert service["spec"]["ports"][0]["targetPort"] == 7443
@@ -128,5 +128,5 @@ async def test_what_others_added_stays(api: ApiServer) -> None:
     body = msgspec.json.encode(service)
     headers = {"content-type": "application/json"}
     await api.handle(Request("PUT", path, (), headers, body, Certificate("test")))
-    await bootstrap(api.handle, ClusterInfo(ServerAddress("10.9.0.1", "192.0.2.1", 7443)), set().add)
+    await bootstrap(api.handle, api.scope, ClusterInfo(ServerAddress("10.9.0.1", "192.0.2.1", 7443)), set().add)
     assert (await get(api, path))["metadata"]["labels"]["team"] == "blue"

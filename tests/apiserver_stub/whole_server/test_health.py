@@ -11,9 +11,9 @@ HOOKS = [
     "poststarthook/bootstrap-controller",
     "poststarthook/start-cluster-authentication-info-controller",
     "poststarthook/start-legacy-token-tracking-controller",
-    "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes",
     "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/rbac/bootstrap-roles",
     "poststarthook/kube-apiserver-autoregistration",
 ]
 

@@ -104,7 +104,7 @@ SERVICE = "apiregistration.k8s.io/v1/APIService"
         (BUDGET, {"spec.maxUnavailable": 1}, [("spec", I)]),
         (BUDGET, {"spec.minAvailable": "150%"}, [("spec.minAvailable", I)]),
         (f"{RBAC}/Role", {"rules.0.verbs": []}, [("rules[0].verbs", R)]),
-        (f"{RBAC}/Role", {"rules.0.nonResourceURLs": ["/x"]}, [("rules[0].nonResourceURLs", I)]),
+        (f"{RBAC}/Role", {"rules.0.nonResourceURLs": ["/x"]}, [("rules[0].nonResourceURLs", I)] * 2),
         (f"{RBAC}/ClusterRole", {"rules.0.resources": ["pods"]}, [("rules[0].nonResourceURLs", I)]),
         (f"{RBAC}/ClusterRole", {"aggregationRule": {}}, [("aggregationRule.clusterRoleSelectors", R)]),
         (f"{RBAC}/RoleBinding", {"subjects.0.namespace": ""}, []),

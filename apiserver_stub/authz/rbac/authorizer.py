@@ -1,0 +1,150 @@
+"""The authorizer of the mode RBAC: decides from roles and bindings in memory, without waiting for anything."""
+
+from collections.abc import Mapping, Sequence
+
+from apiserver_stub.authz.rbac.bindings import Bindings, Grant
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.api.rbac import RoleRef, RoleRule
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import (
+    NO_OPINION,
+    Attributes,
+    Authorization,
+    Decision,
+    NonResourceRule,
+    ResourceRule,
+    Rules,
+    all_errors,
+)
+
+MOST_REMEMBERED = 200_000
+"""Views of users, decisions and names in them that are remembered; then all are forgotten at once."""
+
+_NOBODY: Mapping[str, Authorization] = {}
+# The decision on objects of all names, and those on some.
+_Known = tuple[Authorization | None, Mapping[str, Authorization]]
+
+
+class _View:
+    """The roles that one user has in one namespace or in the cluster, and what they were found to allow."""
+
+    __slots__ = ("_paths", "errors", "grants", "known")
+
+    def __init__(self, granted: Sequence[Grant | str]) -> None:
+        self.grants = [each for each in granted if isinstance(each, Grant)]
+        self.errors = [each for each in granted if isinstance(each, str)]
+        self._paths = [each for each in self.grants if each.role.has_paths]
+        self.known: dict[tuple[str, str, str, str], _Known] = {}
+
+    def of_path(self, verb: str, path: str) -> Authorization | None:
+        """Return the decision that allows a verb on a path."""
+        return next((decision for role, decision in self._paths if role.allows_path(verb, path)), None)
+
+    def find(self, verb: str, group: str, resource: str) -> _Known:
+        """Return the decisions that allow a verb on a resource."""
+        named: dict[str, Authorization] = {}
+        for role, decision in self.grants:
+            names = role.names(verb, group, resource)
+            if names is None:
+                return decision, named or _NOBODY
+            for name in names:
+                named.setdefault(name, decision)
+        return None, named or _NOBODY
+
+
+_NOTHING = _View(())
+
+
+class RBACAuthorizer:
+    """Allows what roles allow that are bound to the user or to a group of it; it denies nothing."""
+
+    def __init__(self, store: WatchCache) -> None:
+        self._bindings = Bindings(store, self._forget)
+        self._views: dict[str, dict[tuple[str, tuple[str, ...]], _View]] = {}  # by namespace, user and groups
+        self._remembered = 0
+
+    def read(self) -> None:
+        """Take in the roles and bindings in the watch cache, and hear of all changes from now on."""
+        self._bindings.read()
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return ALLOW and by which binding, or NO_OPINION and which roles there are none of."""
+        return self.decide(attributes)
+
+    def decide(self, attributes: Attributes) -> Authorization:
+        """Return the same at once."""
+        for namespace in ("", attributes.namespace) if attributes.namespace else ("",):
+            view = self._view(attributes.user, namespace)
+            if view is not None and view.grants:
+                found = self._decision(view, attributes)
+                if found is not None:
+                    return found
+        errors = self.errors_of(attributes.user, attributes.namespace)
+        return Authorization(Decision.NO_OPINION, f"RBAC: {all_errors(errors)}") if errors else NO_OPINION
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return all that is allowed in a namespace."""
+        rules = self.rules_of(user, namespace)
+        return Rules(
+            tuple(
+                ResourceRule(rule.verbs, rule.api_groups, rule.resources, rule.resource_names)
+                for rule in rules
+                if rule.resources
+            ),
+            tuple(NonResourceRule(rule.verbs, rule.non_resource_urls) for rule in rules if rule.non_resource_urls),
+            error=all_errors(self.errors_of(user, namespace)),
+        )
+
+    def rules_of(self, user: User, namespace: str) -> list[RoleRule]:
+        """Return the rules of all roles that a user has in a namespace, and in the cluster."""
+        return [rule for view in self._both(user, namespace) for role, _ in view.grants for rule in role.rules]
+
+    def errors_of(self, user: User, namespace: str) -> Sequence[str]:
+        """Return what is wrong with the bindings of a user, each once."""
+        return list(dict.fromkeys(error for view in self._both(user, namespace) for error in view.errors))
+
+    def role_rules(self, reference: RoleRef, namespace: str) -> Sequence[RoleRule] | None:
+        """Return the rules of the role that a binding in a namespace refers to; None if there is none."""
+        role = self._bindings.role(reference, namespace)
+        return None if role is None else role.rules
+
+    def _decision(self, view: _View, attributes: Attributes) -> Authorization | None:
+        verb, group, resource = attributes.verb, attributes.group, attributes.resource
+        if not resource:
+            return view.of_path(verb, attributes.path)
+        subresource = attributes.subresource
+        known = view.known.get((verb, group, resource, subresource))
+        if known is None:
+            known = view.find(verb, group, f"{resource}/{subresource}" if subresource else resource)
+            view.known[verb, group, resource, subresource] = known
+            self._count(1 + len(known[1]))
+        decision, named = known
+        return decision or named.get(attributes.name)
+
+    def _view(self, user: User, namespace: str) -> _View | None:
+        """Return the view of a user; None where there are no bindings at all."""
+        views = self._views.get(namespace)
+        who = user.name, user.groups
+        view = None if views is None else views.get(who)
+        if view is None and self._bindings.is_bound(namespace):
+            self._count(1)
+            granted = list(self._bindings.granted(user, namespace))
+            view = self._views.setdefault(namespace, {})[who] = _View(granted) if granted else _NOTHING
+        return view
+
+    def _both(self, user: User, namespace: str) -> list[_View]:
+        found = [self._view(user, each) for each in dict.fromkeys(("", namespace))]
+        return [view for view in found if view is not None]
+
+    def _count(self, more: int) -> None:
+        self._remembered += more
+        if self._remembered > MOST_REMEMBERED:
+            self._forget(None)
+
+    def _forget(self, namespace: str | None) -> None:
+        """Forget what was found out about a namespace (empty: about the cluster), or about all."""
+        if namespace is None:
+            self._views.clear()
+            self._remembered = 0
+        else:
+            self._views.pop(namespace, None)

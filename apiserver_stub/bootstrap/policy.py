@@ -1,0 +1,155 @@
+"""The default roles and bindings (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`): created all at once, and added to
+where edits have taken something away.
+
+| what is there | what becomes of it |
+|--|--|
+| nothing of the name | it is created |
+| the annotation `autoupdate` is `false` | it stays |
+| a role without rules, labels or selectors that it should have | they are added; what is there besides stays |
+| a role that should gather no rules of others, and does | it does no more |
+| a binding without subjects or labels that it should have | they are added |
+| a binding of another role | it is deleted and made anew |
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.authz.rbac import RoleRules
+from apiserver_stub.authz.rbac.rules import parts
+from apiserver_stub.bootstrap.objects import MANAGER, Objects, Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.storage.interface import RevisionConflict, Write
+from apiserver_stub.verbs import RequestScope
+from apiserver_stub.verbs.field_management import manage_new_fields, now
+from apiserver_stub.verbs.storage import for_storage, key_of, read
+from controller_manager.api.decode import Decoder
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.rbac import AUTO_UPDATE, GROUP, Role, RoleRule
+from controller_manager.api.wire import Request
+from controller_manager.base.random import random_source
+from controller_manager.serving.authentication import User
+
+_API = f"{GROUP}/v1"
+_AUTHOR = {"fieldManager": MANAGER}
+_ATTEMPTS = 10
+_ROLES = Decoder(Role)
+_LABEL = f"{PLATFORM_DOMAIN}/bootstrapping"
+
+
+async def ensure_policy(scope: RequestScope, objects: Objects) -> None:
+    """Create what there is none of, and correct the rest by the table above. Raises the refusal of a request."""
+    for _ in range(_ATTEMPTS):
+        lacking = [write for kind, tree in _policy(scope) if (write := _creation(scope, kind, tree)) is not None]
+        if not lacking:
+            break
+        with suppress(RevisionConflict):  # if another server was faster with some of them, the others are still lacking
+            await scope.store.commit(*lacking)
+    for kind, wanted in _policy(scope):
+        await _correct(scope, objects, kind, wanted)
+
+
+async def _correct(scope: RequestScope, objects: Objects, kind: ResourceInfo, wanted: Tree) -> None:
+    namespace, name = wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"]
+    row = scope.store.get(kind.storage, key_of(kind, namespace, name))
+    found = None if row is None else read(kind, row.data)
+    if found is None or revised(found, wanted) is None:
+        return
+    collection = f"/apis/{_API}/{f'namespaces/{namespace}/' if namespace else ''}{kind.plural}"
+    if found.get("roleRef") != wanted.get("roleRef"):
+        await objects.remove(f"{collection}/{name}", found["metadata"]["uid"])
+        await objects.ensure_created(collection, wanted)
+    else:
+        await objects.revise(f"{collection}/{name}", found["metadata"]["uid"], lambda tree: revised(tree, wanted))
+
+
+def revised(found: Tree, wanted: Tree) -> Tree | None:
+    """Return a role or binding corrected by the table above; None if it may stay."""
+    metadata = found["metadata"]
+    if (metadata.get("annotations") or {}).get(AUTO_UPDATE) == "false":
+        return None
+    if found.get("roleRef") != wanted.get("roleRef"):
+        return wanted
+    noted = {field: {**wanted["metadata"][field], **(metadata.get(field) or {})} for field in ("annotations", "labels")}
+    corrected = {**found, "metadata": {**metadata, **noted}}
+    for field, lacking in (("rules", _lacking_rules), ("subjects", _lacking_subjects)):
+        if more := lacking(found.get(field) or [], wanted.get(field) or []):
+            corrected[field] = [*(found.get(field) or []), *more]
+    _correct_aggregation(corrected, wanted.get("aggregationRule"))
+    return None if corrected == found else corrected
+
+
+def _lacking_rules(found: list[Tree], wanted: list[Tree]) -> list[Any]:
+    held = RoleRules(_rules(found))
+    lacking = [part for part in parts(_rules(wanted)) if not held.covers(part)]
+    return list(msgspec.json.decode(msgspec.json.encode(lacking)))
+
+
+def _rules(trees: list[Tree]) -> tuple[RoleRule, ...]:
+    return _ROLES.decode(msgspec.json.encode({"rules": trees})).rules
+
+
+def _lacking_subjects(found: list[Tree], wanted: list[Tree]) -> list[Tree]:
+    return [subject for subject in wanted if subject not in found]
+
+
+def _correct_aggregation(corrected: Tree, wanted: Tree | None) -> None:
+    found = corrected.get("aggregationRule")
+    if wanted is None:
+        if found is not None:
+            del corrected["aggregationRule"]
+        return
+    selectors = (found or {}).get("clusterRoleSelectors") or []
+    more = [selector for selector in wanted["clusterRoleSelectors"] if selector not in selectors]
+    if more:
+        corrected["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *more]}
+
+
+def _policy(scope: RequestScope) -> Iterator[tuple[ResourceInfo, Tree]]:
+    """Yield all objects with their kinds; roles that gather the rules of others without those."""
+    for tree in _read().wanted:
+        kind = scope.kinds.find(GROUP, "v1", f"{tree['kind'].lower()}s")
+        assert kind is not None
+        yield kind, tree
+
+
+def _creation(scope: RequestScope, kind: ResourceInfo, wanted: Tree) -> Write | None:
+    """Return the write of a new object, as a request to create it would make it; None if there is one."""
+    metadata = wanted["metadata"]
+    namespace, name = metadata.get("namespace", ""), metadata["name"]
+    key = key_of(kind, namespace, name)
+    if scope.store.get(kind.storage, key) is not None:
+        return None
+    tree = {**wanted, "metadata": dict(metadata)}
+    if "aggregationRule" in wanted:
+        tree["rules"] = _read().gathered[name]
+    request = APIRequest(Request("POST", "/"), User(""), "create", kind, namespace, name, None, _AUTHOR)
+    manage_new_fields(scope, request, tree)
+    tree["metadata"] |= {"uid": random_source().uid(), "creationTimestamp": now()}
+    return Write(kind.storage, key, 0, for_storage(kind, tree))
+
+
+class _Policy(NamedTuple):
+    """The objects as they are wanted, and the rules that some roles gather, by their names."""
+
+    wanted: tuple[Tree, ...]
+    gathered: Mapping[str, list[Tree]]
+
+
+@cache
+def _read() -> _Policy:
+    wanted, gathered = [], {}
+    for raw in msgspec.json.decode(resources.files(__package__).joinpath("policy.json").read_bytes()):
+        metadata: Tree = {"name": raw.pop("name"), "annotations": {AUTO_UPDATE: "true"}}
+        metadata["labels"] = {_LABEL: "rbac-defaults", **raw.pop("labels", {})}
+        if "namespace" in raw:
+            metadata["namespace"] = raw.pop("namespace")
+        if "aggregationRule" in raw:
+            gathered[metadata["name"]] = raw.pop("rules")
+        wanted.append({"apiVersion": _API, **raw, "metadata": metadata})
+    return _Policy(tuple(wanted), gathered)

@@ -1,0 +1,130 @@
+"""What rules of roles allow, which parts of others they cover, and how those are told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.authz.rbac.rules import RoleRules, compact, count_parts, parts
+from controller_manager.api.rbac import RoleRule
+
+
+def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
+    """A rule of words; `core` is the group without a name."""
+    return RoleRule(
+        verbs=tuple(verbs.split()),
+        api_groups=tuple("" if group == "core" else group for group in groups.split()),
+        resources=tuple(resources.split()),
+        resource_names=tuple(names.split()),
+    )
+
+
+def at(verbs: str, urls: str) -> RoleRule:
+    return RoleRule(verbs=tuple(verbs.split()), non_resource_urls=tuple(urls.split()))
+
+
+@pytest.mark.parametrize(
+    ("rule", "verb", "group", "resource", "name", "allowed"),
+    [
+        (on("get list", "core", "pods"), "get", "", "pods", "a", True),
+        (on("get list", "core", "pods"), "watch", "", "pods", "a", False),
+        (on("get", "core", "pods"), "get", "apps", "pods", "a", False),
+        (on("get", "core", "pods"), "get", "", "pods/log", "a", False),
+        (on("get", "core", "pods/log"), "get", "", "pods/log", "a", True),
+        (on("get", "core", "pods/log"), "get", "", "pods", "a", False),
+        (on("get", "core", "*/status"), "get", "", "pods/status", "a", True),
+        (on("get", "core", "*/status"), "get", "", "pods", "a", False),
+        (on("get", "core", "*/status"), "get", "", "status", "a", False),
+        (on("get", "core", "*"), "get", "", "pods/status", "a", True),
+        (on("get", "*", "pods"), "get", "x.io", "pods", "a", True),
+        (on("*", "*", "*"), "impersonate", "x.io", "anything/below", "", True),
+        (on("get", "core", "pods", "a b"), "get", "", "pods", "b", True),
+        (on("get", "core", "pods", "a b"), "get", "", "pods", "c", False),
+        (on("list", "core", "pods", "a b"), "list", "", "pods", "", False),
+    ],
+)
+def test_what_a_rule_allows(rule: RoleRule, verb: str, group: str, resource: str, name: str, allowed: bool) -> None:
+    names = RoleRules([rule]).names(verb, group, resource)
+    assert (names is None or name in names) == allowed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "allowed"),
+    [
+        ("*", "/", True),
+        ("*", "/api", True),
+        ("/*", "/", True),
+        ("/*", "/foo", True),
+        ("/api", "/api", True),
+        ("/apis", "/api", False),
+        ("/api/v1", "/api", False),
+        ("/api/*", "/api/v1", True),
+        ("/api/*", "/api", False),
+        ("/api/*/*", "/api/v1", False),
+        ("/healthz**", "/healthz/x", True),
+    ],
+)
+def test_paths(pattern: str, path: str, allowed: bool) -> None:
+    role = RoleRules([at("get", pattern)])
+    assert role.has_paths
+    assert role.allows_path("get", path) == allowed
+    assert not role.allows_path("post", path)
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "lacking"),
+    [
+        ([on("get", "v1", "builds")], [on("get", "v1", "builds")], []),
+        ([on("get", "v1", "*/scale")], [on("get", "v1", "foo/scale")], []),
+        ([on("get", "v1", "foo/scale")], [on("get", "v1", "*/scale")], [on("get", "v1", "*/scale")]),
+        (
+            [on("delete", "v1", "deployments"), on("delete", "v1", "builds"), on("update", "v1", "builds deployments")],
+            [on("update delete", "v1", "builds deployments")],
+            [],
+        ),
+        (
+            [on("get", "a b", "x")],
+            [on("get list", "a b", "x y")],
+            [on("list", "a", "x"), on("get list", "a", "y"), on("list", "b", "x"), on("get list", "b", "y")],
+        ),
+        ([on("get", "core", "pods", "a")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
+        ([on("get", "core", "pods")], [on("get", "core", "pods", "a b")], []),
+        ([on("get", "core", "pods", "a")], [on("get", "core", "pods", "a b")], [on("get", "core", "pods", "b")]),
+        ([on("*", "*", "*")], [on("get", "core", "pods")], []),
+        ([on("get", "core", "pods")], [on("*", "core", "pods")], [on("*", "core", "pods")]),
+        ([on("get", "core", "pods")], [on("get", "core", "*")], [on("get", "core", "*")]),
+        ([at("*", "*")], [at("get", "/apis /apis/v1 /")], []),
+        ([at("*", "/apis/*")], [at("get", "/apis /apis/v1")], [at("get", "/apis")]),
+        ([on("*", "*", "*")], [at("get", "/apis")], [at("get", "/apis")]),
+        ([at("*", "*")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
+    ],
+)
+def test_which_rules_are_lacking(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:
+    role = RoleRules(held)
+    found = compact(part for part in parts(wanted) if not role.covers(part))
+    assert sorted(map(repr, found)) == sorted(map(repr, lacking))
+
+
+_words = st.lists(st.sampled_from(["a", "b", "*", "c/x", "*/x"]), min_size=1, max_size=3).map(tuple)
+_rules = st.lists(
+    st.builds(
+        RoleRule,
+        verbs=_words,
+        api_groups=_words,
+        resources=_words,
+        resource_names=st.lists(st.sampled_from("mn"), max_size=2).map(tuple),
+    )
+    | st.builds(
+        RoleRule, verbs=_words, non_resource_urls=st.lists(st.sampled_from(["/", "/a", "/a/*", "*"])).map(tuple)
+    ),
+    max_size=3,
+)
+
+
+@given(_rules, _rules)
+def test_whoever_holds_all_holds_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
+    role, found = RoleRules(held), list(parts(wanted))
+    assert count_parts(wanted) == len(found)
+    assert all(RoleRules(wanted).covers(part) for part in found)
+    for rule in wanted:
+        if role.covers_all(rule):
+            assert all(role.covers(part) for part in parts([rule]))

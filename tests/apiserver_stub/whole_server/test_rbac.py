@@ -1,0 +1,257 @@
+"""RBAC as recorded from Kubernetes 1.36, and rights that nobody gets by writing roles and bindings."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.api.wire import Certificate, Request
+from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+
+DATA = Path(__file__).with_name("data")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES, BINDINGS = f"{RBAC}/namespaces/default/roles", f"{RBAC}/namespaces/default/rolebindings"
+CLUSTER_ROLES, CLUSTER_BINDINGS = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"
+GROUP = "rbac.authorization.k8s.io"
+MANAGE = {
+    "apiGroups": [GROUP],
+    "resources": ["roles", "rolebindings", "clusterroles", "clusterrolebindings"],
+    "verbs": ["get", "list", "create", "update", "patch", "delete", "deletecollection"],
+}
+READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+DELETE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]}
+EVERYTHING = [
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+]
+WHY = (
+    'user "eve" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n'
+    '{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}'
+)
+
+
+class Caller:
+    """Somebody who asks a server, known by a certificate."""
+
+    def __init__(self, server: Any, name: str, *groups: str) -> None:
+        self._server, self._certificate = server, Certificate(name, groups)
+
+    async def __call__(
+        self, method: str, url: str, body: Any = None, kind: str = "application/json"
+    ) -> tuple[int, Any]:
+        path, _, text = url.partition("?")
+        query = tuple(tuple(pair.split("=", 1)) for pair in text.split("&") if pair)
+        data = b"" if body is None else json.dumps(body).encode()
+        answer = await self._server.handle(
+            Request(method, path, query, {"content-type": kind}, data, self._certificate)
+        )
+        return answer.status, json.loads(answer.body)
+
+    async def must(self, method: str, url: str, body: Any = None) -> Any:
+        code, answer = await self(method, url, body)
+        assert code < 300, answer
+        return answer
+
+
+@pytest.fixture
+async def server(started: Callable[..., Any]) -> AsyncIterator[Any]:
+    async with started("--authorization-mode=RBAC") as api:
+        yield api.server
+
+
+@pytest.fixture
+def admin(server: Any) -> Caller:
+    return Caller(server, "admin", "system:masters")
+
+
+@pytest.fixture
+async def eve(server: Any, admin: Caller) -> Caller:
+    """Somebody who may write all roles and bindings, and read pods; nothing else."""
+    await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "eve"}, "rules": [MANAGE, READ]})
+    await admin.must("POST", CLUSTER_BINDINGS, binding("eve", "eve"))
+    return Caller(server, "eve")
+
+
+def binding(name: str, role: str, kind: str = "ClusterRole", user: str = "eve") -> Any:
+    subject = {"kind": "User", "apiGroup": GROUP, "name": user}
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role},
+        "subjects": [subject],
+    }
+
+
+def refused(answer: tuple[int, Any], why: str = "") -> bool:
+    code, body = answer
+    return code == 403 and body["reason"] == "Forbidden" and (why or "not currently held") in body["message"]
+
+
+ROWS = [json.loads(line) for line in (DATA / "rbac.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+async def test_recorded_rows(server: Any, row: Any) -> None:
+    captured = {"RUN": "x1"}
+    for number, step in enumerate(row["steps"]):
+        named = step.get("headers", {})
+        user = substituted(named.get("Impersonate-User", "admin"), captured)
+        groups = named.get("Impersonate-Group", [] if "Impersonate-User" in named else ["system:masters"])
+        caller = Caller(server, user, *substituted([groups] if isinstance(groups, str) else groups, captured))
+        url = substituted(step["path"], captured)
+        if step.get("query"):
+            url += "?" + substituted(step["query"], captured).replace("%3D", "=")
+        body = substituted(step.get("body"), captured)
+        code, answered = await caller(step["verb"], url, body, step.get("content_type", "application/json"))
+        expected = substituted({name: step[name] for name in ("status", "body_out") if name in step}, captured)
+        assert not difference({**step, **expected}, outcome(step, code, answered, [])), number
+        if "status" in step:
+            assert answered["message"] == expected["status"]["message"]
+
+
+def apply_of(kind: str, name: str, **fields: Any) -> Any:
+    return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, **fields}
+
+
+PATCHES = {
+    "application/merge-patch+json": {"rules": [DELETE]},
+    "application/strategic-merge-patch+json": {"rules": [DELETE]},
+    "application/json-patch+json": [{"op": "replace", "path": "/rules", "value": [DELETE]}],
+}
+COLLECTIONS = pytest.mark.parametrize(("collection", "kind"), [(ROLES, "Role"), (CLUSTER_ROLES, "ClusterRole")])
+
+
+@COLLECTIONS
+async def test_nobody_writes_a_role_of_rights_they_lack(eve: Caller, collection: str, kind: str) -> None:
+    assert refused(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+    assert refused(await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+    await eve.must("POST", collection, {"metadata": {"name": "r"}, "rules": [READ]})
+    mine = f"{collection}/r"
+    found = await eve.must("GET", mine)
+    assert refused(await eve("PUT", mine, {**found, "rules": [READ, DELETE]}), WHY)
+    for media, patch in PATCHES.items():
+        assert refused(await eve("PATCH", mine, patch, media), WHY)
+    config = apply_of(kind, "r", rules=[DELETE])
+    assert refused(await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY)
+    assert (await eve.must("GET", mine)) == found
+    # What there is not yet, by the verbs that make it then.
+    new = f"{collection}/new"
+    assert refused(await eve("PUT", new, apply_of(kind, "new", rules=[DELETE])), WHY)
+    config = apply_of(kind, "new", rules=[DELETE])
+    assert refused(await eve("PATCH", f"{new}?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
+    assert (await eve("GET", new))[0] == 404
+
+
+@COLLECTIONS
+async def test_nobody_brings_back_what_was_deleted(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+    big = await admin.must("POST", collection, {"metadata": {"name": "big", "labels": {"a": "b"}}, "rules": [DELETE]})
+    await eve.must("DELETE", f"{collection}?labelSelector=a=b")
+    del big["metadata"]["resourceVersion"], big["metadata"]["uid"]
+    assert refused(await eve("POST", collection, big), WHY)
+
+
+async def test_a_role_of_more_may_only_be_let_go_of(eve: Caller, admin: Caller) -> None:
+    await admin.must("POST", ROLES, {"metadata": {"name": "big", "finalizers": ["a/b"]}, "rules": [DELETE]})
+    big = f"{ROLES}/big"
+    assert refused(await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY)
+    assert (await eve("PATCH", big, {"metadata": {"finalizers": None}}, "application/merge-patch+json"))[0] == 200
+    found = await eve.must("GET", big)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
+    found["metadata"]["ownerReferences"] = [owner]
+    await eve.must("PUT", big, found)
+
+
+@pytest.mark.parametrize(("collection", "kind"), [(BINDINGS, "RoleBinding"), (CLUSTER_BINDINGS, "ClusterRoleBinding")])
+async def test_nobody_binds_a_role_of_rights_they_lack(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+    await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "big"}, "rules": [DELETE]})
+    assert refused(await eve("POST", collection, binding("b", "big")), WHY)
+    assert refused(await eve("POST", collection, binding("b", "cluster-admin")))
+    assert refused(await eve("PUT", f"{collection}/b", {**apply_of(kind, "b"), **binding("b", "big")}), WHY)
+    config = {**apply_of(kind, "b"), **binding("b", "big")}
+    assert refused(await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
+    # One that is there, with somebody else in it.
+    await admin.must("POST", collection, binding("theirs", "big", user="alice"))
+    theirs = f"{collection}/theirs"
+    mine = binding("theirs", "big")
+    for media, patch in (
+        ("application/merge-patch+json", {"subjects": mine["subjects"]}),
+        ("application/strategic-merge-patch+json", {"subjects": mine["subjects"]}),
+        ("application/json-patch+json", [{"op": "add", "path": "/subjects/-", "value": mine["subjects"][0]}]),
+    ):
+        assert refused(await eve("PATCH", theirs, patch, media), WHY)
+    assert refused(await eve("PUT", theirs, mine), WHY)
+    # What they hold themselves they may give.
+    await eve.must("POST", collection, binding("ok", "eve", user="john"))
+
+
+async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: Caller, admin: Caller) -> None:
+    code, answer = await eve("POST", BINDINGS, binding("b", "later", "Role"))
+    assert (code, answer["message"]) == (404, 'rolebindings.rbac.authorization.k8s.io "later" not found')
+    code, answer = await eve("POST", CLUSTER_BINDINGS, binding("b", "later"))
+    assert (code, answer["message"]) == (404, 'clusterrolebindings.rbac.authorization.k8s.io "later" not found')
+    await admin.must("POST", BINDINGS, binding("b", "later", "Role"))
+    assert refused(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
+
+
+async def test_what_a_role_gathers_is_up_to_those_who_may_do_everything(eve: Caller, admin: Caller) -> None:
+    gathers = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
+    why = "must have cluster-admin privileges to use the aggregationRule"
+    assert refused(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
+    await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": []})
+    patch = {"aggregationRule": gathers}
+    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/r", patch, "application/merge-patch+json"), why)
+    await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "g"}, "aggregationRule": gathers})
+    taken = {"aggregationRule": None}
+    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
+    # Labels are gathered by: only what is held can be in a role that has them.
+    labelled = {"metadata": {"name": "l", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
+    assert refused(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
+    await eve.must("POST", CLUSTER_ROLES, {**labelled, "rules": [READ]})
+    await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "all"}, "rules": EVERYTHING})
+    await admin.must("POST", CLUSTER_BINDINGS, binding("all", "all"))
+    await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "r2"}, "aggregationRule": gathers, "rules": EVERYTHING})
+
+
+async def test_escalate_and_bind(eve: Caller, admin: Caller) -> None:
+    may = {"apiGroups": [GROUP], "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"]}
+    named = {**may, "resourceNames": ["mine"]}
+    await admin.must("POST", ROLES, {"metadata": {"name": "may"}, "rules": [named]})
+    await admin.must("POST", BINDINGS, binding("may", "may", "Role"))
+    role = {"metadata": {"name": "mine"}, "rules": [DELETE]}
+    assert refused(await eve("POST", ROLES, role), WHY)  # a POST names nothing
+    await eve.must("PUT", f"{ROLES}/mine", role)
+    assert refused(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
+    assert refused(await eve("POST", CLUSTER_ROLES, role))
+    await admin.must("POST", ROLES, {"metadata": {"name": "yours"}, "rules": [DELETE]})
+    assert refused(await eve("POST", BINDINGS, binding("b", "yours", "Role")), WHY)
+    await eve.must("POST", BINDINGS, binding("b", "mine", "Role", user="john"))
+    await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "may"}, "rules": [may]})
+    await admin.must("POST", CLUSTER_BINDINGS, binding("may", "may"))
+    await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "any"}, "rules": EVERYTHING})
+    await eve.must("POST", CLUSTER_BINDINGS, binding("any", "any"))
+
+
+async def test_rules_of_another_namespace_do_not_count(server: Any, admin: Caller) -> None:
+    other = f"{RBAC}/namespaces/kube-public"
+    await admin.must("POST", f"{other}/roles", {"metadata": {"name": "r"}, "rules": [MANAGE, DELETE]})
+    await admin.must("POST", f"{other}/rolebindings", binding("b", "r", "Role"))
+    await admin.must("POST", ROLES, {"metadata": {"name": "r"}, "rules": [MANAGE]})
+    await admin.must("POST", BINDINGS, binding("b", "r", "Role"))
+    eve = Caller(server, "eve")
+    assert refused(await eve("POST", ROLES, {"metadata": {"name": "x"}, "rules": [DELETE]}), WHY)
+    await eve.must("POST", f"{other}/roles", {"metadata": {"name": "x"}, "rules": [DELETE]})
+
+
+async def test_more_rules_than_can_be_looked_at_are_not_held(eve: Caller) -> None:
+    many = [f"r{number}" for number in range(300)]
+    wide = {"apiGroups": many, "resources": many, "verbs": ["get"]}
+    code, answer = await eve("POST", ROLES, {"metadata": {"name": "wide"}, "rules": [wide]})
+    assert refused((code, answer))
+
+
+async def test_without_rbac_whoever_may_do_everything_may_give_everything(started: Callable[..., Any]) -> None:
+    async with started() as api:
+        eve = Caller(api.server, "eve")
+        await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "any"}, "rules": EVERYTHING})
+        await eve.must("POST", CLUSTER_BINDINGS, binding("any", "any"))
