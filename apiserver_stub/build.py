@@ -55,7 +55,7 @@ from apiserver_stub.openapi import Media
 from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
-from apiserver_stub.service_accounts import ServiceAccounts
+from apiserver_stub.service_accounts import ServiceAccounts, mark_used
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
@@ -256,19 +256,21 @@ def build(
     authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
     offload = Offload()
+    objects = Objects(lambda request: server.handle(request))
     authentication = build_authentication(
         options,
         AuthenticationParts(
             certificates or ClientCertificates(),
-            accounts.tokens(store.get).find,
+            accounts.tokens(store.get, runtime.registry, mark_used(objects, runtime.log("tokens"))),
             accounts.audiences,
             authorization.anonymous_paths,
             egress,
             runtime,
             offload,
+            store.get,
         ),
     )
-    parts.append(Part(run=authentication.run))
+    parts.append(Part(run=authentication.run, close=authentication.close))
     impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
@@ -309,7 +311,6 @@ def build(
     progress.checks_in(health)
     if encryption is not None and encryption.has_services:
         health.add("kms-providers", encryption.check, ("healthz", "readyz"))
-    objects = Objects(lambda request: server.handle(request))
     resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
     aggregation = Aggregation(
         store, kinds, objects, ExtensionServers(resolver, proxy_pair, egress.cluster),

@@ -1,11 +1,14 @@
 """Tokens of service accounts, put together from flags: who issues them, knows them, and how others verify them."""
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn.keys import (
     KEYS,
+    GivenKeys,
     SigningKey,
     VerifyingKey,
     discovery_pages,
@@ -13,9 +16,14 @@ from apiserver_stub.authn.keys import (
     read_signing_key,
     read_verifying_keys,
 )
-from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer
+from apiserver_stub.authn.legacy_tokens import LAST_USED, LegacyTokens, MarkUsed
+from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer, TokenMetrics
+from apiserver_stub.authn.tokens import FindToken
+from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.flags import TokenOptions
 from apiserver_stub.verbs.subresources.token import Terms, TokenRequests
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import contain
 from controller_manager.component.pages import Handler
 
 
@@ -44,12 +52,12 @@ class ServiceAccounts:
         ]
         return tuple({key.name: key for key in (self._key.verifying, *given)}.values())
 
-    def tokens(self, get: Get) -> ServiceAccountTokens:
-        """Return who knows the tokens; `get` reads the store."""
-        options = self._options
-        return ServiceAccountTokens(
-            options.service_account_issuer, self.keys, get if options.service_account_lookup else None
-        )
+    def tokens(self, get: Get, registry: CollectorRegistry, mark: MarkUsed) -> tuple[FindToken, FindToken]:
+        """Return who knows the tokens, those of secrets first; `get` reads the store, `mark` notes uses of these."""
+        options, keys, metrics = self._options, GivenKeys(self.keys), TokenMetrics(registry)
+        looked_up = get if options.service_account_lookup else None
+        legacy = LegacyTokens(keys, looked_up, self.audiences, metrics, mark)
+        return legacy.find, ServiceAccountTokens(options.service_account_issuer, keys, looked_up, metrics).find
 
     def requests(self) -> TokenRequests:
         """Return who issues tokens."""
@@ -67,6 +75,16 @@ class ServiceAccounts:
         issuer = self._options.service_account_issuer[0]
         root = f"https://{address}" if address else issuer
         return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)
+
+
+def mark_used(objects: Objects, log: Logger) -> MarkUsed:
+    """Return what notes at the secret of a service account on which day its token was used."""
+
+    async def mark(namespace: str, name: str, uid: str, day: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+        await contain(partial(objects.label, path, uid, LAST_USED, day), log, name="noting the use of a token")
+
+    return mark
 
 
 def _signing_key(options: TokenOptions, folder: Path | None) -> SigningKey:

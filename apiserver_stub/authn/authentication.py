@@ -1,16 +1,23 @@
 """The authentication of callers, put together from flags: who is asked, in which order, and what is counted."""
 
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from apiserver_stub.authn.bootstrap_tokens import BootstrapTokens
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.jwt.configuration import AnonymousAuthConfig
+from apiserver_stub.authn.service_accounts import Get
 from apiserver_stub.authn.token_cache import TokenCache
 from apiserver_stub.authn.tokens import FindToken, StaticTokens, TokenAuthenticatorChain, read_token_file
 from apiserver_stub.egress import EgressSelector
-from apiserver_stub.flags import AggregationOptions, AuthenticationOptions, TokenOptions
+from apiserver_stub.flags import (
+    AggregationOptions,
+    AuthenticationOptions,
+    TokenAuthenticationOptions,
+    TokenOptions,
+)
 from apiserver_stub.flags.authentication import SIGNING_ALGORITHMS
 from apiserver_stub.offload import Offload
 from controller_manager.api.wire import Request
@@ -32,6 +39,7 @@ from controller_manager.serving.authentication import (
 )
 
 _LIFETIME = 10.0  # seconds the owner of a token is remembered that somebody else was asked about
+Close = Callable[[], Awaitable[None]]
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -54,16 +62,23 @@ class Authentication:
         tokens: TokenAuthenticatorChain,
         metrics: AuthenticationMetrics,
         work: Sequence[Work] = (),
+        close: Close | None = None,
     ) -> None:
         self._work = tuple(work)
         self._requests = requests
         self._metrics = metrics
+        self._close = close
         self.find_token = tokens.find
         """Finds whose token it is; without audiences, for this server."""
 
     async def run(self) -> None:
         """Do what there is to do besides answering, until cancelled; return if that is nothing."""
         await all_of(*(one() for one in self._work))
+
+    async def close(self) -> None:
+        """End the connections to others."""
+        if self._close is not None:
+            await self._close()
 
     async def authenticate(self, request: Request) -> User:
         """Return the user who sends a request. Raises `Unauthorized`."""
@@ -80,35 +95,44 @@ class Authentication:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationParts:
-    """The parts of a server that its authentication is made of: `accounts` knows the tokens of service accounts,
+    """The parts of a server that its authentication is made of: `accounts` know the tokens of service accounts,
     `audiences` are what tokens call the server, `anonymous_paths` those at which the unknown may be let through.
+    `get` reads the store.
     """
 
     certificates: ClientCertificates
-    accounts: FindToken
+    accounts: Sequence[FindToken]
     audiences: Sequence[str]
     anonymous_paths: Container[str] | None
     egress: EgressSelector
     runtime: Runtime
     offload: Offload
+    get: Get
 
 
 def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authentication:
-    """Return the authentication that the flags describe. Raises `ValueError` or `OSError` for files that cannot be
-    used.
+    """Return the authentication that the flags describe. Raises `ValueError`, `OSError` or `ConfigError` for files that
+    cannot be used.
     """
     given, registry, audiences = options[AuthenticationOptions], parts.runtime.registry, parts.audiences
-    local: list[FindToken] = [_static(given.token_auth_file, audiences), parts.accounts]
+    local = [_static(given.token_auth_file, audiences), *parts.accounts]
+    if options[TokenAuthenticationOptions].enable_bootstrap_token_auth:
+        local.append(BootstrapTokens(parts.get, audiences).find)
     asked: list[FindToken] = []
+    cached = TokenCacheMetrics(registry)
     work: list[Work] = []
+    close: Close | None = None
     anonymous: AnonymousAuthConfig | None = None
     if given.names_issuers:
         find, run, anonymous = _jwt(options, parts)
         asked.append(find)
         work.append(run)
+    if options[TokenAuthenticationOptions].authentication_token_webhook_config_file:
+        find, close = _webhook(options[TokenAuthenticationOptions], parts, cached)
+        asked.append(find)
     if asked:
         others = TokenAuthenticatorChain(asked, audiences)
-        local.append(TokenCache(others.find, TokenCacheMetrics(registry), _LIFETIME).find)
+        local.append(TokenCache(others.find, cached, _LIFETIME).find)
     tokens = TokenAuthenticatorChain(local, audiences)
     authenticators: list[Authenticator] = [
         X509Authenticator(parts.certificates.believes),
@@ -119,7 +143,7 @@ def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authent
     if proxies.requestheader_client_ca_file:
         authenticators.insert(0, parts.certificates.proxies(RequestHeaderConfig(**proxies.header_lists())))
     requests = RequestAuthenticator(authenticators, _anonymous(given, anonymous, parts.anonymous_paths))
-    return Authentication(requests, tokens, AuthenticationMetrics(registry), work)
+    return Authentication(requests, tokens, AuthenticationMetrics(registry), work, close)
 
 
 def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, AnonymousAuthConfig | None]:
@@ -148,6 +172,20 @@ def _anonymous(
         return None
     conditions = told.conditions if told is not None else ()
     return AnonymousAuthenticator(frozenset(one.path for one in conditions) if conditions else paths)
+
+
+def _webhook(
+    options: TokenAuthenticationOptions, parts: AuthenticationParts, metrics: TokenCacheMetrics
+) -> tuple[FindToken, Close]:
+    """Return who asks the webhook for tokens and remembers its answers, and what ends that. Raises `ConfigError`."""
+    from apiserver_stub.authn.token_webhook import WebhookTokens  # a server without a webhook does without its client
+    from apiserver_stub.review_webhook import ReviewWebhook
+
+    flag, file = "--authentication-token-webhook-config-file", options.authentication_token_webhook_config_file
+    webhook = ReviewWebhook(file, flag, dialer=parts.egress.control_plane)
+    tokens = WebhookTokens(webhook, options.authentication_token_webhook_version, parts.audiences)
+    lifetime = options.authentication_token_webhook_cache_ttl
+    return TokenCache(tokens.find, metrics, lifetime, lifetime).find, tokens.close
 
 
 def _static(file: str, audiences: Sequence[str]) -> FindToken:

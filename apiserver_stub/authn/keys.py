@@ -4,11 +4,11 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from cryptography import x509
@@ -53,6 +53,27 @@ class VerifyingKey:
         form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         digest = hashlib.sha256(public.public_bytes(*form)).digest()
         return cls(base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), algorithm, public)
+
+
+class VerifyingKeys(Protocol):
+    """The keys with which tokens are verified; those of an external signer change."""
+
+    async def named(self, name: str) -> Sequence[VerifyingKey]:
+        """Return the keys of that name (`kid`), all without a name. Raises nothing: who has no keys returns none."""
+
+
+class GivenKeys:
+    """Keys that never change."""
+
+    def __init__(self, keys: Iterable[VerifyingKey]) -> None:
+        self._keys = {key.name: key for key in keys}
+
+    async def named(self, name: str) -> Sequence[VerifyingKey]:
+        """See `VerifyingKeys`."""
+        if not name:
+            return tuple(self._keys.values())
+        key = self._keys.get(name)
+        return (key,) if key else ()
 
 
 @dataclass(frozen=True, slots=True)

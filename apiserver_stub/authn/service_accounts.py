@@ -3,12 +3,13 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import jwt
 import msgspec
+from prometheus_client import CollectorRegistry
 
-from apiserver_stub.authn.keys import SigningKey, VerifyingKey
+from apiserver_stub.authn.keys import SigningKey, VerifyingKeys
 from apiserver_stub.authn.tokens import (
     LEEWAY,
     Claims,
@@ -23,6 +24,7 @@ from apiserver_stub.authn.tokens import (
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.metrics import Counters, Family
 from controller_manager.serving.authentication import User
 
 LONGEST_TOKEN = 32 * 1024
@@ -30,6 +32,29 @@ MOST_REMEMBERED = 4096
 
 Get = Callable[[str, str], Row | None]
 _CLAIMS = msgspec.json.Decoder(Claims)
+
+
+_LEGACY = Family("serviceaccount_legacy_tokens_total", "Uses of tokens that have no audience.", "counter")
+_MANUAL = Family(
+    "serviceaccount_legacy_manual_token_uses_total", "Uses of tokens of secrets that somebody made.", "counter"
+)
+_AUTOMATIC = Family(
+    "serviceaccount_legacy_auto_token_uses_total", "Uses of tokens of secrets that an account names.", "counter"
+)
+_INVALIDATED = Family(
+    "serviceaccount_invalid_legacy_auto_token_uses_total", "Uses of tokens of secrets marked as invalid.", "counter"
+)
+_STALE = Family("serviceaccount_stale_tokens_total", "Uses of tokens that should have been renewed.", "counter")
+_VALID = Family("serviceaccount_valid_tokens_total", "Uses of tokens that are renewed in time.", "counter")
+
+
+class TokenMetrics:
+    """Counts uses of tokens of service accounts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.legacy, self.manual = Counters(_LEGACY, registry), Counters(_MANUAL, registry)
+        self.automatic, self.invalidated = Counters(_AUTOMATIC, registry), Counters(_INVALIDATED, registry)
+        self.stale, self.valid = Counters(_STALE, registry), Counters(_VALID, registry)
 
 
 class _Header(msgspec.Struct):
@@ -68,16 +93,17 @@ class ServiceAccountTokens:
     `get` nothing is looked up.
     """
 
-    def __init__(self, issuers: Sequence[str], keys: Sequence[VerifyingKey], get: Get | None) -> None:
+    def __init__(self, issuers: Sequence[str], keys: VerifyingKeys, get: Get | None, metrics: TokenMetrics) -> None:
         self._issuers = frozenset(issuers)
-        self._keys = {key.name: key for key in keys}
+        self._keys = keys
         self._get = get
+        self._metrics = metrics
         self._remembered: dict[bytes, _Verified] = {}
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
         """Return who shows the token to one of the audiences; None if it is none of ours. Raises `TokenRefused`."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        verified = self._remembered.pop(digest, None) or self._verify(token)
+        verified = self._remembered.pop(digest, None) or await self._verify(token)
         if verified is None:
             return None
         now = wall_seconds()
@@ -90,6 +116,8 @@ class ServiceAccountTokens:
             raise TokenRefused("the service account token is meant for another audience")
         if self._get is not None and not all(_exists(self._get, one, now) for one in verified.needs):
             raise TokenRefused("the service account of the token, or what the token is bound to, no longer exists")
+        if warn_after := verified.claims.subject.warn_after:
+            (self._metrics.stale if now > warn_after else self._metrics.valid).add()
         return Recognized(verified.user, meant)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
@@ -97,23 +125,31 @@ class ServiceAccountTokens:
         if len(self._remembered) > MOST_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
 
-    def _verify(self, token: str) -> _Verified | None:
-        header, issued = _peek(token)
-        if issued.by not in self._issuers:
+    async def _verify(self, token: str) -> _Verified | None:
+        payload = await verified_payload(token, self._issuers, self._keys)
+        if payload is None:
             return None
-        for key in self._candidates(header.key):
-            try:
-                payload = jwt.PyJWS().decode(token, key.public, algorithms=[key.algorithm])
-                claims = _CLAIMS.decode(payload)
-            except (jwt.InvalidTokenError, msgspec.DecodeError):
-                continue
-            return _Verified(claims, user_of(claims), needs(claims.subject))
-        raise TokenRefused("the signature of the service account token is not valid")
+        try:
+            claims = _CLAIMS.decode(payload)
+        except msgspec.DecodeError:
+            raise TokenRefused("the claims of the service account token cannot be read") from None
+        return _Verified(claims, user_of(claims), needs(claims.subject))
 
-    def _candidates(self, name: str) -> Sequence[VerifyingKey]:
-        """Return the key a token names, or all: whoever signed it may call the key otherwise."""
-        named = self._keys.get(name)
-        return (named,) if named else tuple(self._keys.values())
+
+async def verified_payload(token: str, issuers: Container[str], keys: VerifyingKeys) -> bytes | None:
+    """Return the payload of a token whose signature is good; None for what is no token of these issuers.
+
+    Raises `TokenRefused` for a signature that is not good, and for a key of a name that is not known.
+    """
+    header, issued = _peek(token)
+    if issued.by not in issuers:
+        return None
+    for key in await keys.named(header.key):
+        try:
+            return bytes(jwt.PyJWS().decode(token, key.public, algorithms=[key.algorithm]))
+        except jwt.InvalidTokenError:
+            continue
+    raise TokenRefused("the signature of the service account token is not valid")
 
 
 def _peek(token: str) -> tuple[_Header, _Issued]:

@@ -20,7 +20,7 @@ from controller_manager.serving.authentication import AUTHENTICATED, User, authe
 
 LEEWAY = 60.0
 """Seconds that clocks may differ by, and that what was deleted still counts."""
-_ACCOUNTS = "system:serviceaccounts"
+ACCOUNTS = "system:serviceaccounts"
 _EXTRA = "authentication.kubernetes.io"
 
 
@@ -82,7 +82,7 @@ def user_of(claims: Claims) -> User:
     return User(
         username(subject.namespace, subject.account.name),
         subject.account.uid,
-        (_ACCOUNTS, f"{_ACCOUNTS}:{subject.namespace}", AUTHENTICATED),
+        (ACCOUNTS, f"{ACCOUNTS}:{subject.namespace}", AUTHENTICATED),
         {f"{_EXTRA}/{name}": (value,) for name, value in extra.items() if value},
     )
 

@@ -98,6 +98,15 @@ class Objects:
             if found["metadata"]["uid"] == uid and (revised := revise(found)) is not None:
                 await self._send("PUT", path + (subresource and f"/{subresource}"), revised, MANAGER)
 
+    async def label(self, path: str, uid: str, name: str, value: str) -> None:
+        """Give a label to the object `uid`, as `revise` does."""
+
+        def labelled(found: Tree) -> Tree:
+            labels = {**(found["metadata"].get("labels") or {}), name: value}
+            return {**found, "metadata": {**found["metadata"], "labels": labels}}
+
+        await self.revise(path, uid, labelled)
+
     async def remove(self, path: str, uid: str = "") -> None:
         """Delete an object that may be there; one of another `uid` stays, if that is given."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None

@@ -17,6 +17,7 @@ from apiserver_stub.flags.features import (
 from apiserver_stub.flags.network import NetworkOptions
 from apiserver_stub.flags.serving import ServingOptions
 from apiserver_stub.flags.storage import DATABASE, StorageOptions
+from apiserver_stub.flags.token_authentication import TokenAuthenticationOptions
 from apiserver_stub.flags.tokens import TokenOptions
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.options import FlagSet
@@ -39,6 +40,7 @@ __all__ = [
     "NetworkOptions",
     "ServingOptions",
     "StorageOptions",
+    "TokenAuthenticationOptions",
     "TokenOptions",
 ]
 
@@ -47,6 +49,7 @@ FLAGS = FlagSet(
     AuthenticationOptions,
     AuthorizationOptions,
     AggregationOptions,
+    TokenAuthenticationOptions,
     TokenOptions,
     StorageOptions,
     EncryptionOptions,

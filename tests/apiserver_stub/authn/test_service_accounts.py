@@ -4,7 +4,7 @@ import asyncio
 import base64
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn import service_accounts
-from apiserver_stub.authn.keys import SigningKey, VerifyingKey, own_key
-from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer
+from apiserver_stub.authn.keys import GivenKeys, SigningKey, VerifyingKey, own_key
+from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer, TokenMetrics
 from apiserver_stub.authn.tokens import Claims, Reference, Subject, TokenRefused
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.timestamps import format_time
@@ -45,6 +46,13 @@ class Store(dict[tuple[str, str], Row]):
         return self.get((resource, key))
 
 
+def known(
+    *keys: SigningKey, issuers: Sequence[str] = (ISSUER,), get: Callable[[str, str], Row | None] | None = None
+) -> ServiceAccountTokens:
+    metrics = TokenMetrics(CollectorRegistry())
+    return ServiceAccountTokens(issuers, GivenKeys([key.verifying for key in keys]), get, metrics)
+
+
 def claims(now: float, *, audiences: tuple[str, ...] = (ISSUER,), issuer: str = ISSUER, **bound: Reference) -> Claims:
     return Claims(
         audiences=audiences,
@@ -65,7 +73,7 @@ def store() -> Store:
 
 @pytest.fixture
 def tokens(store: Store) -> ServiceAccountTokens:
-    return ServiceAccountTokens([ISSUER, OTHER], [KEY.verifying, RSA.verifying], store.read)
+    return known(KEY, RSA, issuers=[ISSUER, OTHER], get=store.read)
 
 
 @pytest.fixture
@@ -89,9 +97,14 @@ async def test_every_issuer_and_every_key_is_good(tokens: ServiceAccountTokens) 
             assert await tokens.find(Signer(key).sign(claims(wall_seconds(), issuer=issuer)), [ISSUER])
 
 
-async def test_a_key_may_go_by_another_name(tokens: ServiceAccountTokens) -> None:
-    renamed = SigningKey(RSA.private, VerifyingKey("another name", "RS256", RSA.verifying.public))
-    assert await tokens.find(Signer(renamed).sign(claims(wall_seconds())), [ISSUER])
+async def test_a_key_goes_by_its_name_or_by_none(tokens: ServiceAccountTokens) -> None:
+    def signed_with(name: str) -> str:
+        renamed = SigningKey(RSA.private, VerifyingKey(name, "RS256", RSA.verifying.public))
+        return Signer(renamed).sign(claims(wall_seconds()))
+
+    assert await tokens.find(signed_with(""), [ISSUER])
+    with pytest.raises(TokenRefused):
+        await tokens.find(signed_with("another name"), [ISSUER])
 
 
 async def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens) -> None:
@@ -153,7 +166,7 @@ async def test_an_account_that_is_going_counts_for_a_minute(
 
 
 async def test_without_lookup_nothing_need_exist(token: str) -> None:
-    assert await ServiceAccountTokens([ISSUER], [KEY.verifying], None).find(token, [ISSUER])
+    assert await known(KEY).find(token, [ISSUER])
 
 
 @pytest.mark.parametrize(("age", "why"), [(-100, "not valid yet"), (-50, ""), (3650, ""), (3670, "has expired")])
@@ -256,7 +269,7 @@ async def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccount
 @settings(max_examples=200)
 @given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
 async def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
-    tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
+    tokens = known(KEY)
     token = Signer(KEY).sign(claims(wall_seconds()))
     at %= len(token)
     changed = token[:at] + byte + token[at + 1 :]
@@ -270,7 +283,7 @@ async def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
 
 async def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_accounts, "MOST_REMEMBERED", 3)
-    tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
+    tokens = known(KEY)
     some = [Signer(KEY).sign(claims(wall_seconds())) for _ in range(5)]
     assert all([await tokens.find(one, [ISSUER]) for one in [*some, *some]])
     assert len(tokens._remembered) == 3

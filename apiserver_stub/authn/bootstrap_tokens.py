@@ -1,0 +1,89 @@
+"""Bootstrap tokens: what nodes show before they have credentials of their own, kept in secrets of `kube-system`."""
+
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from apiserver_stub.authn.service_accounts import Get
+from apiserver_stub.authn.tokens import Recognized, shared
+from apiserver_stub.watch_cache.row import CorruptRow, Row
+from controller_manager.api.platform import SYSTEM_NAMESPACE
+from controller_manager.api.timestamps import parse_time
+from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.authentication import User
+
+_TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+_BOOTSTRAPPERS = "system:bootstrappers"
+_TYPE = "bootstrap.kubernetes.io/token"
+
+
+class _Metadata(msgspec.Struct):
+    deletion: str | None = msgspec.field(name="deletionTimestamp", default=None)
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Metadata
+    type: str = ""
+    data: Mapping[str, bytes] = {}
+
+
+_DECODER = msgspec.json.Decoder(_Secret)
+
+
+class BootstrapTokens:
+    """Knows the tokens `ID.SECRET` of secrets `bootstrap-token-ID` of that type, which say that they may be used so.
+
+    They are read from the store each time (`get`), so that one that is deleted or changed is refused at once. They are
+    meant for this server, which is the `audiences`.
+    """
+
+    def __init__(self, get: Get, audiences: Sequence[str]) -> None:
+        self._get = get
+        self._audiences = tuple(audiences)
+
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        """See `FindToken`; why a token of that form is not accepted is told to nobody."""
+        form = _TOKEN.fullmatch(token)
+        meant = shared(audiences, self._audiences) if form else ()
+        if form is None or not meant:
+            return None
+        row = self._get("secrets", f"{SYSTEM_NAMESPACE}/bootstrap-token-{form[1]}")
+        if row is None or isinstance(row, CorruptRow):
+            return None
+        groups = _groups(row, form[1], form[2], wall_seconds())
+        return Recognized(User(f"system:bootstrap:{form[1]}", groups=groups), meant) if groups else None
+
+
+def _groups(row: Row, name: str, secret: str, now: float) -> tuple[str, ...]:
+    """Return the groups of the user of a secret, sorted; none if it is not good for this token now."""
+    try:
+        found = _DECODER.decode(row.data)
+    except msgspec.DecodeError:
+        return ()
+    data = found.data
+    is_good = (
+        found.metadata.deletion is None
+        and found.type == _TYPE
+        and hmac.compare_digest(data.get("token-secret", b""), secret.encode())
+        and data.get("token-id") == name.encode()
+        and data.get("usage-bootstrap-authentication") == b"true"
+        and not _is_over(data.get("expiration", b""), now)
+    )
+    extra = data.get("auth-extra-groups", b"").decode("utf-8", "replace")
+    groups = extra.split(",") if extra else []
+    if not is_good or not all(map(_GROUP.fullmatch, groups)):
+        return ()
+    return tuple(sorted({_BOOTSTRAPPERS, *groups}))
+
+
+def _is_over(expiration: bytes, now: float) -> bool:
+    """Tell whether a time has come; one that cannot be read has, none never comes."""
+    if not expiration:
+        return False
+    try:
+        return parse_time(expiration.decode()).timestamp() <= now
+    except ValueError:
+        return True

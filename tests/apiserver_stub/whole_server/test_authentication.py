@@ -1,0 +1,166 @@
+"""Who is let in by a whole server, by flags: bootstrap tokens, tokens of secrets, and tokens that a webhook knows."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from controller_manager.api.wire import Request
+from controller_manager.transport.transport import ConfigError
+from tests.apiserver_stub.webhook import Webhook, kubeconfig
+
+WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SECRETS = "/api/v1/namespaces/{}/secrets"
+
+
+async def who(api: Any, token: str) -> Any:
+    """The user whom a token names; the code of the refusal otherwise."""
+    headers = {"authorization": f"Bearer {token}"}
+    answer = await api.server.handle(Request("POST", WHO_AM_I, (), headers, b"{}"))
+    return json.loads(answer.body)["status"]["userInfo"] if answer.status == 201 else answer.status
+
+
+def encoded(**data: str) -> dict[str, str]:
+    return {name.replace("_", "-"): base64.b64encode(value.encode()).decode() for name, value in data.items()}
+
+
+BOOTSTRAP = {
+    "metadata": {"name": "bootstrap-token-abcdef"},
+    "type": "bootstrap.kubernetes.io/token",
+    "data": encoded(
+        token_id="abcdef", token_secret="0123456789abcdef", usage_bootstrap_authentication="true",
+        auth_extra_groups="system:bootstrappers:workers",
+    ),
+}  # fmt: skip
+
+
+async def test_bootstrap_tokens_let_in_where_they_are_on(started: Any) -> None:
+    async with started("--enable-bootstrap-token-auth") as api:
+        code, _ = await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
+        assert code == 201
+        assert await who(api, "abcdef.0123456789abcdef") == {
+            "username": "system:bootstrap:abcdef",
+            "groups": ["system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"],
+        }
+        await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
+        assert await who(api, "abcdef.0123456789abcdef") == 401
+
+
+async def test_bootstrap_tokens_are_off_by_default_and_of_no_other_namespace(started: Any) -> None:
+    async with started() as api:
+        await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
+        assert await who(api, "abcdef.0123456789abcdef") == 401
+    async with started("--enable-bootstrap-token-auth") as api:
+        await api("POST", SECRETS.format("default"), BOOTSTRAP)
+        await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
+        assert await who(api, "abcdef.0123456789abcdef") == 401
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    def answer(review: Any) -> Any:
+        token = review["spec"]["token"]
+        return {**review, "status": {"authenticated": token == "theirs", "user": {"username": "jane", "groups": ["g"]}}}
+
+    async with Webhook(tmp_path, answer) as found:
+        yield found
+
+
+async def test_a_webhook_is_asked_about_tokens_that_nobody_knows(started: Any, hook: Webhook) -> None:
+    named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
+    async with started(named, "--authentication-token-webhook-version=v1") as api:
+        jane = {"username": "jane", "groups": ["g", "system:authenticated"]}
+        for _ in range(3):
+            assert await who(api, "theirs") == jane
+            assert await who(api, "nobodys") == 401
+        assert [review["spec"]["token"] for review in hook.take()] == ["theirs", "nobodys"]
+        code, review = await api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "theirs"}})
+        assert (code, review["status"]["authenticated"], review["status"]["user"]) == (201, True, jane)
+
+
+async def test_answers_are_remembered_as_long_as_the_flag_says(started: Any, hook: Webhook) -> None:
+    named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
+    async with started(named, "--authentication-token-webhook-cache-ttl=0s") as api:
+        for _ in range(2):
+            assert await who(api, "nobodys") == 401
+        assert len(hook.take()) == 2
+
+
+async def test_a_file_that_leads_nowhere_is_named(started: Any, tmp_path: Path) -> None:
+    file = tmp_path / "absent"
+    with pytest.raises(ConfigError, match=f"--authentication-token-webhook-config-file: .*{file}"):
+        async with started(f"--authentication-token-webhook-config-file={file}"):
+            pass
+
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+OF_DEFAULT = SECRETS.format("default")
+
+
+class Signed:
+    """A server whose key is known, with an account whose token a secret holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        (folder / "sa.key").write_bytes(self.key.private_bytes(*form))
+        self.flag = f"--service-account-signing-key-file={folder / 'sa.key'}"
+
+    def token(self, uid: str, **changed: str) -> str:
+        prefix = "kubernetes.io/serviceaccount"
+        claims = {
+            "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
+            f"{prefix}/namespace": "default", f"{prefix}/secret.name": "robot-token",
+            f"{prefix}/service-account.name": "robot", f"{prefix}/service-account.uid": uid,
+        }  # fmt: skip
+        return jwt.encode({**claims, **changed}, self.key, "ES256", {})
+
+    async def prepare(self, api: Any) -> str:
+        _, account = await api("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+        token = self.token(account["metadata"]["uid"])
+        annotations = {"kubernetes.io/service-account.name": "robot"}
+        secret = {
+            "metadata": {"name": "robot-token", "annotations": annotations},
+            "type": "kubernetes.io/service-account-token",
+            "data": encoded(token=token),
+        }
+        code, answer = await api("POST", OF_DEFAULT, secret)
+        assert code == 201, answer
+        return token
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Signed:
+    return Signed(tmp_path)
+
+
+async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(started: Any, signed: Signed) -> None:
+    async with started(signed.flag) as api:
+        token = await signed.prepare(api)
+        found = await who(api, token)
+        assert found["username"] == "system:serviceaccount:default:robot"
+        assert found["groups"] == ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
+        _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
+        day = secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"]
+        assert len(day) == 10
+        revision = secret["metadata"]["resourceVersion"]
+        await who(api, token)
+        _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
+        assert secret["metadata"]["resourceVersion"] == revision, "the day is noted once"
+        secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"] = "2026-01-01"
+        await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
+        assert await who(api, token) == 401
+        del (
+            secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"],
+            secret["metadata"]["resourceVersion"],
+        )
+        await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
+        assert (await who(api, token))["username"] == "system:serviceaccount:default:robot"
+        await api("DELETE", f"{OF_DEFAULT}/robot-token")
+        assert await who(api, token) == 401
