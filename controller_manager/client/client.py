@@ -34,6 +34,7 @@ Query = tuple[tuple[str, str], ...]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 USER_AGENT = "cluster-controller-manager"
 
@@ -204,6 +205,20 @@ class Client:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         path = _path(resource, key, subresource)
         return await self._write(resource, Call("PATCH", path, body=data, content_type=content_type))
+
+    async def apply(
+        self, resource: Resource[T], key: Key, fields: Mapping[str, Any], manager: str, *, uid: str = ""
+    ) -> T:
+        """Have an object be as `fields` say, whoever owned them before, as `manager` (server-side apply, KEP-555).
+
+        Creates it if there is none, unless the `uid` of one is given (409 when there is not that one).
+        """
+        metadata = {"name": key.name, "namespace": key.namespace, "uid": uid}
+        named = {name: value for name, value in metadata.items() if value}
+        tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": named, **fields}
+        query = (("fieldManager", manager), ("force", "true"))
+        call = Call("PATCH", _path(resource, key, ""), query, msgspec.json.encode(tree), APPLY_PATCH)
+        return await self._write(resource, call)
 
     async def delete(
         self,

@@ -332,3 +332,17 @@ async def test_a_list_is_read_the_same_however_its_items_look(template: dict[str
         assert [msgspec.json.decode(pod.raw) for pod in page.items] == items
         assert [pod.metadata.name for pod in page.items] == ["p0", "p1", "p2"]
         assert (page.resource_version, page.continue_token) == ("4", "t")
+
+
+async def test_apply_names_its_manager_and_takes_over_fields() -> None:
+    script = Script(answer(POD), answer(POD))
+    client = client_of(script)
+    await client.apply(PODS, KEY, {"spec": {"x": 1}}, "me")
+    await client.apply(PODS, KEY, {"spec": {"x": 1}}, "me", uid="u")
+    sent = [msgspec.json.decode(request.body) for request in script.requests]
+    named = {"name": KEY.name, "namespace": KEY.namespace}
+    assert sent[0] == {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": {"x": 1}}
+    assert sent[1]["metadata"] == {**named, "uid": "u"}
+    request = script.requests[0]
+    assert request.query == (("fieldManager", "me"), ("force", "true"))
+    assert request.headers["content-type"] == "application/apply-patch+yaml"
