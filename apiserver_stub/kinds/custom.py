@@ -51,37 +51,41 @@ class CustomRules:
         fill_defaults(tree, self.schema)
 
     def judge(self, new: Tree, old: Tree | None, subresource: str) -> Verdict:
-        """Return what is wrong with a new object, or with a change of an old one."""
+        """Return what is wrong with a new object, or with a change of an old one. Before, defaults come again that
+        admission took away.
+        """
         errors = ErrorList()
+        fill_defaults(new, self.schema)
         correlation = None if old is None else Correlation(new, old, self.schema)
         if correlation is None:
-            self._check_new(new, errors)
+            whole = self._check_new(new, errors)
         else:
-            self._check_change(correlation, subresource, errors)
+            whole = self._check_change(correlation, subresource, errors)
         check = RuleCheck(errors)
         if self.schema.derived(has_rules):
             if any(cause.reason in _BLOCKING for cause in errors.causes):
                 errors.invalid(NOWHERE, None, _UNCHECKED)
             else:
                 check_rules(self.schema, new, correlation, check)
-        return Verdict(errors.causes, tuple(check.warnings))
+        return Verdict(errors.causes, tuple(check.warnings), whole)
 
-    def _check_new(self, new: Tree, errors: ErrorList) -> None:
-        if not self._is_other(new, errors):
-            check_custom_metadata(new, None, errors, namespaced=self.namespaced)
-            check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
+    def _check_new(self, new: Tree, errors: ErrorList) -> bool:
+        if self._is_other(new, errors):
+            return False
+        check_custom_metadata(new, None, errors, namespaced=self.namespaced)
+        return check_object(new, self.schema, self._check_scale, check_embedded_metadata, errors)
 
-    def _check_change(self, correlation: Correlation, subresource: str, errors: ErrorList) -> None:
+    def _check_change(self, correlation: Correlation, subresource: str, errors: ErrorList) -> bool:
         new, old = correlation.new, correlation.old
         check_custom_metadata(new, old, errors, namespaced=self.namespaced)
         check_custom_change(new, old, errors)
         if self._is_other(new, errors):
-            return
+            return False
         check_custom_change(new, old, errors)
         if subresource == "status":
             check_status(correlation, self.schema, self._check_scale_status, errors)
-        else:
-            check_change(correlation, self.schema, self._check_scale, check_embedded_metadata, errors)
+            return False  # the rest may be as it was before its schema changed
+        return check_change(correlation, self.schema, self._check_scale, check_embedded_metadata, errors)
 
     def _is_other(self, tree: Tree, errors: ErrorList) -> bool:
         """Report an object of another type, of which nothing else is told."""

@@ -53,10 +53,13 @@ class Converter(Protocol):
 
 
 class Verdict(NamedTuple):
-    """What is wrong with an object, and what its writer is to be warned of though nothing refuses it."""
+    """What is wrong with an object, and what its writer is to be warned of though nothing refuses it. If it is `whole`,
+    `ResourceInfo.complete` will find nothing to do when it is read.
+    """
 
     causes: list[Cause]
     warnings: tuple[str, ...] = ()
+    whole: bool = False
 
 
 # Judges a new object, or a change from an old one through a subresource ("" is the object itself).

@@ -30,7 +30,7 @@ _MOST_NAMED = 100  # corrupt objects in one answer
 _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
 # Where a float without a fraction may be; a Go client that expects an integer cannot read it as one.
-_WHOLE_FLOAT = re.compile(rb"(?:\d\.0|\de\d+)[,}\]]")
+_WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # each by its first letter: a quarter of the time
 _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
@@ -130,7 +130,7 @@ def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
     stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
     data = encode(stored)
-    if kind.custom and _WHOLE_FLOAT.search(data):
+    if kind.custom and any(floats.search(data) for floats in _WHOLE_FLOATS):
         stored = with_integers(stored)
         data = encode(stored)
     if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):

@@ -139,7 +139,7 @@ class _Draft:
     """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
     `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
     at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
-    for: that of the object first.
+    for: that of the object first. A new state that is `whole` is answered as it is stored.
 
     Of a kind with a converter, `served` is the row in the version of the request, `stored` the new state as it is to be
     stored, and `answered` what becomes of that when it is read again.
@@ -155,6 +155,7 @@ class _Draft:
     old: Tree | None = None
     warnings: Warnings = ()
     removes: bool = False
+    whole: bool = False
     served: Row | None = None
     stored: Tree | None = None
     answered: Tree | None = None
@@ -283,7 +284,7 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
         if new == old and not draft.removes:
             return False
     if judged:
-        problems, told = judge(kind, new, old, request.subresource_name)
+        problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
         if problems:
             group = str(new["apiVersion"]).rpartition("/")[0]
             refusal = invalid(group, new["kind"], _name(request, draft), problems)
@@ -373,6 +374,8 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     kind, row, removes = request.kind, draft.row, draft.removes
     data = for_storage(kind, draft.stored or draft.new)
     written = await scope.store.commit(Write(*draft.rows[0], row.revision if row else 0, data, removes), *also)
+    if draft.whole and kind.converter is None:
+        written.settled = kind.serial
     if draft.answered is draft.stored:
         return Outcome(answered(kind, written), draft.warnings, row is None, removes)
     assert draft.answered is not None

@@ -5,7 +5,7 @@ classes that Go has of its own, `ASCII`, `Assigned`, `Cn` and `LC` are not known
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -51,7 +51,7 @@ _TOKENS = re.compile(
 class Regex:
     """A compiled expression, for texts; what it finds are whole matches, leftmost first."""
 
-    __slots__ = ("_compiled", "pattern")
+    __slots__ = ("_compiled", "_quick", "pattern")
 
     def __init__(self, pattern: str) -> None:
         """Raises ValueError, in words of Go, if the expression is wrong, or needs more than 2 MiB."""
@@ -61,10 +61,14 @@ class Regex:
             self._compiled = _compile(pattern)
         except re2.error as error:
             raise ValueError(_in_words_of_go(error.args[0].decode("utf-8", "replace"), pattern)) from None
+        self._quick: Callable[[bytes], object] | None = None  # made when first needed
 
     def matches(self, text: str) -> bool:
         """Tell whether the expression is found anywhere in the text."""
-        return self._compiled.search(_encode(text)) is not None
+        raw = _encode(text)
+        if self._quick is None:
+            self._quick = _quick_search(self._compiled)
+        return bool(self._quick(raw)) or self._compiled.search(raw) is not None
 
     def find(self, text: str) -> str | None:
         """Return the first match, or None."""
@@ -100,11 +104,29 @@ def compile_regex(pattern: str) -> Regex:
     return Regex(pattern)
 
 
-def _compile(pattern: str) -> Any:
+def _options() -> Any:
     options = re2.Options()
     options.never_capture = True  # finds the same, without looking for the groups
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
+    return options
+
+
+def _quick_search(compiled: Any) -> Callable[[bytes], object]:
+    """Return what finds most matches in half the time: a set of this expression alone, which does not look where they
+    are. It cannot be made of some large ones, and may run out of memory and find nothing.
+    """
+    found = re2.Set.SearchSet(_options())
+    found.Add(compiled.pattern)
+    try:
+        found.Compile()
+    except re2.error:
+        return compiled.search  # type: ignore[no-any-return]
+    return found.Match  # type: ignore[no-any-return]
+
+
+def _compile(pattern: str) -> Any:
+    options = _options()
     try:
         return re2.compile(_encode(pattern), options)
     except re2.error:

@@ -25,12 +25,6 @@ _UNITS = (
     ("ns", "nano"), ("us", "µs", "micro"), ("ms", "milli"), ("s", "sec"), ("m", "min"), ("h", "hr", "hour"),
     ("d", "day"), ("w", "wk", "week"),
 )  # fmt: skip
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST_OF_URI = re.compile(r"([A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"\x80-\U0010ffff]|%[0-9a-fA-F]{2})*")
-_USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
-_PORT = re.compile(r"(:[0-9]*)?")
 _LETTERS = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-\x80-\U0010ffff"
 _ATOM = f"[{_LETTERS}]+"
 _QUOTED = r'"([^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*"'
@@ -121,34 +115,10 @@ def _is_cidr(text: str) -> bool:
 
 
 def _is_uri(text: str) -> bool:
-    """Tell whether it is an absolute URI or an absolute path, as net/url.ParseRequestURI reads it."""
-    if not text or _CONTROL.search(text) or text.startswith(":"):
-        return False
-    if text == "*":
-        return True
-    scheme = _SCHEME.match(text)
-    rest = (text[scheme.end() :] if scheme else text).partition("?")[0]
-    if not rest.startswith("/"):
-        return scheme is not None
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
-        return _is_authority(authority) and not _BAD_ESCAPE.search(slash + path)
-    return not _BAD_ESCAPE.search(rest)
+    """Tell whether it is an absolute URI or an absolute path."""
+    from controller_manager.cel.library.url import problem  # CEL, which a server can begin without
 
-
-def _is_authority(text: str) -> bool:
-    user, at, host = text.rpartition("@")
-    if at and (not _USER.fullmatch(user) or _BAD_ESCAPE.search(user)):
-        return False
-    if host.startswith("["):
-        end = host.rfind("]")
-        return end > 0 and _PORT.fullmatch(host[end + 1 :]) is not None and "%" not in host.replace("%25", "")
-    name, colon, port = host.rpartition(":")
-    if colon and not _PORT.fullmatch(f":{port}"):
-        return False
-    whole = name if colon else host
-    escapes = re.findall("%(..)", whole)
-    return _HOST_OF_URI.fullmatch(whole) is not None and all(int(code, 16) >= 0x80 for code in escapes)
+    return not problem(text)
 
 
 def _is_host(text: str) -> bool:

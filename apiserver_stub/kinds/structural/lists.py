@@ -1,6 +1,6 @@
 """Elements that lists of the types set and map have twice (KEP-555)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -65,7 +65,8 @@ def _of_list(schema: StructuralSchema, items: Report, value: Any, at: FieldPath,
     else:
         for index in _again(value):
             errors.duplicate((at, index), value[index])
-    _of_elements(items, value, at, errors)
+    if items is not nothing:
+        _of_elements(items, value, at, errors)
 
 
 def _of_map(schema: StructuralSchema, value: list[Any], at: FieldPath, errors: ErrorList) -> None:
@@ -73,9 +74,19 @@ def _of_map(schema: StructuralSchema, value: list[Any], at: FieldPath, errors: E
         if item is not None and type(item) is not dict:
             errors.invalid((at, index), item, "must be an object for an array of list-type map")
             return
+    if _differ(value, schema.list_map_keys):
+        return
     keys = [{name: item[name] for name in schema.list_map_keys if name in item} if item else {} for item in value]
     for index in _again(keys):
         errors.duplicate((at, index), keys[index])
+
+
+def _differ(items: list[Any], names: Sequence[str]) -> bool:
+    """Tell quickly whether objects differ in the values of these names; those that seem to be the same may not be."""
+    try:
+        return len({tuple(map(item.get, names)) for item in items}) == len(items)
+    except (AttributeError, TypeError):  # a null, or a key that is no scalar
+        return False
 
 
 def _again(values: list[Any]) -> list[int]:

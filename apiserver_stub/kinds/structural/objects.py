@@ -58,13 +58,15 @@ def complete(tree: Tree, schema: StructuralSchema) -> bool:
 
 def check_object(
     tree: Tree, schema: StructuralSchema, check_scale: CheckScale, check_metadata: CheckMetadata, errors: ErrorList
-) -> None:
-    """Report what is wrong with a new object, but for its metadata and rules."""
-    if not takes(schema, tree):
+) -> bool:
+    """Report what is wrong with a new object, but for its metadata and rules; return whether its schema takes it."""
+    taken = takes(schema, tree)
+    if not taken:
         tell(check(tree, schema.raw), errors)
     check_scale(tree, errors)
     check_embedded(tree, schema, check_metadata, errors)
     report_duplicates(tree, schema, errors)
+    return taken
 
 
 def check_change(
@@ -73,14 +75,18 @@ def check_change(
     check_scale: CheckScale,
     check_metadata: CheckMetadata,
     errors: ErrorList,
-) -> None:
-    """Report what is wrong with a changed object, but for its metadata and rules, as far as it was not so before."""
+) -> bool:
+    """Report what is wrong with a changed object, but for its metadata and rules, as far as it was not so before, and
+    return whether its schema takes it.
+    """
     new: Tree = correlation.new
-    if not takes(schema, new):
+    taken = takes(schema, new)
+    if not taken:
         tell(check(new, schema.raw, correlation), errors)
     check_scale(new, errors)
     check_embedded(new, schema, check_metadata, errors)
     _check_new_duplicates(correlation, schema, errors)
+    return taken
 
 
 def check_status(

@@ -4,6 +4,7 @@ What it takes has no unknown field, no null that would go, and breaks no rule of
 wrong, and whoever is refused looks closer.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import GenericAlias, MappingProxyType
 from typing import Annotated, Any, Literal
@@ -170,11 +171,9 @@ def _string(raw: Raw) -> Shape:
     texts = tuple(one for one in enum or () if type(one) is str)
     plain = _LITERAL[texts] if texts else Annotated[str, _bounds(raw, "minLength", "maxLength")]
     rules = [*_rules_of_text(raw)]
-    if texts and any(raw.get(name) is not None for name in ("minLength", "maxLength")):
+    if texts and (rules or any(raw.get(name) is not None for name in ("minLength", "maxLength"))):
         return _checked(_both(plain, raw))
-    if not rules:
-        return plain
-    return _checked(_all(plain, rules))
+    return _checked(_keeps(raw, rules)) if rules else plain
 
 
 def _rules_of_text(raw: Raw) -> Iterator[_Check]:
@@ -185,8 +184,17 @@ def _rules_of_text(raw: Raw) -> Iterator[_Check]:
         yield is_of
 
 
-def _all(plain: Shape, rules: list[_Check]) -> _Check:
-    return lambda value: _is(value, plain) and all(rule(value) for rule in rules)
+def _keeps(raw: Raw, rules: list[_Check]) -> _Check:
+    """Return what takes texts that keep some rules, and are as long as they should be."""
+    least, most = raw.get("minLength") or 0, raw.get("maxLength")
+    if least <= 0 and most is None and len(rules) == 1:
+        return lambda value: type(value) is str and rules[0](value)
+    longest = sys.maxsize if most is None else most
+
+    def check(value: Any) -> bool:
+        return type(value) is str and least <= len(value) <= longest and all(rule(value) for rule in rules)
+
+    return check
 
 
 def _number(raw: Raw) -> Shape:

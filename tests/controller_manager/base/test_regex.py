@@ -25,6 +25,10 @@ from controller_manager.base.regex import Regex, compile_regex
         (r"^\\C$", r"\C", True),
         (".", "\ud800", True),
         ("(?i)\u017f", "S", True),
+        (r"^\pL{100}$", "é" * 100, True),
+        (r"^\pL{100}$", "é" * 99, False),
+        ("(a?){900}a{900}", "a" * 900, True),
+        ("(a?){900}a{900}", "a" * 899, False),
     ],
 )
 def test_an_expression_is_found_anywhere(pattern: str, text: str, expected: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apiserver_stub.kinds.custom import CustomRules
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.pruning import prune, prune_nulls
@@ -100,3 +101,12 @@ def test_an_object_is_fitted_and_completed_once(raw: Any, tree: Any) -> None:
     complete(again, schema)
     assert again == tree
     assert not fill_defaults(again, schema)
+
+
+@settings(max_examples=300, deadline=None)
+@given(OBJECTS, st.dictionaries(NAMES, VALUES, max_size=4))
+def test_what_is_judged_to_be_whole_is_complete_when_it_is_read(raw: Any, tree: Any) -> None:
+    schema = StructuralSchema(raw, root=True)
+    tree |= {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "default"}}
+    if CustomRules("example.com/v1", "Thing", True, schema, None).judge(tree, None, "").whole:
+        assert not complete(json.loads(json.dumps(tree)), schema)
