@@ -3,7 +3,8 @@ verbs get (`APIRequest`), and what they answer before it is encoded.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +21,24 @@ AGGREGATOR = "aggregator"
 """The part of the server that answers by asking another server."""
 
 
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Seat(Protocol):
+    """A share of what the server can do at a time, which a request may be `waiting` for."""
+
+    waiting: bool
+
+    async def wait(self) -> None:
+        """Return once there is a share. Raises `Rejected`; who is cancelled has none."""
+
+    def release(self) -> None:
+        """Give it back, if that has not been done."""
+
+    def end(self) -> None:
+        """Give it back, and note that all is over, also what went on afterwards."""
+
+
 class RequestContext(Struct):
     """A request on its way through the chain, whose stages write down what they find out.
 
@@ -27,6 +46,7 @@ class RequestContext(Struct):
     `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is `impersonate`. `resolved` says
     that `info` names a resource that is served here, and `long_running` that the answer is a stream without an end of
     its own; `failed` says that there was no answer but that of a failure inside the server. `component` is who answers.
+    `headers` are what stages of the chain add to the answer; `seat` is what an answer that is a stream keeps.
     """
 
     http: Request
@@ -42,6 +62,8 @@ class RequestContext(Struct):
     failed: bool = False
     received: float = 0.0
     component: str = "apiserver"
+    headers: Mapping[str, str] = _NO_HEADERS
+    seat: Seat | None = None
 
 
 class APIRequest(Struct, frozen=True):

@@ -43,11 +43,13 @@ from apiserver_stub.flags import (
     EgressOptions,
     EncryptionOptions,
     FeatureOptions,
+    FlowControlOptions,
     NetworkOptions,
     ServingOptions,
     StorageOptions,
     TokenOptions,
 )
+from apiserver_stub.flow_control import MANAGER, FlowControlParts, build_flow_control
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
@@ -130,6 +132,7 @@ class ApiServer:
         custom_resources: CustomResources,
         authorization: Authorization,
         scope: RequestScope,
+        flow_control: FlowControlParts,
         parts: Sequence[Part] = (),
     ) -> None:
         self.server = server
@@ -147,6 +150,7 @@ class ApiServer:
         self._objects = objects
         self._custom_resources = custom_resources
         self._authorization = authorization
+        self._flow_control = flow_control
         self._parts = tuple(parts)
 
     def handle(self, request: Request) -> Awaitable[Response]:
@@ -167,6 +171,7 @@ class ApiServer:
         await self._custom_resources.read()
         await self._allocations.repair(self._remove_address)
         self._aggregation.read()
+        self._flow_control.read()
         self._progress.stored = True
 
     async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -179,6 +184,7 @@ class ApiServer:
         await bootstrap(self.handle, self.scope, ClusterInfo(address, authentication), self._progress.finish)
         await self._aggregation.settle()
         self._progress.finish(REGISTRATION)
+        await self._flow_control.settle()
         await self._allocations.repair(self._remove_address)
 
     async def run(self) -> None:
@@ -316,14 +322,20 @@ def build(
         store, kinds, objects, ExtensionServers(resolver, proxy_pair, egress.cluster),
         options[AggregationOptions], runtime, serving.request_timeout, offload,
     )  # fmt: skip
+    flow_control = build_flow_control(
+        options[FlowControlOptions], store, kinds, lambda path, tree: objects.apply_status(path, tree, MANAGER),
+        serving.request_timeout, runtime,
+    )  # fmt: skip
     server = Server(
-        Filters(authentication, authorizer, impersonation),
+        Filters(authentication, authorizer, impersonation, flow_control.limiter),
         kinds,
         Handlers(
             health.answer,
             NonResourceHandler(
                 kinds,
-                process_routes(options, runtime, health, profiling, accounts.pages(_address(serving))),
+                process_routes(
+                    options, runtime, health, profiling, {**accounts.pages(_address(serving)), **flow_control.pages}
+                ),
                 Media(cbor=features.enabled(CBOR)),
                 _address(serving),
                 offload.run,
@@ -341,7 +353,7 @@ def build(
     return ApiServer(
         server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
         CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
-        authorization, own, parts,
+        authorization, own, flow_control, (Part(run=flow_control.run), *parts),
     )  # fmt: skip
 
 

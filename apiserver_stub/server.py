@@ -10,13 +10,14 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
-from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext
+from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext, Seat
 from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
 from apiserver_stub.authn.impersonation import Impersonated
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.flow_control import Rejected
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve
-from apiserver_stub.streams import ObservedStream
+from apiserver_stub.streams import Initializing, ObservedStream
 from apiserver_stub.telemetry import Labels, Telemetry
 from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
@@ -24,7 +25,7 @@ from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
 from controller_manager.serving.authentication import User, refuse_impersonation
-from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
+from controller_manager.serving.authorization import Authorizer, Decision, refusal
 
 Health = Callable[[Request], Response | None]
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]
@@ -33,13 +34,6 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 
 _ALWAYS = {"cache-control": "no-cache, private"}
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
-
-
-class Seat(Protocol):
-    """A share of what the server can do at a time."""
-
-    def release(self) -> None:
-        """Give it back."""
 
 
 class Authentication(Protocol):
@@ -57,10 +51,12 @@ class Impersonator(Protocol):
 
 
 class FlowControl(Protocol):
-    """Priority and fairness: how many requests of whom are answered at a time."""
+    """Limits how many requests of whom are answered at a time."""
 
-    async def acquire(self, attributes: Attributes) -> Seat:
-        """Return a seat once there is one. Raises `TooManyRequests`."""
+    def enter(self, context: RequestContext, user: User) -> Seat | None:
+        """Return the seat of a request, for which it may have to wait; None if it needs none. Headers of the answer are
+        noted in the context. Raises `Rejected`.
+        """
 
 
 class AggregatedAPIs(Protocol):
@@ -166,15 +162,23 @@ class Server:
                 context.impersonated, context.constraint = impersonated.user, impersonated.constraint
                 user = impersonated.user
             attributes = context.info.attributes(user)
-            seat = None if filters.flow_control is None else await filters.flow_control.acquire(attributes)
+            seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
+            if seat is not None and seat.waiting:
+                await seat.wait()
             try:
                 decision, reason, error = await filters.authorizer.authorize(attributes)
                 if decision is not Decision.ALLOW:
                     raise InternalError(error) if error else refusal(attributes, reason)
-                return await self._route(context, user)
+                response = await self._route(context, user)
+                if seat is not None and not isinstance(response.body, bytes):
+                    context.seat, seat = seat, None
+                return response
             finally:
                 if seat is not None:
-                    seat.release()
+                    seat.end()
+        except Rejected as error:
+            self._telemetry.terminate(context, error.code)
+            return error.response()
         except ApiError as error:
             return self._refused(error, request)
         except Exception:  # noqa: BLE001  # the handler chain, where errors end
@@ -236,7 +240,7 @@ class Server:
         if self._log.shows(DEBUG):
             path = ascii(request.path)  # anybody may ask for anything, new lines included
             self._log.debug("answered", method=request.method, path=path, status=status, seconds=seconds)
-        headers = {HEADER: context.audit_id, **_ALWAYS, **response.headers}
+        headers = {HEADER: context.audit_id, **_ALWAYS, **context.headers, **response.headers}
         body = response.body
         if not isinstance(body, bytes):
             body = self._followed(context, status, body)
@@ -249,8 +253,13 @@ class Server:
         self, context: RequestContext, status: int, body: AsyncIterator[bytes] | Upgrade
     ) -> AsyncIterator[bytes] | Upgrade:
         """Return the same stream, which counts as long-running until its end and tells the auditor of it."""
-        auditor = self._filters.auditor
+        auditor, seat = self._filters.auditor, context.seat
         is_long = context.long_running or isinstance(body, Upgrade)
+        if is_long and seat is not None:
+            if isinstance(body, Initializing):
+                body.when_initialized(seat.release)
+            else:
+                seat.release()
         if auditor is not None and is_long:
             auditor.record(Stage.RESPONSE_STARTED, context, status)
         if isinstance(body, Upgrade):
@@ -258,7 +267,11 @@ class Server:
         if is_long:
             labels = self._telemetry.opened(context)
             return ObservedStream(body, partial(self._ended, context, status, labels))
-        return body if auditor is None else ObservedStream(body, partial(self._ended, context, status, None))
+        return (
+            body
+            if auditor is None and seat is None
+            else ObservedStream(body, partial(self._ended, context, status, None))
+        )
 
     async def _talk(self, context: RequestContext, status: int, upgrade: Upgrade, stream: DuplexStream) -> None:
         labels = self._telemetry.opened(context)
@@ -268,6 +281,8 @@ class Server:
             self._ended(context, status, labels)
 
     def _ended(self, context: RequestContext, status: int, labels: Labels | None) -> None:
+        if context.seat is not None:
+            context.seat.end()
         if labels is not None:
             self._telemetry.closed(labels)
         if self._filters.auditor is not None:

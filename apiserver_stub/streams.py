@@ -3,9 +3,17 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 from controller_manager.api.wire import DuplexStream, Upgrade
+
+
+@runtime_checkable
+class Initializing(Protocol):
+    """A stream that begins with a state which is there already."""
+
+    def when_initialized(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once, as soon as that has been handed out."""
 
 
 class ObservedStream:

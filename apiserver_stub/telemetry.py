@@ -49,6 +49,12 @@ _ABORTS = Family(
     "counter",
     ("verb", "group", "version", "resource", "subresource", "scope"),
 )
+_TERMINATIONS = Family(
+    "apiserver_request_terminations_total",
+    "Requests that were ended early to protect the server.",
+    "counter",
+    ("verb", "group", "version", "resource", "subresource", "scope", "component", "code"),
+)
 _STORED = Family(
     "apiserver_storage_objects",
     "Objects in the store, by resource.",
@@ -87,6 +93,7 @@ class Telemetry(Collector):
         self._durations = Histograms(_DURATION, registry)
         self._under_way = {"mutating": 0, "readOnly": 0}
         self._aborts = Counters(_ABORTS, registry)
+        self._terminations = Counters(_TERMINATIONS, registry)
         self._streams: dict[Labels, int] = {}
         registry.register(self)
 
@@ -120,6 +127,11 @@ class Telemetry(Collector):
         """Note that a caller went away before its answer."""
         verb, _, group, version, resource, subresource, scope, _ = _labels(context)
         self._aborts.add(verb, group, version, resource, subresource, scope)
+
+    def terminate(self, context: RequestContext, status: int) -> None:
+        """Note that a request was refused to protect the server."""
+        verb, _, *others = _labels(context)
+        self._terminations.add(verb, *others, str(status))
 
     def opened(self, context: RequestContext) -> Labels:
         """Note that a stream began; return what to tell `closed`."""

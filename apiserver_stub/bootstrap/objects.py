@@ -107,6 +107,11 @@ class Objects:
 
         await self.revise(path, uid, labelled)
 
+    async def apply_status(self, path: str, wanted: Tree, manager: str) -> None:
+        """Apply the status of an object by force, in the name of a manager; one that is gone is left alone."""
+        with suppress(NotFound):
+            await self._send("PATCH", f"{path}/status", wanted, manager)
+
     async def remove(self, path: str, uid: str = "") -> None:
         """Delete an object that may be there; one of another `uid` stays, if that is given."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None
@@ -121,8 +126,11 @@ class Objects:
 
     async def _send(self, method: str, path: str, body: Tree | None = None, manager: str = "") -> Tree:
         data = b"" if body is None else msgspec.json.encode(body)
-        headers = {"content-type": "application/json", "accept": "application/json"}
+        media_type = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
+        headers = {"content-type": media_type, "accept": "application/json"}
         query = (("fieldManager", manager),) if manager else ()
+        if method == "PATCH":
+            query = (*query, ("force", "true"))
         answer = await self._handle(Request(method, path, query, headers, data, SELF))
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:

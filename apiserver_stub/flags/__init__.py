@@ -14,6 +14,7 @@ from apiserver_stub.flags.features import (
     UNSAFE_DELETION,
     FeatureOptions,
 )
+from apiserver_stub.flags.flow_control import FlowControlOptions
 from apiserver_stub.flags.network import NetworkOptions
 from apiserver_stub.flags.serving import ServingOptions
 from apiserver_stub.flags.storage import DATABASE, StorageOptions
@@ -37,6 +38,7 @@ __all__ = [
     "EgressOptions",
     "EncryptionOptions",
     "FeatureOptions",
+    "FlowControlOptions",
     "NetworkOptions",
     "ServingOptions",
     "StorageOptions",
@@ -51,6 +53,7 @@ FLAGS = FlagSet(
     AggregationOptions,
     TokenAuthenticationOptions,
     TokenOptions,
+    FlowControlOptions,
     StorageOptions,
     EncryptionOptions,
     NetworkOptions,

@@ -31,6 +31,11 @@ class Stream(AsyncIterator[bytes]):
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
+        self._initialized: Callable[[], None] | None = None
+
+    def when_initialized(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once, as soon as the initial state has been handed out."""
+        self._initialized = tell
 
     @property
     def target(self) -> Target:
@@ -42,6 +47,9 @@ class Stream(AsyncIterator[bytes]):
 
     async def __anext__(self) -> bytes:
         while True:
+            if self._initialized is not None and self._watcher.is_initialized:
+                self._initialized()
+                self._initialized = None
             if self._took:
                 await self._pause()
             self._took = True

@@ -146,6 +146,11 @@ class Watcher:
         return self._target
 
     @property
+    def is_initialized(self) -> bool:
+        """Return whether nothing is left of the initial state, if one was wanted."""
+        return self._initial is None
+
+    @property
     def idle(self) -> bool:
         """Return whether nothing can be sent before another change or `deadline`."""
         through = self._initial is None and self._position == self._history.end and self.work is None

@@ -9,7 +9,7 @@ does.
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -58,6 +58,14 @@ def monotonic() -> float:
     """Return the seconds of the running loop's clock; of the system's monotonic clock outside a loop."""
     loop = loop_served()
     return loop.time() if loop is not None else time.monotonic()
+
+
+def precise_clock() -> Callable[[], float]:
+    """Return a clock, in seconds, that goes on during a callback, as those of some loops do not; that of the running
+    loop where it carries its own wall time.
+    """
+    loop = loop_served()
+    return loop.time if loop is not None and hasattr(loop, "wall_time") else time.monotonic
 
 
 def elapsed_nanoseconds() -> int:

@@ -62,6 +62,8 @@ class Stages:
     """Every stage of a chain; each waits for a second, notes what it sees and raises what it is told to."""
 
     def __init__(self) -> None:
+        self.waiting = True
+        self.asked = ""
         self.notes: list[str] = []
         self.raises: dict[str, Exception] = {}
         self.events: list[AuditEvent] = []
@@ -83,12 +85,19 @@ class Stages:
         await self.stage("impersonate", user.name)
         return Impersonated(BOB) if context.http.headers.get("impersonate-user") == "bob" else None
 
-    async def acquire(self, attributes: Attributes) -> "Stages":
-        await self.stage("priority and fairness", f"{attributes.user.name} {attributes.verb}")
+    def enter(self, context: RequestContext, user: User) -> "Stages":
+        self.asked = f"{user.name} {context.info.verb}"
         return self
+
+    async def wait(self) -> None:
+        await self.stage("priority and fairness", self.asked)
 
     def release(self) -> None:
         self.notes.append("seat released")
+
+    def end(self) -> None:
+        if "seat released" not in self.notes:
+            self.release()
 
     async def authorize(self, attributes: Attributes) -> Authorization:
         await self.stage("authorize", f"{attributes.user.name} {attributes.verb} {attributes.resource}")

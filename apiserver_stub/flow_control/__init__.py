@@ -1,0 +1,65 @@
+"""Flow control: how many requests are answered at a time, and whose (KEP-1040)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from apiserver_stub.flags import FlowControlOptions
+from apiserver_stub.flow_control.controller import MANAGER, Apply, FlowControlController
+from apiserver_stub.flow_control.dumps import dump_pages
+from apiserver_stub.flow_control.in_flight import MaxInFlight
+from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
+from apiserver_stub.flow_control.retry_after import Rejected
+from apiserver_stub.flow_control.work_estimates import StoredSizes
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.runtime import Runtime
+
+__all__ = ["MANAGER", "FlowControlParts", "MaxInFlight", "PriorityAndFairness", "Rejected", "build_flow_control"]
+
+Page = Callable[[Request], Awaitable[Response]]
+
+
+class FlowControlParts:
+    """The flow control of a server: what lets requests in, its pages, and what keeps it as it is configured."""
+
+    def __init__(
+        self,
+        limiter: PriorityAndFairness | MaxInFlight,
+        controller: FlowControlController | None = None,
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
+        self.limiter = limiter
+        self.pages = pages or {}
+        self._controller = controller
+
+    def read(self) -> None:
+        """Take over the configuration that is stored."""
+        if self._controller is not None:
+            self._controller.read()
+
+    async def settle(self) -> None:
+        """Bring about what is told of the configuration."""
+        if self._controller is not None:
+            await self._controller.settle()
+
+    async def run(self) -> None:
+        """Keep what depends on demand and configuration as it should be, until cancelled."""
+        if self._controller is not None:
+            await self._controller.run()
+
+
+def build_flow_control(
+    options: FlowControlOptions,
+    store: WatchCache,
+    kinds: ResourceRegistry,
+    apply: Apply,
+    patience: float,
+    runtime: Runtime,
+) -> FlowControlParts:
+    """Return the flow control that the flags ask for; a request has `patience` seconds in all."""
+    if not options.enable_priority_and_fairness:
+        return FlowControlParts(MaxInFlight(options.max_requests_inflight, options.max_mutating_requests_inflight))
+    sizes = StoredSizes(store, kinds)
+    control = PriorityAndFairness(options.seats, sizes.of, patience, runtime.registry)
+    controller = FlowControlController(store, control, apply, runtime.log("flow control"))
+    return FlowControlParts(control, controller, dump_pages(control))

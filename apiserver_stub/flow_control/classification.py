@@ -1,0 +1,107 @@
+"""Classification: which FlowSchema a request belongs to, and which flow within it (KEP-1040, Matching); pure."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from apiserver_stub.flow_control.configuration import (
+    CATCH_ALL,
+    EXEMPT,
+    FlowSchema,
+    NonResourceRule,
+    ResourceRule,
+    Rule,
+    Subject,
+    in_order,
+    mandatory,
+)
+from apiserver_stub.request_info import RequestInfo
+from controller_manager.serving.authentication import User
+
+_ACCOUNT = "system:serviceaccount:"
+
+
+def usable_schemas(schemas: Iterable[FlowSchema], levels: Iterable[str]) -> list[FlowSchema]:
+    """Return those whose level exists in the order of matching; the mandatory ones are always among them."""
+    existing = frozenset(levels)
+    found = in_order(schema for schema in schemas if schema.level in existing)
+    names = {schema.name for schema in found}
+    _, always = mandatory()
+    first = [] if EXEMPT in names else [always[EXEMPT]]
+    last = [] if CATCH_ALL in names else [always[CATCH_ALL]]
+    return [*first, *found, *last]
+
+
+def classify(schemas: Sequence[FlowSchema], info: RequestInfo, user: User) -> FlowSchema:
+    """Return the first schema that a request matches; the catch-all if there is none."""
+    for schema in schemas:
+        if any(_matches(rule, info, user) for rule in schema.spec.rules):
+            return schema
+    return next(schema for schema in schemas if schema.name == CATCH_ALL)
+
+
+def distinguisher(schema: FlowSchema, info: RequestInfo, user: User) -> str:
+    """Return the name of the flow within its schema."""
+    method = schema.spec.distinguisher_method
+    if method is None:
+        return ""
+    return user.name if method.type == "ByUser" else info.namespace
+
+
+def flow_hash(schema: str, flow: str) -> int:
+    """Return the 64 bits that decide on the queues of a flow."""
+    return int.from_bytes(sha256(f"{schema}\0{flow}".encode("utf-8", "surrogatepass")).digest()[:8], "little")
+
+
+def deal(deck: int, hand: int, entropy: int) -> tuple[int, ...]:
+    """Return distinct cards below `deck`: each is chosen by a remainder among those that are left (shuffle sharding).
+
+    The same entropy is dealt the same hand by every server.
+    """
+    cards: list[int] = []
+    for left in range(deck, deck - hand, -1):
+        entropy, card = divmod(entropy, left)
+        for other in sorted(cards):
+            card += card >= other
+        cards.append(card)
+    return tuple(cards)
+
+
+def _matches(rule: Rule, info: RequestInfo, user: User) -> bool:
+    if not any(_is(subject, user) for subject in rule.subjects):
+        return False
+    if info.resource:
+        return any(_resource_matches(each, info) for each in rule.resource_rules)
+    return any(_path_matches(each, info) for each in rule.non_resource_rules)
+
+
+def _is(subject: Subject, user: User) -> bool:
+    if subject.kind == "User":
+        return subject.user is not None and subject.user.name in ("*", user.name)
+    if subject.kind == "Group":
+        return subject.group is not None and (subject.group.name == "*" or subject.group.name in user.groups)
+    account = subject.service_account
+    if account is None:
+        return False
+    prefix = f"{_ACCOUNT}{account.namespace}:"
+    return user.name.startswith(prefix) if account.name == "*" else user.name == prefix + account.name
+
+
+def _resource_matches(rule: ResourceRule, info: RequestInfo) -> bool:
+    resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+    if not (_has(rule.verbs, info.verb) and _has(rule.resources, resource) and _has(rule.api_groups, info.group)):
+        return False
+    return _has(rule.namespaces, info.namespace) if info.namespace else rule.cluster_scope
+
+
+def _path_matches(rule: NonResourceRule, info: RequestInfo) -> bool:
+    return _has(rule.verbs, info.verb) and any(_covers(pattern, info.path) for pattern in rule.non_resource_urls)
+
+
+def _covers(pattern: str, path: str) -> bool:
+    """Tell whether a pattern is the path, or what it is below."""
+    return pattern in ("*", path) or path.startswith(f"{pattern.removesuffix('*').removesuffix('/')}/")
+
+
+def _has(wanted: tuple[str, ...], value: str) -> bool:
+    """Tell whether a list names a value; `*` stands for all only where it is alone."""
+    return wanted == ("*",) or value in wanted

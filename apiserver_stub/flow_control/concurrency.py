@@ -1,0 +1,153 @@
+"""Seats of priority levels: what their shares are worth, and who borrows of whom (KEP-1040, Concurrency limits and
+Borrowing); pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from apiserver_stub.flow_control.configuration import Limited, PriorityLevelConfiguration, Queuing
+
+_SMOOTHING = 0.977  # of 10 seconds: what was is worth half after five minutes
+_LEAST_TARGET = 0.001
+_EPSILON = 1e-7
+_SEATS_OF_ONE = 0.15  # the part of a level's seats that one request may have
+
+
+class Limits(NamedTuple):
+    """Seats of a level: by its share, what it always has, and what it may have with others' help."""
+
+    nominal: int
+    lower: int
+    upper: int
+
+
+class Demand(NamedTuple):
+    """The seats that requests of a level took or waited for, over so many seconds: average, standard deviation and
+    highest.
+    """
+
+    seconds: float = 0.0
+    average: float = 0.0
+    deviation: float = 0.0
+    highest: int = 0
+
+
+class Need(NamedTuple):
+    """What is known of a level when seats are divided."""
+
+    limits: Limits
+    highest: int
+    smoothed: float
+    exempt: bool = False
+
+    @property
+    def least(self) -> int:
+        """The seats that it needs now: its demand, up to what it has by its share."""
+        lower, highest = self.limits.lower, self.highest
+        return max(lower, highest if self.exempt else min(self.limits.nominal, highest))
+
+    @property
+    def target(self) -> float:
+        """The seats that it would use."""
+        return max(float(self.least), self.smoothed)
+
+
+class Division(NamedTuple):
+    """How seats are divided: by level, and the part of its target that each level gets unless a bound keeps it."""
+
+    seats: Mapping[str, int]
+    fair_fraction: float
+
+
+class Range(NamedTuple):
+    """What a level is to get: as near to a multiple of its target as its bounds let it."""
+
+    lower: float
+    target: float
+    upper: float
+
+    def at(self, fraction: float) -> float:
+        """Return what it gets when all get that fraction of their targets."""
+        return min(max(fraction * self.target, self.lower), self.upper)
+
+
+def limits_of(levels: Mapping[str, PriorityLevelConfiguration], total: int) -> dict[str, Limits]:
+    """Return the limits of levels that share `total` seats; parts are rounded up, so that there may be a few more."""
+    sum_of_shares = max(1, sum(level.shares.nominal_concurrency_shares for level in levels.values()))
+    found: dict[str, Limits] = {}
+    for name, level in levels.items():
+        shares = level.shares
+        nominal = math.ceil(total * shares.nominal_concurrency_shares / sum_of_shares)
+        percent = shares.borrowing_limit_percent if isinstance(shares, Limited) else None
+        borrowed = total if percent is None else _percent(nominal, percent)
+        found[name] = Limits(nominal, nominal - _percent(nominal, shares.lendable_percent), nominal + borrowed)
+    return found
+
+
+def first_seats(limits: Limits) -> int:
+    """Return the seats of a level before anything is known of its demand: half of what it may lend is lent."""
+    return limits.nominal - (limits.nominal - limits.lower) // 2
+
+
+def most_seats_of_one(limits: Limits, queuing: Queuing | None) -> int:
+    """Return how many seats one request of a level may have; 0 leaves it to the estimate."""
+    if queuing is None:
+        return 0
+    return max(1, min(math.ceil(limits.nominal * _SEATS_OF_ONE), limits.nominal // queuing.hand_size))
+
+
+def smooth(smoothed: float, demand: Demand) -> float:
+    """Return the smoothed demand after another period: it rises at once and falls slowly."""
+    if demand.seconds <= 0:
+        return smoothed
+    envelope = demand.average + demand.deviation
+    return max(envelope, _SMOOTHING * smoothed + (1 - _SMOOTHING) * envelope)
+
+
+def divide(needs: Mapping[str, Need]) -> Division:
+    """Return the seats of each level, so that all have as much of what they would use as their bounds allow.
+
+    Exempt levels take what they need. Where too little is left then, the others have less than they need, each in the
+    same part of what it has beyond its lower bound; elsewhere they divide all seats, as kube-apiserver has it.
+    """
+    seats = {name: need.least for name, need in needs.items() if need.exempt}
+    limited = {name: need for name, need in needs.items() if not need.exempt}
+    total = sum(need.limits.nominal for need in needs.values())
+    left = total - sum(seats.values())
+    lower = sum(need.limits.lower for need in limited.values())
+    least = sum(need.least for need in limited.values())
+    if left <= least:
+        part = max(0, left - lower) / (least - lower) if least > lower else 0.0
+        for name, need in limited.items():
+            seats[name] = need.limits.lower + rounded((need.least - need.limits.lower) * part)
+        return Division(seats, 0.0)
+    ranges = [Range(need.least, max(need.target, _LEAST_TARGET), need.limits.upper) for need in limited.values()]
+    fraction = fair_fraction(total, ranges)
+    seats.update((name, rounded(range_.at(fraction))) for name, range_ in zip(limited, ranges, strict=True))
+    return Division(seats, fraction)
+
+
+def fair_fraction(required: float, ranges: Sequence[Range]) -> float:
+    """Return the fraction of all targets with which what the ranges get sums up to `required`, or comes next to it."""
+    bounds = sorted({bound / each.target for each in ranges for bound in (each.lower, each.upper)})
+    if not bounds:
+        return 0.0
+    reached, at = bounds[0], sum(each.at(bounds[0]) for each in ranges)
+    for bound in bounds[1:]:
+        if at >= required - _EPSILON:
+            return reached
+        more = sum(each.at(bound) for each in ranges)
+        if more >= required:  # what they get grows evenly between two bounds
+            return reached + (bound - reached) * (required - at) / (more - at)
+        reached, at = bound, more
+    return reached
+
+
+def _percent(seats: int, percent: int) -> int:
+    return rounded(seats * percent / 100)
+
+
+def rounded(value: float) -> int:
+    """Return the nearest whole number; halves go up."""
+    return math.floor(value + 0.5)

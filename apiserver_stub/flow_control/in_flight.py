@@ -1,0 +1,67 @@
+"""Limits on how many requests are answered at a time, of reads and of writes, without priority and fairness."""
+
+from apiserver_stub.api_request import RequestContext
+from apiserver_stub.flow_control.long_running import is_unlimited
+from apiserver_stub.flow_control.retry_after import Rejected
+from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.serving.authentication import User
+
+_READS = frozenset({"get", "list"})
+
+
+class InFlightSeat:
+    """A place among the requests of one class."""
+
+    __slots__ = ("_limit", "waiting")
+
+    def __init__(self, limit: "InFlightLimit") -> None:
+        self.waiting = False
+        self._limit: InFlightLimit | None = limit
+
+    async def wait(self) -> None:
+        """Nobody waits."""
+
+    def release(self) -> None:
+        """Give it back, if that has not been done."""
+        if self._limit is not None:
+            self._limit.taken -= 1
+            self._limit = None
+
+    end = release
+
+
+class InFlightLimit:
+    """How many requests of a class are answered, and how many may be; 0 sets no limit."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more may come."""
+        return 0 < self.most <= self.taken
+
+
+class MaxInFlight:
+    """Limits of reads and of writes; who is too much comes again, but for administrators. What goes on for long is not
+    counted, nor are watches.
+    """
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self._reads, self._writes = InFlightLimit(reads), InFlightLimit(writes)
+
+    def enter(self, context: RequestContext, user: User) -> InFlightSeat | None:
+        """Return the place of a request; None if it needs none. Raises `Rejected`."""
+        info = context.info
+        if info.verb == "watch" or is_unlimited(info):
+            return None
+        limit = self._reads if info.verb in _READS else self._writes
+        if not limit.most:
+            return None
+        if limit.is_full:
+            if ADMIN_GROUP in user.groups:
+                return None
+            raise Rejected(1)
+        limit.taken += 1
+        return InFlightSeat(limit)

@@ -1,0 +1,352 @@
+"""Metrics of priority and fairness, by the names, labels and buckets of kube-apiserver.
+
+What is counted for each request is little; what follows from that, and from the state of the levels, is made when
+somebody asks.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from apiserver_stub.flow_control.priority_levels import PriorityLevel, PriorityLevels
+from apiserver_stub.flow_control.queue_set import Rejection, SeatRequest
+from controller_manager.base.metric_rules import UNEXPECTED
+from controller_manager.base.metrics import MOST_SERIES, Distribution, Family, Labels, Shown
+
+_LEVEL = ("priority_level",)
+_SCHEMA = ("priority_level", "flow_schema")
+_SECONDS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0)
+_LENGTHS = (0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
+_NANOSECONDS = 1e9
+_IDLE = (0, 0, 0, 0)
+_PREFIX = "apiserver_flowcontrol_"
+
+
+def _gauge(name: str, help_: str, labels: Labels, *, beta: bool = False, deprecated: str = "") -> Family:
+    return Family(_PREFIX + name, help_, "gauge", labels, stability="BETA" if beta else "ALPHA", deprecated=deprecated)
+
+
+def _histogram(name: str, help_: str, labels: Labels, buckets: tuple[float, ...], *, beta: bool = False) -> Family:
+    return Family(_PREFIX + name, help_, "histogram", labels, buckets, stability="BETA" if beta else "ALPHA")
+
+
+_REJECTED = Family(
+    f"{_PREFIX}rejected_requests_total",
+    "Requests that were not executed, by the reason.",
+    "counter",
+    (*_SCHEMA, "reason"),
+    stability="BETA",
+)
+_DISPATCHED = Family(
+    f"{_PREFIX}dispatched_requests_total", "Requests that were executed.", "counter", _SCHEMA, stability="BETA"
+)
+_NO_ROOM = Family(
+    f"{_PREFIX}request_dispatch_no_accommodation_total",
+    "Attempts to execute the next request that found too few free seats.",
+    "counter",
+    _SCHEMA,
+)
+_INQUEUE = _gauge("current_inqueue_requests", "Requests that wait in queues.", _SCHEMA, beta=True)
+_INQUEUE_SEATS = _gauge("current_inqueue_seats", "Seats that requests in queues wait for.", _SCHEMA)
+_EXECUTING = _gauge("current_executing_requests", "Requests that have seats.", _SCHEMA, beta=True)
+_EXECUTING_SEATS = _gauge("current_executing_seats", "Seats that requests have.", _SCHEMA, beta=True)
+_IN_USE = _gauge("request_concurrency_in_use", "Seats that requests have.", _SCHEMA)
+_WAITED = _histogram(
+    "request_wait_duration_seconds",
+    "Seconds that requests of levels with queues waited, by whether they were executed then.",
+    (*_SCHEMA, "execute"),
+    _SECONDS,
+    beta=True,
+)
+_EXECUTED = _histogram(
+    "request_execution_seconds",
+    "Seconds that requests had their seats; watches (type watch) until their first state was sent.",
+    (*_SCHEMA, "type"),
+    _SECONDS,
+)
+_LENGTH = _histogram(
+    "request_queue_length_after_enqueue", "Requests in a queue, as each finds it that enters.", _SCHEMA, _LENGTHS
+)
+_ESTIMATED = _histogram(
+    "work_estimated_seats",
+    "Seats that requests are expected to take.",
+    _SCHEMA,
+    (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0),
+)
+_WATCHES = _histogram(
+    "watch_count_samples", "Watches that a write may be told to.", _SCHEMA, (0.0, 1.0, 10.0, 100.0, 1000.0, 10000.0)
+)
+_SEAT_UTILIZATION = _histogram(
+    "priority_level_seat_utilization",
+    "Seats in use as a part of those the level has, once for each nanosecond.",
+    ("priority_level", "phase"),
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0),
+)
+_REQUEST_UTILIZATION = _histogram(
+    "priority_level_request_utilization",
+    "Requests that are executed or wait as a part of how many there can be, once for each nanosecond.",
+    ("phase", "priority_level"),
+    (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0),
+)
+_DEMAND = _histogram(
+    "demand_seats",
+    "Seats that requests have or wait for as a part of those the level has, once for each nanosecond.",
+    _LEVEL,
+    (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0),
+)
+_FAIR_FRACTION = _gauge("seat_fair_frac", "The part of its target that a level gets unless a bound keeps it.", ())
+_OF_LEVELS: Mapping[Family, Callable[[PriorityLevel], float]] = MappingProxyType({
+    _gauge("request_concurrency_limit", "Seats of a level by its share.", _LEVEL): (
+        lambda level: level.limits.nominal
+    ),
+    _gauge("nominal_limit_seats", "Seats of a level by its share.", _LEVEL, beta=True): (
+        lambda level: level.limits.nominal
+    ),
+    _gauge("lower_limit_seats", "Seats that a level always has.", _LEVEL): lambda level: level.limits.lower,
+    _gauge("upper_limit_seats", "Seats that a level has at most.", _LEVEL): lambda level: level.limits.upper,
+    _gauge("current_limit_seats", "Seats that a level has now.", _LEVEL): lambda level: level.queues.limit,
+    _gauge("demand_seats_high_watermark", "Highest demand of the last period.", _LEVEL): (
+        lambda level: level.demand.highest
+    ),
+    _gauge("demand_seats_average", "Average demand of the last period.", _LEVEL): lambda level: level.demand.average,
+    _gauge("demand_seats_stdev", "Standard deviation of demand in the last period.", _LEVEL): (
+        lambda level: level.demand.deviation
+    ),
+    _gauge("demand_seats_smoothed", "Smoothed demand.", _LEVEL): lambda level: level.smoothed,
+    _gauge("target_seats", "Seats that a level would use.", _LEVEL): lambda level: level.target,
+    _gauge("current_r", "The virtual time of a level.", _LEVEL): lambda level: level.queues.r,
+})  # fmt: skip
+
+
+class SchemaCounts:
+    """The counts of one schema in one level. A request that neither waits nor is wide costs one addition and one
+    observation.
+    """
+
+    __slots__ = (
+        "dispatched",
+        "estimated",
+        "execution",
+        "lengths",
+        "refusals",
+        "refused",
+        "wait",
+        "watches",
+        "watching",
+    )
+
+    def __init__(self) -> None:
+        self.dispatched = 0
+        self.refused = 0
+        self.refusals: dict[str, int] = {}
+        self.execution, self.watching = Distribution(_SECONDS), Distribution(_SECONDS)
+        self.wait = {"true": Distribution(_SECONDS), "false": Distribution(_SECONDS)}
+        self.lengths = Distribution(_LENGTHS)
+        self.estimated = Distribution(_ESTIMATED.buckets)  # of requests of more than one seat
+        self.watches = Distribution(_WATCHES.buckets)
+
+    def execution_of(self, verb: str) -> Distribution:
+        """Return where it is noted for how long requests of a verb had seats."""
+        return self.watching if verb == "watch" else self.execution
+
+    def enqueued(self, request: SeatRequest) -> None:
+        """Note that a request waits, or did until others had been looked at."""
+        assert request.queue is not None
+        self.lengths.observe(max(1, len(request.queue.waiting)))
+
+    def waited(self, seconds: float) -> None:
+        """Note that a request is executed that waited."""
+        self.wait["true"].observe(seconds)
+
+    def rejected(self, rejection: Rejection, seconds: float) -> None:
+        """Note that a request is not executed, after so many seconds."""
+        self.refused += 1
+        self.refusals[rejection.value] = self.refusals.get(rejection.value, 0) + 1
+        self.wait["false"].observe(seconds)
+
+    def all_waits(self, *, exempt: bool) -> Iterator[tuple[str, Distribution]]:
+        """Yield how long requests waited; most did not, and are counted by what is left."""
+        if exempt:
+            return
+        at_once = self.dispatched - sum(self.wait["true"].counts)
+        yield "true", _with(self.wait["true"], at_once, 1e-6)
+        yield "false", self.wait["false"]
+
+    def all_lengths(self) -> Distribution:
+        """Return the lengths of queues; who found seats was alone in its queue for a moment."""
+        return _with(self.lengths, self.dispatched - sum(self.wait["true"].counts), 1.0)
+
+    def all_estimates(self) -> Distribution:
+        """Return the seats of all requests; most take one."""
+        return _with(self.estimated, self.dispatched + self.refused - sum(self.estimated.counts), 1.0)
+
+
+class TimesAt:
+    """For how long a ratio had which values, in nanoseconds, as a histogram."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.distribution = Distribution(bounds)
+
+    def add(self, ratio: float, seconds: float) -> None:
+        """Note that the ratio had a value for so long."""
+        found = self.distribution
+        count = round(seconds * _NANOSECONDS)
+        found.counts[bisect_left(found.bounds, ratio)] += count
+        found.sum += ratio * count
+
+
+class Utilization:
+    """How much of a level was used for how long."""
+
+    def __init__(self, now: float) -> None:
+        self.seats = TimesAt(_SEAT_UTILIZATION.buckets)
+        self.executing, self.waiting = TimesAt(_REQUEST_UTILIZATION.buckets), TimesAt(_REQUEST_UTILIZATION.buckets)
+        self.demand = TimesAt(_DEMAND.buckets)
+        self._until = now
+
+    def take(self, level: PriorityLevel, total: int, now: float) -> None:
+        """Take over what the queues of a level have noted until now."""
+        queues, queuing = level.queues, level.configuration.queuing
+        seats = queues.limit or max(1, round(total / 10))
+        room = queuing.queues * max(queuing.queue_length_limit, 1) if queuing is not None else 1
+        spent = queues.take_spent(now)
+        idle = max(now - self._until - sum(spent.values()), 0.0)
+        for (in_use, executing, waiting, awaited), seconds in (*spent.items(), (_IDLE, idle)):
+            self.seats.add(in_use / seats, seconds)
+            self.executing.add(executing / seats, seconds)
+            self.waiting.add(waiting / room, seconds)
+            self.demand.add((in_use + awaited) / seats, seconds)
+        self._until = now
+
+
+class FlowMetrics(Collector):
+    """What is known of all levels; `now` is their clock."""
+
+    def __init__(self, levels: PriorityLevels, now: Callable[[], float], registry: CollectorRegistry | None) -> None:
+        self._levels = levels
+        self._now = now
+        self._counts: dict[Labels, SchemaCounts] = {}
+        self._utilization: dict[str, Utilization] = {}
+        if registry is not None:
+            registry.register(self)
+
+    def of(self, level: str, schema: str) -> SchemaCounts:
+        """Return the counts of a schema in a level."""
+        labels = (level, schema) if len(self._counts) < MOST_SERIES else (UNEXPECTED, UNEXPECTED)
+        return self._counts.get((level, schema)) or self._counts.setdefault(labels, SchemaCounts())
+
+    def totals(self, level: str) -> tuple[int, int, int, int]:
+        """Return how many requests of a level were executed and were not: all of these, those that waited for too long,
+        and those that went away.
+        """
+        found = [counts for (name, _), counts in self._counts.items() if name == level]
+        late, gone = Rejection.TIME_OUT.value, Rejection.CANCELLED.value
+        return (
+            sum(each.dispatched for each in found),
+            sum(each.refused for each in found),
+            sum(each.refusals.get(late, 0) for each in found),
+            sum(each.refusals.get(gone, 0) for each in found),
+        )
+
+    def take(self) -> None:
+        """Take over how much of each level was used; before its seats change, and when somebody asks."""
+        now = self._now()
+        for name in self._utilization.keys() - self._levels.all.keys():
+            del self._utilization[name]
+        for name, level in self._levels.all.items():
+            used = self._utilization.get(name)
+            if used is None:
+                used = self._utilization[name] = Utilization(now)
+            used.take(level, self._levels.total, now)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the families without their samples."""
+        return map(Shown, _FAMILIES)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        self.take()
+        yield from self._of_schemas()
+        yield from self._of_requests()
+        yield from self._of_levels()
+
+    def _of_levels(self) -> Iterator[Metric]:
+        levels = self._levels.all
+        for family, value in _OF_LEVELS.items():
+            yield Shown(family, [((name,), float(value(level))) for name, level in levels.items()])
+        yield Shown(_FAIR_FRACTION, [((), self._levels.fair_fraction)])
+        without_room = [
+            ((name, schema), float(count))
+            for name, level in levels.items()
+            for schema, count in level.queues.without_room.items()
+        ]
+        yield Shown(_NO_ROOM, without_room)
+        used = self._utilization
+        yield Shown(_SEAT_UTILIZATION, [((name, "executing"), each.seats.distribution) for name, each in used.items()])
+        phases = [(("executing", name), each.executing.distribution) for name, each in used.items()]
+        phases += [(("waiting", name), each.waiting.distribution) for name, each in used.items()]
+        yield Shown(_REQUEST_UTILIZATION, phases)
+        yield Shown(_DEMAND, [((name,), each.demand.distribution) for name, each in used.items()])
+
+    def _of_schemas(self) -> Iterator[Metric]:
+        counts = self._counts.items()
+        yield Shown(_DISPATCHED, [(labels, float(each.dispatched)) for labels, each in counts])
+        yield Shown(
+            _REJECTED,
+            [((*labels, why), float(n)) for labels, each in counts for why, n in each.refusals.items()],
+        )
+        waits = [
+            ((*labels, execute), found)
+            for labels, each in counts
+            for execute, found in each.all_waits(exempt=self._is_exempt(labels[0]))
+        ]
+        yield Shown(_WAITED, waits)
+        executed = [((*labels, "regular"), each.execution) for labels, each in counts]
+        yield Shown(_EXECUTED, executed + [((*labels, "watch"), each.watching) for labels, each in counts])
+        queued = [(labels, each.all_lengths()) for labels, each in counts if self._has_queues(labels[0])]
+        yield Shown(_LENGTH, queued)
+        yield Shown(_ESTIMATED, [(labels, each.all_estimates()) for labels, each in counts])
+        yield Shown(_WATCHES, [(labels, each.watches) for labels, each in counts])
+
+    def _of_requests(self) -> Iterator[Metric]:
+        zeros = dict.fromkeys(self._counts, 0)
+        waiting, waiting_seats, executing, seats = dict(zeros), dict(zeros), dict(zeros), dict(zeros)
+        for level in self._levels.all.values():
+            for request in level.queues.requests():
+                labels = level.name, request.schema
+                of, of_seats = (waiting, waiting_seats) if request.waiting else (executing, seats)
+                of[labels] = of.get(labels, 0) + 1
+                of_seats[labels] = of_seats.get(labels, 0) + request.seats
+        for family, found in (
+            (_INQUEUE, waiting), (_INQUEUE_SEATS, waiting_seats),
+            (_EXECUTING, executing), (_EXECUTING_SEATS, seats), (_IN_USE, seats),
+        ):  # fmt: skip
+            yield Shown(family, [(labels, float(count)) for labels, count in found.items()])
+
+    def _is_exempt(self, name: str) -> bool:
+        level = self._levels.all.get(name)
+        return level is not None and level.configuration.is_exempt
+
+    def _has_queues(self, name: str) -> bool:
+        level = self._levels.all.get(name)
+        return level is not None and level.queues.is_queuing
+
+
+_FAMILIES = (
+    _REJECTED, _DISPATCHED, _NO_ROOM, _INQUEUE, _INQUEUE_SEATS, _EXECUTING, _EXECUTING_SEATS, _IN_USE, _WAITED,
+    _EXECUTED, _LENGTH, _ESTIMATED, _WATCHES, _SEAT_UTILIZATION, _REQUEST_UTILIZATION, _DEMAND, _FAIR_FRACTION,
+    *_OF_LEVELS,
+)  # fmt: skip
+
+
+def _with(found: Distribution, more: int, value: float) -> Distribution:
+    """Return a distribution with as many more observations of a value."""
+    every = Distribution(found.bounds)
+    every.merge(found)
+    every.counts[bisect_left(found.bounds, value)] += more
+    every.sum += more * value
+    return every

@@ -1,0 +1,282 @@
+"""Priority and fairness of requests (KEP-1040): who is answered at once, who waits for a seat, who is to come again.
+
+A request takes seats when it is let in and has them until its answer is made: while its body is read, while webhooks
+are asked, while a write becomes durable, and while a list is sent. A watch gives its seats back as soon as its first
+state is sent; what else goes on for long takes none.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from apiserver_stub.api_request import RequestContext
+from apiserver_stub.flow_control.classification import classify, deal, distinguisher, flow_hash
+from apiserver_stub.flow_control.configuration import FlowSchema, PriorityLevelConfiguration
+from apiserver_stub.flow_control.long_running import is_unlimited
+from apiserver_stub.flow_control.metrics import FlowMetrics, SchemaCounts
+from apiserver_stub.flow_control.priority_levels import PriorityLevel, PriorityLevels
+from apiserver_stub.flow_control.queue_set import ONE_SEAT, Queue, QueueSet, Rejection, SeatRequest, work_of
+from apiserver_stub.flow_control.retry_after import Rejected
+from apiserver_stub.flow_control.work_estimates import (
+    CountOf,
+    Identifier,
+    WatchCounts,
+    is_write,
+    list_estimate,
+    write_estimate,
+)
+from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.verbs.query import request_timeout
+from controller_manager.api.errors import BadRequest
+from controller_manager.base.clock import precise_clock, wall_seconds
+from controller_manager.base.registry import Registry
+from controller_manager.serving.authentication import User
+
+FLOW_SCHEMA_UID = "x-kubernetes-pf-flowschema-uid"
+PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
+_LONGEST_WAIT = 60.0
+_MOST_FLOWS = 10_000  # classified requests that are remembered
+_Key = tuple[str, tuple[str, ...], str, str, str, str, str]
+
+
+class Flow:
+    """What requests of one kind by one user share: their schema, level and queues. It has no level where requests are
+    not limited at all.
+    """
+
+    __slots__ = ("counts", "distinguisher", "execution", "hand", "headers", "level", "queues", "schema")
+
+    def __init__(
+        self,
+        level: PriorityLevel,
+        schema: FlowSchema,
+        flow: str,
+        hand: Sequence[Queue],
+        counts: SchemaCounts,
+        verb: str,
+    ) -> None:
+        self.level = level
+        self.queues = level.queues
+        self.schema = schema
+        self.distinguisher = flow
+        self.hand = hand
+        self.counts = counts
+        self.execution = counts.execution_of(verb)
+        self.headers: Mapping[str, str] = {
+            PRIORITY_LEVEL_UID: level.configuration.metadata.uid,
+            FLOW_SCHEMA_UID: schema.metadata.uid,
+        }
+
+
+class FlowRequest(SeatRequest, gc=False, eq=False):
+    """A request of a flow; the seat that it waits for or has."""
+
+    control: "PriorityAndFairness"
+    flow: Flow
+    context: RequestContext
+    user: User
+    watched: Identifier | None = None
+    woken: asyncio.Future[None] | None = None
+
+    @property
+    def schema(self) -> str:
+        """The name of its FlowSchema."""
+        return self.flow.schema.name
+
+    async def wait(self) -> None:
+        """Return once it is executed. Raises `Rejected` when that takes too long."""
+        await self.control.wait(self)
+
+    def release(self) -> None:
+        """Give the seats back, if that has not been done."""
+        if self.executing:
+            self.control.finish(self)
+
+    def end(self) -> None:
+        """Note that all is over, also what went on after the seats were given back."""
+        if self.executing:
+            self.control.finish(self)
+        if self.watched is not None:
+            self.control.watches.closed(self.watched)
+            self.watched = None
+
+
+class PriorityAndFairness:
+    """Lets requests in by `levels`, a server's own; make it within its loop.
+
+    `count_of` tells how large lists are. A request waits for a quarter of `patience`, the seconds that it has, or of
+    what it asks for itself.
+    """
+
+    def __init__(self, total: int, count_of: CountOf, patience: float, registry: Registry | None = None) -> None:
+        self.watches = WatchCounts()
+        self.drained: Callable[[], None] = _nothing
+        """Called when a level that is gone has no requests any more."""
+        self.now = precise_clock()
+        self.levels = PriorityLevels(total, self._wake, self._out_of_turns, self.now())
+        self.metrics = FlowMetrics(self.levels, self.now, registry)
+        self._count_of = count_of
+        self._patience = patience
+        self._flows: dict[_Key, Flow | None] = {}
+        self._without_turns: list[QueueSet] = []
+
+    def configure(self, levels: Iterable[PriorityLevelConfiguration], schemas: Iterable[FlowSchema]) -> None:
+        """Be as these say from now on."""
+        self.metrics.take()
+        self.levels.configure(levels, schemas, self.now())
+        self.metrics.take()
+        self._flows.clear()
+
+    def adjust(self) -> None:
+        """Divide the seats anew between levels, by their demand."""
+        self.metrics.take()
+        self.levels.adjust(self.now())
+
+    def enter(self, context: RequestContext, user: User) -> FlowRequest | None:
+        """Return the seat of a request, which may have to wait for it; None if it needs none. Raises `Rejected`."""
+        info = context.info
+        resource = info.resource
+        last = info.namespace if resource else info.path
+        key = (user.name, user.groups, info.verb, info.group, resource, info.subresource, last)
+        try:
+            flow = self._flows[key]
+        except KeyError:
+            flow = self._classified(key, info, user)
+        if flow is None:
+            return None
+        context.headers = flow.headers
+        request = FlowRequest(self, flow, context, user)
+        if info.verb != "get":
+            self._estimate(request, info)
+        rejection = flow.queues.start(request, flow.hand, self.now())
+        if rejection is not None:
+            raise self._rejected(flow, rejection)
+        if request.queued:
+            flow.counts.enqueued(request)
+        else:
+            flow.counts.dispatched += 1
+        if request.executing and info.verb == "watch":
+            request.watched = self.watches.opened(info, context.query)
+        return request
+
+    async def wait(self, request: FlowRequest) -> None:
+        """Return once a request is executed. Raises `Rejected` when that takes too long."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        request.woken = woken
+        context = request.context
+        timer = loop.call_at(context.started + self._longest_wait(context), _give_up, woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            self._leave(request, Rejection.CANCELLED)
+            raise
+        finally:
+            timer.cancel()
+            request.woken = None
+        if not request.executing:
+            self._leave(request, Rejection.TIME_OUT)
+            raise self._refusal(request.flow)
+        if context.info.verb == "watch":
+            request.watched = self.watches.opened(context.info, context.query)
+
+    def finish(self, request: FlowRequest) -> None:
+        """Take back the seats of a request, now or after what it sets off."""
+        now, flow = self.now(), request.flow
+        flow.execution.observe(now - request.started)
+        latency = flow.queues.finish(request, now)
+        if latency > 0:
+            asyncio.get_running_loop().call_later(latency, self._free, request)
+        elif flow.level.is_draining:
+            self._drain(flow.level)
+
+    def _free(self, request: FlowRequest) -> None:
+        request.flow.queues.free(request, self.now())
+        self._drain(request.flow.level)
+
+    def _drain(self, level: PriorityLevel) -> None:
+        if level.is_draining and level.queues.is_idle:
+            self.drained()
+
+    def _leave(self, request: FlowRequest, rejection: Rejection) -> None:
+        if request.executing:  # it was dispatched while its caller went away
+            request.end()
+            return
+        flow = request.flow
+        if flow.queues.leave(request, self.now()):
+            flow.counts.rejected(rejection, self.now() - request.arrived)
+            self._drain(flow.level)
+
+    def _classified(self, key: _Key, info: RequestInfo, user: User) -> Flow | None:
+        """Return the flow of a request, and remember it for requests like it."""
+        flow = None if is_unlimited(info) else self._flow_of(info, user)
+        if len(self._flows) >= _MOST_FLOWS:
+            self._flows.clear()
+        self._flows[key] = flow
+        return flow
+
+    def _flow_of(self, info: RequestInfo, user: User) -> Flow:
+        schema = classify(self.levels.schemas, info, user)
+        level = self.levels.all[schema.level]
+        queuing = level.configuration.queuing
+        name, hand = "", tuple[Queue, ...]()
+        if queuing is not None:
+            name = distinguisher(schema, info, user) if queuing.queues > 1 else ""
+            cards = deal(queuing.queues, queuing.hand_size, flow_hash(schema.name, name) if queuing.queues > 1 else 0)
+            hand = tuple(level.queues.queues[card] for card in cards)
+        return Flow(level, schema, name, hand, self.metrics.of(level.name, schema.name), info.verb)
+
+    def _estimate(self, request: FlowRequest, info: RequestInfo) -> None:
+        flow, query = request.flow, request.context.query
+        estimate, most = ONE_SEAT, flow.level.most_seats_of_one
+        if info.verb in ("list", "watch"):
+            estimate = list_estimate(info, query, self._count_of, most)
+        elif info.resource and is_write(info):
+            watches = self.watches.interested(info)
+            flow.counts.watches.observe(watches)
+            estimate = write_estimate(watches, most)
+        if estimate is not ONE_SEAT:
+            request.estimate, request.seats, request.work = estimate, estimate.seats, work_of(estimate)
+            flow.counts.estimated.observe(estimate.seats)
+
+    def _longest_wait(self, context: RequestContext) -> float:
+        asked = 0.0
+        if "timeout" in context.query and context.info.verb != "watch":
+            try:
+                asked = request_timeout(context.query)
+            except BadRequest:
+                asked = 0.0  # it is refused when it is looked at
+        return min((min(asked, self._patience) if asked > 0 else self._patience) / 4, _LONGEST_WAIT)
+
+    def _wake(self, request: SeatRequest) -> None:
+        assert isinstance(request, FlowRequest)
+        request.flow.counts.dispatched += 1
+        request.flow.counts.waited(request.started - request.arrived)
+        if request.woken is not None and not request.woken.done():
+            request.woken.set_result(None)
+
+    def _out_of_turns(self, queues: QueueSet) -> None:
+        if not self._without_turns:
+            asyncio.get_running_loop().call_soon(self._renew_turns)
+        self._without_turns.append(queues)
+
+    def _renew_turns(self) -> None:
+        """Called once in a round of the loop in which turns ran out."""
+        taken, self._without_turns = self._without_turns, []
+        for queues in taken:
+            queues.renew_turns(self.now)
+
+    def _rejected(self, flow: Flow, rejection: Rejection) -> Rejected:
+        flow.counts.rejected(rejection, 0.0)
+        return self._refusal(flow)
+
+    def _refusal(self, flow: Flow) -> Rejected:
+        return Rejected(flow.level.retry_after.rejected(wall_seconds()))
+
+
+def _give_up(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

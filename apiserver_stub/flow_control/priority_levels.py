@@ -1,0 +1,141 @@
+"""The priority levels of a server: made of configuration, drained when that is gone, lending seats to one another; what
+they are at any time follows from calls alone, without clock or I/O.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from apiserver_stub.flow_control.classification import usable_schemas
+from apiserver_stub.flow_control.concurrency import (
+    Demand,
+    Limits,
+    Need,
+    divide,
+    first_seats,
+    limits_of,
+    most_seats_of_one,
+    rounded,
+    smooth,
+)
+from apiserver_stub.flow_control.configuration import (
+    MANDATORY,
+    FlowSchema,
+    PriorityLevelConfiguration,
+    mandatory,
+)
+from apiserver_stub.flow_control.queue_set import QueueSet, SeatRequest
+from apiserver_stub.flow_control.retry_after import RetryAfter
+
+_TURNS, _LEAST_TURNS = 16, 4  # of all levels together, and of each
+_NO_SEATS = Limits(0, 0, 0)
+
+
+class PriorityLevel:
+    """A level, its queues, and what is known of its demand. One that `is_draining` has no configuration any more."""
+
+    __slots__ = (
+        "configuration", "demand", "is_draining", "limits", "most_seats_of_one", "queues", "retry_after", "smoothed",
+        "target",
+    )  # fmt: skip
+
+    def __init__(self, configuration: PriorityLevelConfiguration, queues: QueueSet) -> None:
+        self.configuration = configuration
+        self.queues = queues
+        self.limits = _NO_SEATS
+        self.most_seats_of_one = 0
+        self.demand = Demand()
+        self.smoothed = self.target = 0.0
+        self.is_draining = False
+        self.retry_after = RetryAfter()
+
+    @property
+    def name(self) -> str:
+        """The name of the level."""
+        return self.configuration.name
+
+    def configure(self, configuration: PriorityLevelConfiguration) -> None:
+        """Be as a configuration says from now on."""
+        self.configuration, self.is_draining = configuration, False
+        queuing = configuration.queuing
+        if queuing is not None:
+            self.queues.configure(queuing.queues, queuing.queue_length_limit)
+        else:
+            self.queues.configure(-1 if configuration.is_exempt else 0, 0)
+
+    def need(self) -> Need:
+        """Return what it needs of the seats of the server."""
+        return Need(self.limits, self.demand.highest, self.smoothed, self.configuration.is_exempt)
+
+
+class PriorityLevels:
+    """All levels of a server with `total` seats, and the schemas that lead to them.
+
+    `wake` is called with each request that waited and is executed now, `out_of_turns` with queues that need new ones.
+    """
+
+    def __init__(
+        self, total: int, wake: Callable[[SeatRequest], None], out_of_turns: Callable[[QueueSet], None], now: float
+    ) -> None:
+        self.total = total
+        self.fair_fraction = 0.0
+        self.schemas: list[FlowSchema] = []
+        self._levels: dict[str, PriorityLevel] = {}
+        self._wake = wake
+        self._out_of_turns = out_of_turns
+        self.configure((), (), now)
+
+    @property
+    def all(self) -> Mapping[str, PriorityLevel]:
+        """Every level by name, those that are draining too."""
+        return MappingProxyType(self._levels)
+
+    def configure(
+        self, levels: Iterable[PriorityLevelConfiguration], schemas: Iterable[FlowSchema], now: float
+    ) -> None:
+        """Be as these say from now on. Mandatory levels and schemas are there always; a level that is gone stays until
+        no request waits or is executed in it.
+        """
+        wanted = {level.name: level for level in levels if level.is_usable}
+        self.schemas = usable_schemas(schemas, wanted)
+        for name, level in tuple(self._levels.items()):
+            if name in wanted or name in MANDATORY:
+                continue
+            level.is_draining = True
+            if level.queues.is_idle:
+                del self._levels[name]
+        always, _ = mandatory()
+        for name, configuration in always.items():
+            if name not in wanted and name not in self._levels:
+                wanted[name] = configuration
+        for name, configuration in wanted.items():
+            self._take(name, configuration, now)
+        self._share(now)
+
+    def adjust(self, now: float) -> None:
+        """Divide the seats anew, by the demand since this was done last."""
+        for level in self._levels.values():
+            level.demand = level.queues.measure(now)
+            level.smoothed = smooth(level.smoothed, level.demand)
+        needs = {name: level.need() for name, level in self._levels.items()}
+        division = divide(needs)
+        self.fair_fraction = division.fair_fraction
+        for name, level in self._levels.items():
+            level.target = needs[name].target
+            seats = division.seats[name]
+            level.queues.set_limit(seats, max(_LEAST_TURNS, rounded(_TURNS * seats / max(1, self.total))), now)
+
+    def _take(self, name: str, configuration: PriorityLevelConfiguration, now: float) -> None:
+        level = self._levels.get(name)
+        if level is None:
+            level = PriorityLevel(configuration, QueueSet(self._wake, self._out_of_turns, now))
+            self._levels[name] = level
+        level.configure(configuration)
+
+    def _share(self, now: float) -> None:
+        limits = limits_of({name: level.configuration for name, level in self._levels.items()}, self.total)
+        for name, level in self._levels.items():
+            if level.limits is _NO_SEATS:
+                level.queues.set_limit(first_seats(limits[name]), 1, now)
+            level.limits = limits[name]
+            level.most_seats_of_one = most_seats_of_one(limits[name], level.configuration.queuing)
+        self.adjust(now)

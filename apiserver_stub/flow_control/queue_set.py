@@ -1,0 +1,397 @@
+"""Fair queuing of the requests of a priority level (KEP-1040, Fair queuing for server requests); no clock, no I/O.
+
+R(t), the virtual time, is the work in seat-seconds that each queue with requests has been given: it advances by the
+seats in use, divided by the number of such queues. Each queue knows the R at which its next request would be dispatched
+if queues were served bit by bit; the one that would finish first goes first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from apiserver_stub.flow_control.concurrency import Demand
+
+_EXPECTED = 0.003  # seconds that a request is expected to be executed, until it is known
+_STATES = 4096  # whose times are told apart
+State = tuple[int, int, int, int]
+_ALONE: State = (1, 1, 0, 0)
+
+
+class Rejection(Enum):
+    """Why a request is not executed; the values are those of metrics."""
+
+    QUEUE_FULL = "queue-full"
+    CONCURRENCY_LIMIT = "concurrency-limit"
+    TIME_OUT = "time-out"
+    CANCELLED = "cancelled"
+
+
+class WorkEstimate(msgspec.Struct, frozen=True, gc=False):
+    """The seats of a request while it is executed, and those it keeps for `latency` seconds afterwards, for what it has
+    set off.
+    """
+
+    initial: int = 1
+    final: int = 0
+    latency: float = 0.0
+
+    @property
+    def seats(self) -> int:
+        """The seats it has all the time: the greater of both."""
+        return max(self.initial, self.final)
+
+
+ONE_SEAT = WorkEstimate()
+
+
+class Queue:
+    """Requests that wait in one queue, first come first served, and what is executed of it."""
+
+    __slots__ = ("executing", "index", "next_r", "waiting", "work")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.waiting: OrderedDict[SeatRequest, None] = OrderedDict()
+        self.executing = 0  # requests
+        self.work = 0.0  # seat-seconds that wait
+        self.next_r = 0.0
+
+    @property
+    def head(self) -> "SeatRequest":
+        """The request that has waited longest."""
+        return next(iter(self.waiting))
+
+
+class SeatRequest(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    """A request that waits for seats of a level or has them; times are of one clock, in seconds.
+
+    `waiting` and `executing` say which; neither is when it is over. One that is `queued` did not find seats at once.
+    """
+
+    estimate: WorkEstimate = ONE_SEAT
+    seats: int = 1
+    work: float = _EXPECTED
+    arrived: float = 0.0
+    started: float = 0.0
+    arrived_r: float = 0.0
+    queued: bool = False
+    waiting: bool = False
+    executing: bool = False
+    queue: Queue | None = None
+
+    @property
+    def schema(self) -> str:
+        """The name of its FlowSchema, where that is known."""
+        return ""
+
+
+class QueueSet:
+    """The queues and seats of a priority level.
+
+    It has -1 queues where requests never wait, and none where those that find no seats are rejected. `wake` is called
+    with each request that waited and is executed now. A turn is a dispatch from a queue until `renew_turns`, which
+    `out_of_turns` is to bring about: a server whose requests share one thread can do only so much at a time, and then
+    decides again whose turn is next.
+
+    What it notes of the past is for how many seconds it was in which state: seats in use, requests executed, requests
+    and seats that wait.
+    """
+
+    __slots__ = (
+        "_active", "_alone", "_at", "_demand", "_desired", "_highest", "_length_limit", "_measured_from",
+        "_out_of_turns", "_robin", "_spent", "_squares", "_wake", "backlog", "executing", "limit", "queues", "r",
+        "seats", "seats_waiting", "turns", "turns_each", "waiting", "without_room",
+    )  # fmt: skip
+
+    def __init__(
+        self, wake: Callable[[SeatRequest], None], out_of_turns: "Callable[[QueueSet], None]", now: float
+    ) -> None:
+        self.limit = 0
+        self.queues: list[Queue] = []
+        self.backlog: dict[Queue, None] = {}
+        self.executing: dict[SeatRequest, None] = {}
+        self.waiting = 0  # requests
+        self.seats = 0  # in use, those kept for a while afterwards included
+        self.seats_waiting = 0
+        self.r = 0.0
+        self.turns = self.turns_each = 1
+        self.without_room: dict[str, int] = {}  # attempts to execute the next request, by its schema
+        self._wake = wake
+        self._out_of_turns = out_of_turns
+        self._desired = 0
+        self._length_limit = 0
+        self._active = 0
+        self._robin = 0
+        self._at = self._measured_from = now
+        self._spent: dict[State, float] = {}
+        self._alone = 0.0  # seconds in which one seat was in use, and nobody waited
+        self._demand = self._squares = 0.0
+        self._highest = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no request waits or is executed."""
+        return not self.waiting and not self.executing
+
+    @property
+    def is_queuing(self) -> bool:
+        """Tell whether requests may wait."""
+        return self._desired > 0
+
+    def configure(self, queues: int, length_limit: int) -> None:
+        """Have so many queues from now on; those that are too many are emptied first."""
+        self._desired, self._length_limit = queues, length_limit
+        self.queues.extend(map(Queue, range(len(self.queues), queues)))
+        self._shrink()
+
+    def set_limit(self, limit: int, turns: int, now: float) -> None:
+        """Have so many seats from now on, and turns each time."""
+        self.advance(now)
+        if self.turns > 0:  # otherwise they are renewed soon
+            self.turns = max(1, self.turns + turns - self.turns_each)
+        self.limit, self.turns_each = limit, turns
+        self._dispatch(now)
+
+    def start(self, request: SeatRequest, hand: Sequence[Queue], now: float) -> Rejection | None:
+        """Execute a request, or have it wait in one of the queues of its hand. Return why neither is possible."""
+        if self.seats or self.waiting:
+            self.advance(now)
+        else:
+            self._at = now
+        request.arrived = now
+        if self._desired > 0:
+            if self.waiting or self.turns <= 0 or self.seats + request.seats > self.limit:
+                return self._start_queuing(request, hand, now)
+            self._robin += 1
+            queue = hand[self._robin % len(hand)]
+            if not queue.executing:
+                self._activate(queue)
+            self._execute_from(queue, request, now)
+            return None
+        if not self._desired and not self._fits(request.seats):
+            return Rejection.CONCURRENCY_LIMIT
+        self._execute(request, now)
+        return None
+
+    def leave(self, request: SeatRequest, now: float) -> bool:
+        """Take a request that waits out of its queue; return whether it did wait."""
+        if not request.waiting:
+            return False
+        self.advance(now)
+        queue = request.queue
+        assert queue is not None
+        self._remove(queue, request)
+        self._bound(queue)
+        if not queue.waiting and not queue.executing:
+            self._active -= 1
+            self._shrink()
+        self._dispatch(now)  # a narrower one may be next
+        return True
+
+    def finish(self, request: SeatRequest, now: float) -> float:
+        """Note that a request is answered; return the seconds after which its seats are to be freed.
+
+        They are free already if that is 0.
+        """
+        self.advance(now)
+        request.executing = False
+        del self.executing[request]
+        queue = request.queue
+        if queue is not None:
+            queue.executing -= 1
+            if queue.waiting or queue.executing:
+                queue.next_r -= request.estimate.initial * (_EXPECTED - (now - request.started))
+                self._bound(queue)
+            else:
+                self._active -= 1
+        latency = request.estimate.latency
+        if latency <= 0:
+            self.seats -= request.seats
+            if self.waiting:
+                self._dispatch(now)
+            if len(self.queues) > self._desired >= 0:
+                self._shrink()
+        return latency
+
+    def free(self, request: SeatRequest, now: float) -> None:
+        """Free the seats that a finished request has kept."""
+        self.advance(now)
+        self.seats -= request.seats
+        self._dispatch(now)
+        self._shrink()
+
+    def renew_turns(self, clock: Callable[[], float]) -> None:
+        """Give turns again, and dispatch requests that wait for one."""
+        self.turns = self.turns_each
+        if self.waiting:
+            now = clock()
+            self.advance(now)
+            self._dispatch(now)
+
+    def advance(self, now: float) -> None:
+        """Note that all has been as it is until now."""
+        elapsed = now - self._at
+        self._at = now
+        seats = self.seats
+        if seats == 1 and not self.waiting:
+            self._alone += elapsed
+            self.r += elapsed
+        elif seats or self.waiting:
+            state = seats, len(self.executing), self.waiting, self.seats_waiting
+            spent = self._spent
+            if state in spent:
+                spent[state] += elapsed
+            elif len(spent) < _STATES:
+                spent[state] = elapsed
+            if self._active:
+                self.r += seats * elapsed / self._active
+
+    def take_spent(self, now: float) -> Mapping[State, float]:
+        """Return for how many seconds it was in which state since this was asked last, but for the idle one."""
+        self.advance(now)
+        spent, self._spent = {**self._spent, _ALONE: self._alone}, {}
+        self._alone = 0.0
+        for (seats, _, _, awaited), seconds in spent.items():
+            self._demand += (seats + awaited) * seconds
+            self._squares += (seats + awaited) ** 2 * seconds
+        return spent
+
+    def measure(self, now: float) -> Demand:
+        """Return the demand for seats since the last measurement."""
+        self.take_spent(now)
+        period = now - self._measured_from
+        average = self._demand / period if period > 0 else 0.0
+        variance = self._squares / period - average * average if period > 0 else 0.0
+        found = Demand(period, average, max(variance, 0.0) ** 0.5, self._highest)
+        self._measured_from, self._demand, self._squares = now, 0.0, 0.0
+        self._highest = self.seats + self.seats_waiting
+        return found
+
+    def requests(self) -> Iterator[SeatRequest]:
+        """Return requests in the order of their queues: of each those that wait, then those executed; last those that
+        have no queue.
+        """
+        executing = sorted(self.executing, key=lambda request: -1 if request.queue is None else request.queue.index)
+        for queue in self.queues:
+            yield from queue.waiting
+            yield from (request for request in executing if request.queue is queue)
+        yield from (request for request in executing if request.queue is None)
+
+    def _start_queuing(self, request: SeatRequest, hand: Sequence[Queue], now: float) -> Rejection | None:
+        self._robin += 1
+        queue = self._shortest(hand)
+        if len(queue.waiting) >= self._length_limit:
+            return Rejection.QUEUE_FULL
+        self._enqueue(queue, request)
+        self._dispatch(now)
+        return None
+
+    def _activate(self, queue: Queue) -> None:
+        """Count a queue that had no requests."""
+        queue.next_r = self.r
+        self._active += 1
+
+    def _shortest(self, hand: Sequence[Queue]) -> Queue:
+        """Return the queue where least work waits; among equals the turn goes round."""
+        first = self._robin % len(hand)
+        return min((*hand[first:], *hand[:first]), key=_waiting_work)
+
+    def _enqueue(self, queue: Queue, request: SeatRequest) -> None:
+        if not queue.executing and not queue.waiting:
+            self._activate(queue)
+        request.queue, request.arrived_r = queue, self.r
+        request.queued = request.waiting = True
+        queue.waiting[request] = None
+        queue.work += request.work
+        self.backlog[queue] = None
+        self.waiting += 1
+        self.seats_waiting += request.seats
+        self._highest = max(self._highest, self.seats + self.seats_waiting)
+        self._bound(queue)
+
+    def _remove(self, queue: Queue, request: SeatRequest) -> None:
+        request.waiting = False
+        del queue.waiting[request]
+        queue.work = queue.work - request.work if queue.waiting else 0.0
+        if not queue.waiting:
+            del self.backlog[queue]
+        self.waiting -= 1
+        self.seats_waiting -= request.seats
+
+    def _dispatch(self, now: float) -> None:
+        """Execute as many of those that wait as there are seats and turns."""
+        while self.waiting and self.turns > 0 and self.seats < self.limit:
+            queue = self._next()
+            request = queue.head
+            if not self._fits(request.seats):
+                self.without_room[request.schema] = self.without_room.get(request.schema, 0) + 1
+                return  # narrower ones must not pass it for ever
+            self._robin = queue.index
+            self._remove(queue, request)
+            self._narrow(request)
+            self._execute_from(queue, request, now)
+            self._bound(queue)
+            self._wake(request)
+
+    def _next(self) -> Queue:
+        """Return the queue whose first request would finish first; among equals the turn goes round."""
+        if len(self.backlog) == 1:
+            return next(iter(self.backlog))
+        after, count = self._robin + 1, len(self.queues)
+        return min(self.backlog, key=lambda queue: (queue.next_r + queue.head.work, (queue.index - after) % count))
+
+    def _fits(self, seats: int) -> bool:
+        """Tell whether there are seats; a request that wants more than there ever are is executed alone."""
+        if self._desired < 0:
+            return True
+        return not self.executing if seats > self.limit else self.seats + seats <= self.limit
+
+    def _narrow(self, request: SeatRequest) -> None:
+        """Have a request keep no more seats afterwards than there are, and so much longer."""
+        estimate = request.estimate
+        if 0 < self.limit < estimate.final:
+            latency = estimate.final * estimate.latency / self.limit
+            request.estimate = WorkEstimate(estimate.initial, self.limit, latency)
+            request.seats = request.estimate.seats
+
+    def _execute_from(self, queue: Queue, request: SeatRequest, now: float) -> None:
+        """Execute the next request of a queue."""
+        queue.executing += 1
+        queue.next_r += request.work
+        self.turns -= 1
+        if not self.turns:
+            self._out_of_turns(self)
+        request.queue = queue
+        self._execute(request, now)
+
+    def _execute(self, request: SeatRequest, now: float) -> None:
+        request.executing, request.started = True, now
+        self.executing[request] = None
+        self.seats += request.seats
+        if self.seats + self.seats_waiting > self._highest:
+            self._highest = self.seats + self.seats_waiting
+
+    def _bound(self, queue: Queue) -> None:
+        """Have a queue save no time for later: no request is dispatched, in virtual time, before it came."""
+        if queue.waiting:
+            queue.next_r = max(queue.next_r, queue.head.arrived_r)
+
+    def _shrink(self) -> None:
+        """Drop queues at the end that are too many and have no requests."""
+        while len(self.queues) > max(self._desired, 0) and _is_unused(self.queues[-1]):
+            self.queues.pop()
+
+
+def work_of(estimate: WorkEstimate) -> float:
+    """Return the seat-seconds that a request is expected to take."""
+    return estimate.initial * _EXPECTED + estimate.final * estimate.latency
+
+
+def _waiting_work(queue: Queue) -> float:
+    return queue.work
+
+
+def _is_unused(queue: Queue) -> bool:
+    return not (queue.executing or queue.waiting)

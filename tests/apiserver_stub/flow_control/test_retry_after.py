@@ -1,0 +1,39 @@
+"""After how many seconds clients are told to come again."""
+
+import pytest
+
+from apiserver_stub.flow_control.retry_after import Rejected, RetryAfter
+
+
+def told(rejected: list[int]) -> list[int]:
+    """Return what the last client of each second is told, when so many are rejected in it."""
+    retry_after, found = RetryAfter(), []
+    for second, count in enumerate(rejected, start=1000):
+        for _ in range(count):
+            retry_after.rejected(second + 0.5)
+        found.append(retry_after.seconds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rejected", "expected"),
+    [
+        ([1] * 8, [1] * 8),
+        ([2, 2, 2, 2], [1, 1, 1, 1]),
+        ([3, 3, 3, 3, 3], [1, 2, 2, 4, 4]),
+        ([3, 1, 0, 0, 1, 1], [1, 2, 2, 2, 1, 1]),
+        ([100] * 40, [1, 2, 2, *[4] * 2, *[4] * 2, *[8] * 8, *[16] * 16, *[32] * 9]),
+    ],
+)
+def test_seconds_double_while_many_are_rejected(rejected: list[int], expected: list[int]) -> None:
+    assert told(rejected)[: len(expected)] == expected
+
+
+def test_a_rejected_request_is_answered_in_plain_text() -> None:
+    response = Rejected(4).response()
+    assert (response.status, response.body) == (429, b"Too many requests, please try again later.\n")
+    assert response.headers == {
+        "content-type": "text/plain; charset=utf-8",
+        "x-content-type-options": "nosniff",
+        "retry-after": "4",
+    }

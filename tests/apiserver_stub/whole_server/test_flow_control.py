@@ -1,0 +1,136 @@
+"""Flow control of a whole server: configuration that is followed, statuses, headers, refusals."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.tasks import Tasks
+
+API = "/apis/flowcontrol.apiserver.k8s.io/v1"
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+JOE = Certificate("joe", ("tenants",))
+ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
+HEADERS = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
+LIMITED = {"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0}
+REJECTING = {"type": "Limited", "limited": {**LIMITED, "limitResponse": {"type": "Reject"}}}
+
+
+def schema(name: str, level: str, user: str = "joe") -> Any:
+    rules = [{"subjects": [{"kind": "User", "user": {"name": user}}], "resourceRules": [ALL]}]
+    return {
+        "metadata": {"name": name},
+        "spec": {"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": 50, "rules": rules},
+    }
+
+
+async def ask(server: ApiServer, path: str = CONFIGS, method: str = "GET") -> Response:
+    return await server.handle(Request(method, path, (), {}, b"", JOE))
+
+
+async def uids(api: Any, schema: str, level: str) -> tuple[str, str]:
+    _, first = await api("GET", f"{API}/flowschemas/{schema}")
+    _, second = await api("GET", f"{API}/prioritylevelconfigurations/{level}")
+    return first["metadata"]["uid"], second["metadata"]["uid"]
+
+
+def told(response: Response) -> tuple[str | None, ...]:
+    return tuple(response.headers.get(name) for name in HEADERS)
+
+
+@pytest.mark.virtual
+async def test_schemas_and_levels_are_followed_as_they_come_and_go(started: Any) -> None:
+    async with started() as api:
+        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
+        assert told(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
+        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default"), "it has no level yet"
+        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        mine = await uids(api, "mine", "mine")
+        assert told(await ask(api.server)) == mine
+        assert told(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
+        assert told(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
+        await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
+        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
+
+
+@pytest.mark.virtual
+async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any) -> None:
+    async def condition(api: Any) -> tuple[str, str, list[str]]:
+        await asyncio.sleep(1)
+        _, found = await api("GET", f"{API}/flowschemas/mine")
+        (only,) = found["status"]["conditions"]
+        managers = [each["manager"] for each in found["metadata"]["managedFields"] if each.get("subresource")]
+        assert only["type"] == "Dangling"
+        return only["status"], only["reason"], managers
+
+    async with started() as api, Tasks() as tasks:
+        tasks.start(api.server.run(), name="server")
+        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        consumer = ["api-priority-and-fairness-config-consumer-v1"]
+        assert await condition(api) == ("True", "NotFound", consumer)
+        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        assert await condition(api) == ("False", "Found", consumer)
+        await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
+        assert await condition(api) == ("True", "NotFound", consumer)
+        for _ in range(20):
+            _, found = await api("GET", f"{API}/flowschemas/mine")
+            found["status"] = {"conditions": [{"type": "Dangling", "status": "Unknown"}]}
+            await api("PUT", f"{API}/flowschemas/mine/status", found)
+            await asyncio.sleep(0.1)
+        _, found = await api("GET", f"{API}/flowschemas/mine")
+        assert found["status"]["conditions"][0]["status"] == "Unknown", "nobody is fought for ever"
+        await asyncio.sleep(140)
+        assert (await condition(api))[0] == "True"
+
+
+@pytest.mark.virtual
+async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_begun(started: Any) -> None:
+    async with started() as api:
+        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        for number in range(3):
+            await api("POST", CONFIGS, {"metadata": {"name": f"c{number}"}, "data": {"k": "v" * 300_000}})
+        listed = await ask(api.server)
+        assert not isinstance(listed.body, bytes)
+        refused = await ask(api.server)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert refused.body == b"Too many requests, please try again later.\n"
+        assert told(refused) == told(listed)
+        async for _ in listed.body:
+            pass
+        await listed.body.aclose()
+        watch = await api.server.handle(Request("GET", CONFIGS, (("watch", "1"),), {}, b"", JOE))
+        assert (await ask(api.server)).status == 429
+        events = watch.body
+        assert not isinstance(events, bytes)
+        await anext(events)
+        assert (await ask(api.server)).status == 429, "more of the state is to come"
+
+        async def read() -> None:
+            async for _ in events:
+                pass
+
+        async with Tasks() as tasks:
+            tasks.start(read(), name="what comes")
+            await asyncio.sleep(1)
+            answered = await ask(api.server, f"{CONFIGS}/c0")
+            assert answered.status == 200, "the watch has told what there was"
+        await events.aclose()
+
+
+@pytest.mark.virtual
+async def test_without_fairness_nobody_is_told_of_schemas(started: Any) -> None:
+    async with started("--enable-priority-and-fairness=false", "--max-requests-inflight=1") as api:
+        response = await ask(api.server)
+        assert (response.status, told(response)) == (200, (None, None))
+        assert (await ask(api.server, "/debug/api_priority_and_fairness/dump_queues")).status == 404
+
+
+@pytest.mark.virtual
+async def test_dumps_are_pages_of_the_server(started: Any) -> None:
+    async with started() as api:
+        response = await api.send("GET", "/debug/api_priority_and_fairness/dump_priority_levels")
+        assert (response.status, response.body.splitlines()[2].split(b",")[0]) == (200, b"exempt")
