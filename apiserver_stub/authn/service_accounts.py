@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Callable, Container, Sequence
 
 import jwt
@@ -27,6 +28,7 @@ from controller_manager.base.clock import wall_seconds
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.serving.authentication import User
 
+_JWS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")  # without padding (RFC 7515, section 2)
 LONGEST_TOKEN = 32 * 1024
 MOST_REMEMBERED = 4096
 
@@ -154,11 +156,11 @@ async def verified_payload(token: str, issuers: Container[str], keys: VerifyingK
 
 def _peek(token: str) -> tuple[_Header, _Issued]:
     """Return what a JWT says of its key and its issuer, not verified; nothing of what is no JWT."""
-    parts = token.split(".") if token.isascii() and len(token) <= LONGEST_TOKEN else ()
-    if len(parts) != 3:
+    parts = _JWS.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
+    if parts is None:
         return _Header(), _Issued()
     try:
-        header, payload = (base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in parts[:2])
+        header, payload = (base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in parts.groups()[:2])
         return msgspec.json.decode(header, type=_Header), msgspec.json.decode(payload, type=_Issued)
     except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Header(), _Issued()

@@ -1,0 +1,40 @@
+"""Impersonation as recorded from Kubernetes 1.36, by headers to a whole server with RBAC."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.serving.http import fold_headers, repeated_headers
+from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "impersonation.jsonl").read_text().splitlines()]
+ADMIN = Certificate("admin", ("system:masters",))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+    captured = {"RUN": "x1"}
+    async with started("--authorization-mode=RBAC") as api:
+        for number, step in enumerate(row["steps"]):
+            named = substituted(step.get("headers", {}), captured)
+            headers = [
+                (name, one) for name, told in named.items() for one in ([told] if isinstance(told, str) else told)
+            ]
+            if "token" in step:
+                headers.append(("Authorization", f"Bearer {substituted(step['token'], captured)}"))
+            body = json.dumps(substituted(step["body"], captured)).encode()
+            folded, apart = fold_headers(headers), repeated_headers(headers)
+            certificate = None if "token" in step else ADMIN
+            path = substituted(step["path"], captured)
+            answer = await api.server.handle(Request(step["verb"], path, (), folded, body, certificate, apart))
+            answered = json.loads(answer.body)
+            if "capture" in step:
+                captured["tok"] = answered["status"]["token"]
+            expected = substituted({name: step[name] for name in ("status", "body_out") if name in step}, captured)
+            assert not difference({**step, **expected}, outcome(step, answer.status, answered, [])), number
+            if "status" in step:
+                assert answered["message"] == expected["status"]["message"]
