@@ -26,8 +26,9 @@ from .outcome import PassOutcome, addressable, next_look, with_outcome
 from .resources_deleter import DiscoveryCache, NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
-# How long, once a deletion is seen, other API servers may not know of it yet and let something in. Pods are deleted
-# meanwhile; whether the namespace is empty is only looked at after that, by what is served then.
+# How long, once a deletion is seen, other API servers may not know of it yet and let something in: kube-apiserver goes
+# by a copy that may lag behind, where ours compares the namespace as it commits, and nothing says which of them it is.
+# Pods are deleted meanwhile; whether the namespace is empty is only looked at after that, by what is served then.
 LATE_ARRIVALS = 1.0
 # For so long an answer of discovery serves every namespace whose deletion was seen long enough before it was asked.
 SHARED = 1.0

@@ -247,6 +247,7 @@ async def test_a_watch_that_is_opened_too_late_ends_at_once(started: Any) -> Non
 
 
 EDITIONS = 12
+ANSWERS = 15  # at least, while each edition is served
 
 
 class Traffic:
@@ -259,6 +260,7 @@ class Traffic:
         self.edition = 0
         self.answered: dict[int, int] = {}
         self._names = itertools.count()
+        self._heard = asyncio.Event()
 
     def serve(self, edition: int) -> None:
         registry = self.api.server.kinds
@@ -277,6 +279,7 @@ class Traffic:
         data = response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
         code, found = response.status, json.loads(data)
         self.answered[code] = self.answered.get(code, 0) + 1
+        self._heard.set()
         if code == 404:
             missing = "details" in found and found["details"].get("name")
             assert missing or 0 in served, found
@@ -284,6 +287,12 @@ class Traffic:
         assert code == ok or (code, method) == (409, "PATCH"), found
         assert served != {0}
         return served, found if code == ok else None
+
+    async def go_on(self) -> None:
+        """Wait until some more have been answered."""
+        for _ in range(ANSWERS):
+            self._heard.clear()
+            await self._heard.wait()
 
     def _note(self, served: set[int]) -> Callable[[], None]:
         def listener(change: Any) -> None:
@@ -364,9 +373,9 @@ async def _under_traffic(traffic: Traffic) -> list[Any]:
             traffic.serve(served)
             if served:
                 references += compiled(traffic.api.server.kinds.find(GROUP, "v1", "widgets"))
-            await asyncio.sleep(0.15)
+            await traffic.go_on()
         traffic.serve(0)
-        await asyncio.sleep(0.05)
+        await traffic.go_on()
         for task in tasks:
             task.cancel()
     return references
@@ -376,11 +385,13 @@ async def test_requests_and_watches_go_on_while_a_resource_comes_changes_and_goe
     async with started() as api:
         traffic = Traffic(api)
         before = await pages(api)
-        undisturbed = asyncio.create_task(api.watch("timeoutSeconds=3", CONFIGS))
+        undisturbed = asyncio.create_task(api.watch("timeoutSeconds=60", CONFIGS))
         references = await _under_traffic(traffic)
         assert traffic.answered.keys() >= {200, 201, 404}
         assert await pages(api) == before
         assert await living(api, references) == []
+        assert not undisturbed.done()
+        api.server.end_streams()
         events = await undisturbed
         made = [event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED"]
         assert made == [name for name in made if name == "kube-root-ca.crt"] + [
