@@ -33,7 +33,7 @@ class Webhook:
     ca: str = ""
 
     async def __aenter__(self) -> "Webhook":
-        certificate, key = _certificate("127.0.0.1", "hook.ns.svc")
+        certificate, key = self_signed("127.0.0.1", "hook.ns.svc")
         self.ca = b64encode(certificate).decode()
         (self.folder / "hook.pem").write_bytes(certificate + key)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -85,7 +85,7 @@ def kubeconfig(hook: Webhook, user: Tree | None = None, path: str = "/authorize/
     return str(file)
 
 
-def _certificate(*hosts: str) -> tuple[bytes, bytes]:
+def self_signed(*hosts: str) -> tuple[bytes, bytes]:
     """A certificate that is its own authority, and its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     names: list[x509.GeneralName] = [

@@ -1,0 +1,105 @@
+"""Groups that a token leaves to others to tell (OpenID Connect Core 1.0, section 5.6.2)."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.authn.jwt.fetcher import FetchError
+from tests.apiserver_stub.authn.jwt.conftest import Judging, document, rules
+from tests.apiserver_stub.authn.jwt.issuer import RSA_KEYS, Issuer, jwk
+
+pytestmark = pytest.mark.virtual
+SOURCE = "https://groups.example/of"
+TELLER = "https://groups.example"
+WITH_GROUPS = document(rules(claimMappings__groups={"claim": "groups", "prefix": "g:"}))
+
+
+def pointing(**source: Any) -> dict[str, Any]:
+    """Claims that say who tells the groups."""
+    return {"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": SOURCE, **source}}}
+
+
+def telling(issuer: Issuer, **claims: Any) -> bytes:
+    """What the source answers."""
+    return issuer.token(RSA_KEYS[1], kid="teller", **{"iss": TELLER, "groups": ["a", "b"], **claims}).encode()
+
+
+@pytest.fixture(autouse=True)
+def teller(issuer: Issuer) -> None:
+    issuer.answers[f"{TELLER}/.well-known/openid-configuration"] = {"issuer": TELLER, "jwks_uri": f"{TELLER}/keys"}
+    issuer.answers[f"{TELLER}/keys"] = {"keys": [jwk(RSA_KEYS[1], "teller")]}
+
+
+async def test_groups_are_asked_for_where_the_token_says(issuer: Issuer, judging: Judging) -> None:
+    issuer.answers[SOURCE] = lambda: telling(issuer)
+    async with judging(WITH_GROUPS) as judge:
+        user = await judge.user(issuer.token(**pointing(access_token="for the source")))
+        assert user is not None, judge.why
+        assert user.groups == ("g:a", "g:b")
+        assert (SOURCE, "for the source") in issuer.asked
+
+
+async def test_groups_in_the_token_itself_count_and_nobody_is_asked(issuer: Issuer, judging: Judging) -> None:
+    async with judging(WITH_GROUPS) as judge:
+        user = await judge.user(issuer.token(groups=["own"], **pointing()))
+        assert user is not None
+        assert user.groups == ("g:own",)
+        assert issuer.count(SOURCE) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [document(rules()), document(rules(claimMappings__groups={"expression": "claims.?groups.orValue([])"}))],
+    ids=["no groups", "an expression"],
+)
+async def test_nobody_is_asked_where_groups_are_no_claim(issuer: Issuer, judging: Judging, text: str) -> None:
+    async with judging(text) as judge:
+        user = await judge.user(issuer.token(**pointing()))
+        assert user is not None
+        assert user.groups == ()
+        assert issuer.count(SOURCE) == 0
+
+
+async def test_claims_of_other_names_and_those_that_came_with_the_token_are_left_alone(
+    issuer: Issuer, judging: Judging
+) -> None:
+    async with judging(WITH_GROUPS) as judge:
+        other = {"_claim_names": {"roles": "src"}, "_claim_sources": {"src": {"endpoint": SOURCE}}}
+        aggregated = {"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"JWT": "x.y.z"}}}
+        for claims in (other, aggregated):
+            user = await judge.user(issuer.token(**claims))
+            assert user is not None
+            assert user.groups == ()
+        assert issuer.count(SOURCE) == 0
+
+
+REFUSED = {
+    "nothing": lambda _: FetchError("connection refused"),
+    "no token": lambda _: b"<html>",
+    "no UTF-8": lambda _: b"\xff.\xff.\xff",
+    "expired": lambda i: telling(i, exp=1),
+    "another audience": lambda i: telling(i, aud="other"),
+    "no groups": lambda i: telling(i, groups=None),
+    "groups that are numbers": lambda i: telling(i, groups=[1]),
+    "the key of another": lambda i: i.token(RSA_KEYS[0], kid="teller", iss=TELLER, groups=["a"]).encode(),
+    "an issuer that is not found": lambda i: telling(i, iss="https://nowhere.example"),
+    "no algorithm": lambda i: telling(i).replace(telling(i).split(b".")[0], b"eyJhbGciOiJub25lIn0"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_a_token_whose_groups_are_not_told_is_refused(what: str, issuer: Issuer, judging: Judging) -> None:
+    issuer.answers[SOURCE] = lambda: REFUSED[what](issuer)
+    async with judging(WITH_GROUPS) as judge:
+        assert await judge.user(issuer.token(**pointing())) is None
+        assert judge.why
+
+
+async def test_issuers_of_distributed_claims_are_sixteen_at_most(issuer: Issuer, judging: Judging) -> None:
+    async with judging(WITH_GROUPS) as judge:
+        for number in range(20):
+            issuer.answers[SOURCE] = telling(issuer, iss=f"https://evil{number}.example")
+            assert await judge.user(issuer.token(**pointing())) is None
+        asked = {url for url, _ in issuer.asked if "evil" in url}
+        assert len(asked) == 16
+        assert "too many" in judge.why

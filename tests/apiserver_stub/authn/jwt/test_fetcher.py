@@ -1,0 +1,134 @@
+"""Documents over TLS on loopback: what is believed, what is followed, and what is bounded."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from apiserver_stub.authn.jwt import fetcher
+from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
+from tests.apiserver_stub.webhook import self_signed
+
+
+class Server:
+    """Answers by path, and notes the credentials that it is shown."""
+
+    def __init__(self) -> None:
+        self.root = ""
+        self.other = ""
+        self.shown: list[tuple[str, str]] = []
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.shown.append((request.path, request.headers.get("authorization", "")))
+        match request.path:
+            case "/good":
+                return web.Response(text="good", headers={"cache-control": "max-age=90"})
+            case "/large":
+                return web.Response(body=b"x" * (1 << 21))
+            case "/hang":
+                await asyncio.sleep(100)
+            case "/away":
+                raise web.HTTPFound(f"{self.other}/good")
+            case "/down":
+                raise web.HTTPFound("http://127.0.0.1/good")
+            case "/again":
+                raise web.HTTPMovedPermanently("/good?once=more")
+            case "/round":
+                raise web.HTTPFound("/round")
+            case "/lost":
+                return web.Response(status=302)
+        raise web.HTTPNotFound
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[Server, str]]:
+    certificate, key = self_signed("127.0.0.1", "localhost")
+    (folder / "server.pem").write_bytes(certificate + key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.pem")
+    server = Server()
+    runner = web.ServerRunner(web.Server(server.answer, handler_cancellation=True), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    port = runner.addresses[0][1]
+    server.root, server.other = f"https://127.0.0.1:{port}", f"https://localhost:{port}"
+    try:
+        yield server, certificate.decode()
+    finally:
+        await runner.cleanup()
+
+
+async def test_documents_and_their_headers_are_fetched(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        response = await documents.get(f"{server.root}/good?x=y")
+        assert (response.body, response.headers["cache-control"]) == (b"good", "max-age=90")
+        assert (await documents.get(f"{server.root}/again")).body == b"good"
+        documents.close()
+
+
+async def test_credentials_are_shown_to_no_other_host(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        assert (await documents.get(f"{server.root}/away", "secret")).body == b"good"
+        assert server.shown == [("/away", "Bearer secret"), ("/good", "")]
+        documents.close()
+
+
+@pytest.mark.parametrize("path", ["/none", "/large", "/down", "/round", "/lost"])
+async def test_what_is_no_document_is_an_error(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        with pytest.raises(FetchError):
+            await documents.get(server.root + path)
+        assert len(server.shown) <= 11
+        documents.close()
+
+
+async def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "_TIMEOUT", 0.2)
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        with pytest.raises(FetchError, match="timed out"):
+            await documents.get(f"{server.root}/hang")
+        assert (await documents.get(f"{server.root}/good")).body == b"good"
+        documents.close()
+
+
+async def test_an_authority_that_is_not_known_is_not_believed(tmp_path: Path) -> None:
+    other, _ = self_signed("127.0.0.1")
+    async with serving(tmp_path) as (server, _):
+        documents = Fetcher(other.decode())
+        with pytest.raises(FetchError):
+            await documents.get(f"{server.root}/good")
+        assert server.shown == []
+        documents.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/x",
+        "file:///etc/passwd",
+        "https://",
+        "",
+        "https://a.b/\r\nx: y",
+        "https://[::1",
+        "https://a:x/",
+    ],
+)
+async def test_urls_that_are_not_fetched(url: str) -> None:
+    documents = Fetcher("")
+    with pytest.raises(FetchError):
+        await documents.get(url)
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        root = server.root
+    with pytest.raises(FetchError):
+        await Fetcher(ca).get(f"{root}/good")

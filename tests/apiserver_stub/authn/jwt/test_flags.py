@@ -1,0 +1,185 @@
+"""The flags of OpenID providers and of anonymous requests, alone, with one another, and with the file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.authn.jwt.configuration import from_flags
+from apiserver_stub.build import build
+from apiserver_stub.flags import FLAGS, AuthenticationOptions
+from controller_manager.api.wire import Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.options import FlagError
+from tests.apiserver_stub.authn.jwt.conftest import document, rules
+
+URL = "https://issuer.example"
+GIVEN = (f"--oidc-issuer-url={URL}", "--oidc-client-id=cluster")
+
+
+def options(*arguments: str) -> AuthenticationOptions:
+    return FLAGS.parse(arguments)[AuthenticationOptions]
+
+
+def username(*arguments: str) -> tuple[str, str | None]:
+    mapping = from_flags(options(*GIVEN, *arguments)).jwt[0].claim_mappings.username
+    return mapping.claim, mapping.prefix
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), ("sub", f"{URL}#")),
+        (("--oidc-username-claim=name",), ("name", f"{URL}#")),
+        (("--oidc-username-claim=email",), ("email", "")),
+        (("--oidc-username-prefix=-",), ("sub", "")),
+        (("--oidc-username-prefix=-", "--oidc-username-claim=email"), ("email", "")),
+        (("--oidc-username-prefix=p:",), ("sub", "p:")),
+        (("--oidc-username-prefix=p:", "--oidc-username-claim=email"), ("email", "p:")),
+    ],
+)
+def test_the_prefix_of_names_is_as_the_claim_and_the_flag_say(
+    arguments: tuple[str, ...], expected: tuple[str, str]
+) -> None:
+    assert username(*arguments) == expected
+
+
+def test_all_flags_together_are_one_authenticator(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("authorities")
+    found = from_flags(
+        options(
+            *GIVEN,
+            f"--oidc-ca-file={tmp_path / 'ca.pem'}",
+            "--oidc-groups-claim=roles",
+            "--oidc-groups-prefix=r:",
+            "--oidc-required-claim=hd=example.com",
+            "--oidc-required-claim=list=a,b=c",
+            "--oidc-signing-algs=RS256,ES384",
+        )
+    )
+    (one,) = found.jwt
+    assert (one.issuer.url, one.issuer.audiences, one.issuer.certificate_authority) == (
+        URL,
+        ("cluster",),
+        "authorities",
+    )
+    assert (one.claim_mappings.groups.claim, one.claim_mappings.groups.prefix) == ("roles", "r:")
+    required = [(rule.claim, rule.required_value) for rule in one.claim_validation_rules]
+    assert required == [("hd", "example.com"), ("list", "a,b=c")]
+    assert found.anonymous is None
+
+
+def test_without_flags_nobody_is_asked() -> None:
+    assert from_flags(options()).jwt == ()
+    assert not options().names_issuers
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--oidc-issuer-url=https://issuer.example",),
+        ("--oidc-client-id=cluster",),
+        ("--oidc-username-claim=sub",),
+        ("--oidc-groups-prefix=",),
+        (*GIVEN, "--authentication-config=file"),
+        ("--authentication-config=file", "--oidc-username-claim=sub"),
+        (*GIVEN, "--oidc-signing-algs=HS256"),
+        (*GIVEN, "--oidc-signing-algs=RS256,none"),
+        (*GIVEN, "--oidc-signing-algs=EdDSA"),
+        (*GIVEN, "--oidc-required-claim=hd"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(FlagError, match="--oidc"):
+        FLAGS.parse(arguments)
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(ValueError) as caught:
+        build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
+    return str(caught.value)
+
+
+def test_what_flags_make_is_held_to_the_rules_of_files(tmp_path: Path) -> None:
+    assert "jwt[0].issuer.url" in refused("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
+    own = refused(
+        "--oidc-issuer-url=https://own.example", "--oidc-client-id=c", "--service-account-issuer=https://own.example"
+    )
+    assert "jwt[0].issuer.url" in own
+    assert str(tmp_path / "none") in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'none'}")
+    (tmp_path / "ca.pem").write_text("no certificate")
+    assert "certificateAuthority" in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
+
+
+def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    file = tmp_path / "authentication.yaml"
+    assert "can't be read" in refused(f"--authentication-config={file}")
+    file.write_text(document({}, rules(issuer__url="http://a.b")))
+    told = refused(f"--authentication-config={file}")
+    for field in ("jwt[0].issuer.url", "jwt[0].issuer.audiences", "jwt[0].claimMappings.username", "jwt[1].issuer.url"):
+        assert f"{field}: " in told
+    file.write_text(document(rules(issuer__egressSelectorType="controlplane")))
+    assert "jwt[0].issuer.egressSelectorType" in refused(f"--authentication-config={file}")
+
+
+async def who(path: str, *arguments: str) -> int:
+    """The status that a caller without credentials gets."""
+    server = build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
+    await server.start()
+    try:
+        return (await server.handle(Request("GET", path, (), {}, b"", None))).status
+    finally:
+        await server.stop()
+
+
+def anonymous(tmp_path: Path, value: Any) -> str:
+    file = tmp_path / "authentication.yaml"
+    file.write_text(document(anonymous=value))
+    return f"--authentication-config={file}"
+
+
+PATHS = {"enabled": True, "conditions": [{"path": "/livez"}, {"path": "/api"}]}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("given", "flags", "statuses"),
+    [
+        (None, (), (200, 200, 403)),
+        (None, ("--anonymous-auth=false",), (401, 401, 401)),
+        ({"enabled": False}, (), (401, 401, 401)),
+        ({"enabled": True}, (), (200, 200, 403)),
+        (PATHS, (), (200, 401, 403)),
+    ],
+)
+async def test_who_may_stay_anonymous_and_where(
+    tmp_path: Path, given: Any, flags: tuple[str, ...], statuses: tuple[int, ...]
+) -> None:
+    more = (*flags, "--authorization-mode=RBAC", *([anonymous(tmp_path, given)] if given is not None else []))
+    assert tuple([await who(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
+
+
+def test_the_flag_and_the_file_do_not_both_say_who_may_stay_anonymous(tmp_path: Path) -> None:
+    for value in ({"enabled": False}, {"enabled": True}, {}):
+        assert "--anonymous-auth" in refused(anonymous(tmp_path, value), "--anonymous-auth=true")
+    file = tmp_path / "authentication.yaml"
+    file.write_text(document())
+    build(
+        FLAGS.parse(("--storage-backend=memory", f"--authentication-config={file}", "--anonymous-auth=false")),
+        Runtime("test"),
+    )
+
+
+def test_who_names_no_issuer_loads_nothing_for_them() -> None:
+    code = (
+        "import sys, json\nfrom apiserver_stub.build import build\nfrom apiserver_stub.flags import FLAGS\n"
+        "from controller_manager.base.runtime import Runtime\n"
+        "build(FLAGS.parse(['--storage-backend=memory']), Runtime('test'))\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith(('apiserver_stub.authn.jwt.', "
+        "'controller_manager.cel.'))]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == ["apiserver_stub.authn.jwt.configuration"]
