@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 NODE = HERE / "e2e" / "node"
 PPROF = Path(sys.executable).with_name("pprof")
 HELM = "helm-sdkpy==0.1.32"
+OPENID = "oidc-provider-mock==0.3.4"
 
 
 class Program(NamedTuple):
@@ -38,6 +39,7 @@ PROGRAMS = {
     "node clients": Program("speak to the server in JavaScript"),
     "helm": Program("render and install the chart"),
     "pprof": Program("read profiles"),
+    "openid provider": Program("log in at an OpenID provider"),
 }
 
 
@@ -48,6 +50,8 @@ def is_there(name: str) -> bool:
             return importlib.util.find_spec("helm_sdkpy") is not None
         case "pprof":
             return PPROF.exists()
+        case "openid provider":
+            return importlib.util.find_spec("oidc_provider_mock") is not None
         case "node clients":
             installed = NODE / "node_modules" / ".package-lock.json"
             wanted = NODE / "package-lock.json"
@@ -72,6 +76,8 @@ def install() -> None:
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     if not is_there("helm"):  # the library asks for a newer Python than it uses
         _try(*pip, "--ignore-requires-python", HELM)
+    if not is_there("openid provider"):
+        _try(*pip, OPENID)
     if not is_there("node clients") and is_there("npm"):
         _try("npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", str(NODE))
     if not is_there("pprof"):

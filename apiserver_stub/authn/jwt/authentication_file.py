@@ -28,7 +28,6 @@ from apiserver_stub.offload import Offload
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of, keep_running
 
-_INTERVAL = 5.0  # seconds between two looks at the file
 _PATIENCE = 60.0  # seconds that new issuers have to be found
 _GRACE = 60.0  # seconds that tokens under way have with issuers that are no longer configured
 
@@ -69,7 +68,7 @@ class JWTAuthentication:
                 await asyncio.Event().wait()
             else:
                 apply = partial(self._apply, tasks)
-                await FileWatcher(self._path, self._data, apply, self._failed, _INTERVAL).run()
+                await FileWatcher(self._path, self._data, apply, self._failed).run()
 
     def _compiled(self, configuration: AuthenticationConfiguration) -> Compiled:
         errors = ErrorList()

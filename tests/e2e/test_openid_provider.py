@@ -1,0 +1,199 @@
+"""Logins at a real OpenID provider, whose tokens the server takes: keys are rotated, it is down and up; forgeries."""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+import pytest
+
+from tests.apiserver_stub.webhook import self_signed
+from tests.e2e.conftest import ApiProcess, free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("openid provider")]
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+LOGIN = {"client_id": "cluster", "redirect_uri": "https://app/", "response_type": "code", "scope": "openid email"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+class Provider:
+    """The provider, as its users and those who log in see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        certificate, key = self_signed("127.0.0.1", "localhost")
+        self.ca = certificate.decode()
+        self._file = folder / "provider.pem"
+        self._file.write_bytes(certificate + key)
+
+    def start(self) -> None:
+        command = (sys.executable, str(Path(__file__).with_name("openid_provider.py")), str(self.port), str(self._file))
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def login(self, user: str, host: str = "127.0.0.1", client: str = "cluster", **claims: Any) -> str:
+        """The identity token that a user gets, by way of the authorization code."""
+        told = json.dumps(claims)
+        self.ask("PUT", f"/users/{quote(user)}", told, {"content-type": "application/json"}, host)
+        login = {**LOGIN, "client_id": client}
+        _, headers = self.ask("POST", f"/oauth2/authorize?{urlencode(login)}", urlencode({"sub": user}), FORM, host)
+        code = parse_qs(urlsplit(headers["Location"]).query)["code"][0]
+        form = {**login, "grant_type": "authorization_code", "code": code, "client_secret": "any"}
+        body, _ = self.ask("POST", "/oauth2/token", urlencode(form), FORM, host)
+        return str(json.loads(body)["id_token"])
+
+    def ask(
+        self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None, host: str = ""
+    ) -> tuple[bytes, Any]:
+        context = ssl.create_default_context(cadata=self.ca)
+        connection = http.client.HTTPSConnection(host or "127.0.0.1", self.port, timeout=20, context=context)
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        found = answer.read(), answer.headers
+        assert answer.status < 400, found
+        return found
+
+
+class Cluster:
+    """The server, and its file of authentication."""
+
+    def __init__(self, folder: Path, provider: Provider) -> None:
+        self.file = folder / "authentication.json"
+        self.provider = provider
+        self.configure("oidc:")
+        self.process = ApiProcess(folder / "data", f"--authentication-config={self.file}")
+
+    def configure(self, prefix: str) -> None:
+        mappings = {
+            "username": {"claim": "email", "prefix": prefix},
+            "groups": {"expression": "claims.?roles.orValue([])"},
+            "extra": [{"key": "example.org/department", "valueExpression": "claims.?department.orValue('')"}],
+        }
+        authenticator = {
+            "issuer": {"url": self.provider.url, "certificateAuthority": self.provider.ca, "audiences": ["cluster"]},
+            "claimMappings": mappings,
+            "claimValidationRules": [{"expression": "claims.?blocked.orValue(false) == false", "message": "blocked"}],
+        }
+        document = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
+        self.file.write_text(json.dumps({**document, "jwt": [authenticator]}))
+
+    def who(self, token: str) -> dict[str, Any]:
+        """The user that a token makes; nothing if it is refused."""
+        context = ssl.create_default_context(cafile=str(self.process.folder / "ca.crt"))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.process.port, timeout=30, context=context)
+        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+        connection.request("POST", REVIEW, "{}", headers)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        assert answer.status in (201, 401), found
+        user: dict[str, Any] = found["status"]["userInfo"] if answer.status == 201 else {}
+        return user
+
+    def soon(self, token: str, name: str) -> bool:
+        """Whether a token makes this user within twenty seconds; no name stands for nobody."""
+        for _ in range(100):
+            if self.who(token).get("username", "") == name:
+                return True
+            time.sleep(0.2)
+        return False
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    found = Provider(tmp_path_factory.mktemp("provider"))
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("server"), provider)
+    yield found
+    found.process.stop()
+
+
+def test_a_login_makes_the_user_that_the_file_says(provider: Provider, cluster: Cluster) -> None:
+    token = provider.login("jane", email="jane@example.org", roles=["dev", "ops"], department="sales")
+    assert cluster.who(token) == {
+        "username": "oidc:jane@example.org",
+        "groups": ["dev", "ops", "system:authenticated"],
+        "extra": {"example.org/department": ["sales"]},
+    }
+    assert cluster.who(provider.login("joe", email="joe@example.org", blocked=True)) == {}
+    assert cluster.who(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
+
+
+def test_tokens_for_others_and_of_others_are_refused(provider: Provider, cluster: Cluster) -> None:
+    assert cluster.who(provider.login("jane", email="jane@example.org", client="another")) == {}
+    assert cluster.who(provider.login("jane", host="localhost", email="jane@example.org")) == {}
+
+
+def test_forged_tokens_are_refused(provider: Provider, cluster: Cluster) -> None:
+    token = provider.login("jane", email="jane@example.org")
+    header, payload, signature = token.split(".")
+    assert cluster.who(token)
+    (key,) = json.loads(provider.ask("GET", "/jwks")[0])["keys"]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    root = b64(json.dumps({**claims, "email": "root@example.org"}))
+    keyed = f"{b64(json.dumps({'alg': 'HS256', 'kid': key['kid']}))}.{root}"
+    modulus = base64.urlsafe_b64decode(key["n"] + "==")
+    for forged in (
+        f"{b64(json.dumps({'alg': 'none'}))}.{root}.",
+        f"{header}.{root}.{signature}",
+        f"{keyed}.{b64(hmac.new(modulus, keyed.encode(), hashlib.sha256).digest())}",
+        f"{header}.{payload}.{signature[:-2]}",
+        f"{header}.{payload}.",
+    ):
+        assert cluster.who(forged) == {}
+
+
+def test_another_file_is_used_within_seconds(provider: Provider, cluster: Cluster) -> None:
+    cluster.file.write_text("{")
+    time.sleep(2)
+    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+    cluster.configure("other:")
+    time.sleep(2)
+    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "other:jane@example.org"
+    cluster.configure("oidc:")
+    time.sleep(2)
+    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+
+
+def test_a_key_that_is_new_is_found_and_the_old_one_is_no_longer_believed(provider: Provider, cluster: Cluster) -> None:
+    before = provider.login("jane", email="jane@example.org")
+    provider.stop()
+    assert cluster.who(before), "keys that are known outlive an outage"
+    provider.start()
+    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+    assert cluster.soon(before, "")
+
+
+def test_a_server_starts_without_the_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
+    token = provider.login("jane", email="jane@example.org")
+    cluster.process.stop()
+    provider.stop()
+    cluster.process.start()
+    assert cluster.who(token) == {}
+    provider.start()
+    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+
+
+def b64(data: str | bytes) -> str:
+    data = data.encode() if isinstance(data, str) else data
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
