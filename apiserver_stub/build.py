@@ -23,7 +23,7 @@ from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.authorization import Authorization, build_authorization
+from apiserver_stub.authz.authorization import Authorization, AuthorizationParts, build_authorization
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
@@ -258,7 +258,8 @@ def build(
         parts.append(Part(encryption.open, encryption.run, encryption.close))
         storage = encryption.storage
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    authorization = build_authorization(options, store)
+    authorization = build_authorization(options, AuthorizationParts(store, runtime, egress.control_plane))
+    parts.append(Part(run=authorization.run, close=authorization.close))
     authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
     offload = Offload()

@@ -7,7 +7,7 @@ answers, is what clients of such servers know (k8s.io/apiserver, `util/webhook`)
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from apiserver_stub.encode import json
@@ -26,6 +26,7 @@ from controller_manager.transport.response_parser import ServerDisconnected
 from controller_manager.transport.transport import ConfigError, TransportError
 
 Tree = dict[str, Any]
+T = TypeVar("T")
 
 _HEADERS = {"user-agent": "kube-apiserver", "accept": "application/json, */*", "content-type": "application/json"}
 _TOLD_TO_WAIT = 10  # times that a question follows a `Retry-After` header
@@ -110,26 +111,40 @@ class ReviewWebhook:
         self._transport, self._path = _open(config_file, named, self._limits, dialer)
         self._query = (("timeout", f"{self._limits.attempt:g}s"),)
         self._calls = 0
+        self._retired = False
 
     async def post(self, review: Tree) -> Tree:
         """Return the review as the server answers it: of the same kind and version. Raises `ReviewError`."""
+        return await self.ask(review, lambda answered: answered)
+
+    async def ask(self, review: Tree, read: Callable[[Tree], T]) -> T:
+        """Return what `read` makes of the review as the server answers it, for which it may raise `WebhookError`.
+
+        Raises `ReviewError`.
+        """
         group, _, version = review["apiVersion"].partition("/")
         kind = review["kind"]
 
-        def decoded(data: bytes) -> Tree:
-            return decode_review(data, group, (version,), kind)
+        def decoded(data: bytes) -> T:
+            return read(decode_review(data, group, (version,), kind))
 
         return await self._ask(json.encode(review), decoded)
 
     async def send(self, document: bytes) -> None:
         """Hand over a document whose answer tells nothing but that it was taken. Raises `ReviewError`."""
-        await self._ask(document, lambda _: {})
+        await self._ask(document, lambda _: None)
 
     async def close(self) -> None:
         """End every connection; questions under way fail."""
         await self._transport.close()
 
-    async def _ask(self, document: bytes, decoded: Callable[[bytes], Tree]) -> Tree:
+    async def retire(self) -> None:
+        """Close when the questions under way are answered; new ones should go elsewhere."""
+        self._retired = True
+        if not self._calls:
+            await self.close()
+
+    async def _ask(self, document: bytes, decoded: Callable[[bytes], T]) -> T:
         """Return what the first good answer holds. Raises the last failure."""
         if self._calls >= self._limits.calls + self._limits.waiting:
             raise ReviewError(f"more than {self._limits.waiting} questions wait for the server already")
@@ -150,8 +165,10 @@ class ReviewWebhook:
             raise failure from None
         finally:
             self._calls -= 1
+            if self._retired and not self._calls:
+                await self.close()
 
-    async def _attempt(self, document: bytes, decoded: Callable[[bytes], Tree]) -> Tree:
+    async def _attempt(self, document: bytes, decoded: Callable[[bytes], T]) -> T:
         """Ask once; what comes of it is observed."""
         began, status = monotonic(), 0
         result: Result = "canceled"

@@ -1,62 +1,117 @@
-"""Authorization put together: the authorizers that the flags name, in their order, behind that of administrators."""
+"""Authorization put together: the authorizers that flags or a file name, in order, behind that of administrators."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
 
+from apiserver_stub.authz.abac import ABACAuthorizer, read_policies
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
+from apiserver_stub.authz.configuration import AuthorizationConfiguration, AuthorizerConfiguration, from_flags
+from apiserver_stub.authz.configured import ConfigurationFile, ConfiguredAuthorizer
+from apiserver_stub.authz.metrics import AuthorizationMetrics
+from apiserver_stub.authz.node import NodeAuthorizer
+from apiserver_stub.authz.node.graph import NodeGraph
 from apiserver_stub.authz.rbac import RBACAuthorizer
+from apiserver_stub.config_file import ConfigFileError, ReloadMetrics
 from apiserver_stub.flags import AuthorizationOptions
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
-from controller_manager.serving.authorization import Authorizer, AuthorizerChain, PrivilegedGroups
+from controller_manager.serving.authorization import Authorizer
+from controller_manager.transport.dialer import Dialer
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a server that authorizers are made of."""
+class AuthorizationParts:
+    """The parts of a server that authorizers are made of; without a `dialer` webhooks are reached directly."""
 
-    options: Parsed
     store: WatchCache
-    rbac: RBACAuthorizer
+    runtime: Runtime
+    dialer: Dialer | None = None
 
 
-_MODES: Mapping[str, Callable[[Parts], Authorizer]] = MappingProxyType(
-    {
-        "AlwaysAllow": lambda _: AlwaysAllow(),
-        "AlwaysDeny": lambda _: AlwaysDeny(),
-        "RBAC": lambda parts: parts.rbac,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Authorization:
     """How a server decides what callers may do: `anonymous_paths` are those at which the unknown are let through to
     the authorizer, None for all. `rbac` knows the roles, whether or not it is asked for decisions.
+
+    Raises `ValueError` for flags and files that cannot be used.
     """
 
-    authorizer: Authorizer
-    rbac: RBACAuthorizer
-    anonymous_paths: Container[str] | None
+    def __init__(self, options: AuthorizationOptions, parts: AuthorizationParts) -> None:
+        self._options = options
+        self._parts = parts
+        self._log = parts.runtime.log("authorization")
+        self._metrics = AuthorizationMetrics(parts.runtime.registry)
+        self._file = _file(options.authorization_config)
+        begun = from_flags(options) if self._file is None else self._file.configuration
+        self.rbac = RBACAuthorizer(parts.store)
+        self._node = NodeAuthorizer(NodeGraph(parts.store, parts.runtime.registry)) if "Node" in begun.types else None
+        self._lasting = self._made_once(begun)
+        self.authorizer = ConfiguredAuthorizer(begun, self._make, self._metrics)
+        # Who is unknown is no user that "always allow" means; upstream turns anonymous requests off with that mode.
+        self.anonymous_paths: Container[str] | None = PUBLIC if "AlwaysAllow" in begun.types else None
 
     def read(self) -> None:
         """Take in what the watch cache has, once that is open."""
         self.rbac.read()
+        if self._node is not None:
+            self._node.read()
+
+    async def run(self) -> None:
+        """Follow the file of the configuration, if there is one, until cancelled."""
+        if self._file is not None:
+            metrics = ReloadMetrics("authorization", self._parts.runtime.registry)
+            await self._file.follow(self.authorizer, metrics, self._log)
+
+    async def close(self) -> None:
+        """End the connections to webhooks."""
+        await self.authorizer.close()
+
+    def _made_once(self, begun: AuthorizationConfiguration) -> dict[str, Authorizer]:
+        """Return, by type, the authorizers that stay whatever becomes of the file."""
+        found: dict[str, Authorizer] = {}
+        if "RBAC" in begun.types:
+            found["RBAC"] = self.rbac
+        if self._node is not None:
+            found["Node"] = self._node
+        if "ABAC" in begun.types:
+            file = self._options.authorization_policy_file
+            if not file:
+                raise ValueError("--authorization-policy-file must be given for an authorizer of the type ABAC")
+            try:
+                found["ABAC"] = ABACAuthorizer(read_policies(Path(file)))
+            except ValueError as error:
+                raise ValueError(f"--authorization-policy-file: {error}") from None
+        return found
+
+    def _make(self, configuration: AuthorizationConfiguration) -> list[Authorizer]:
+        return [self._made(index, each) for index, each in enumerate(configuration.authorizers)]
+
+    def _made(self, index: int, of: AuthorizerConfiguration) -> Authorizer:
+        if of.type == "AlwaysAllow":
+            return AlwaysAllow()
+        if of.type == "AlwaysDeny":
+            return AlwaysDeny()
+        if of.type != "Webhook":
+            lasting = self._lasting.get(of.type)
+            if lasting is None:
+                raise ValueError(f"authorizers[{index}].type: {of.type} cannot be added while the server runs")
+            return lasting
+        from apiserver_stub.authz.webhook import webhook_authorizer  # CEL, which a server can do without
+
+        named = "--authorization-webhook-config-file"
+        if self._file is not None:
+            named = f"--authorization-config: authorizers[{index}].connectionInfo.kubeConfigFile"
+        return webhook_authorizer(of, named, self._metrics, self._log, self._parts.dialer)
 
 
-def build_authorization(options: Parsed, store: WatchCache) -> Authorization:
+def _file(path: str) -> ConfigurationFile | None:
+    try:
+        return ConfigurationFile(Path(path)) if path else None
+    except ConfigFileError as error:
+        raise ConfigFileError(f"--authorization-config: {error}") from None
+
+
+def build_authorization(options: Parsed, parts: AuthorizationParts) -> Authorization:
     """Return the authorization that the flags describe. Raises `ValueError` for one that cannot be had."""
-    modes, rbac = options[AuthorizationOptions].modes, RBACAuthorizer(store)
-    chosen = _chosen(Parts(options, store, rbac), modes)
-    # Who is unknown is no user that "always allow" means; upstream turns anonymous requests off with that mode.
-    anonymous_paths = PUBLIC if "AlwaysAllow" in modes else None
-    return Authorization(AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *chosen]), rbac, anonymous_paths)
-
-
-def _chosen(parts: Parts, modes: Sequence[str]) -> list[Authorizer]:
-    for mode in modes:
-        if mode not in _MODES:
-            raise ValueError(f"--authorization-mode: {mode} is not served")
-    return [_MODES[mode](parts) for mode in modes]
+    return Authorization(options[AuthorizationOptions], parts)

@@ -3,7 +3,7 @@
 Every process that serves requests builds its authorization of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -102,10 +102,13 @@ class Authorizer(Protocol):
 
 
 class AuthorizerChain:
-    """An authorizer of several: the first that has an opinion decides."""
+    """An authorizer of several: the first that has an opinion decides, and `decided` is told who did."""
 
-    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
+    def __init__(
+        self, authorizers: Sequence[Authorizer], decided: Callable[[Authorizer, Decision], None] | None = None
+    ) -> None:
         self._authorizers = tuple(authorizers)
+        self._decided = decided
 
     async def authorize(self, attributes: Attributes) -> Authorization:
         """Return the first opinion; NO_OPINION with all reasons and errors if there is none. Raises
@@ -115,6 +118,8 @@ class AuthorizerChain:
         for authorizer in self._authorizers:
             authorization = await authorizer.authorize(attributes)
             if authorization.decision is not Decision.NO_OPINION:
+                if self._decided is not None:
+                    self._decided(authorizer, authorization.decision)
                 return authorization
             if authorization is not NO_OPINION:
                 passed.append(authorization)

@@ -1,0 +1,141 @@
+"""The authorizers of an AuthorizationConfiguration, put together; another configuration takes its place at any time."""
+
+from collections.abc import Callable, Collection, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from apiserver_stub.authz.configuration import KIND, TYPES, WEBHOOK, AuthorizationConfiguration, check
+from apiserver_stub.authz.metrics import AuthorizationMetrics
+from apiserver_stub.config_file import (
+    ConfigFileError,
+    FileWatcher,
+    ReloadMetrics,
+    parse_config,
+    read_bytes,
+    refuse_causes,
+)
+from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.base.log import Logger
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import (
+    Attributes,
+    Authorization,
+    Authorizer,
+    AuthorizerChain,
+    Decision,
+    PrivilegedGroups,
+    Rules,
+)
+
+Make = Callable[[AuthorizationConfiguration], list[Authorizer]]
+"""Makes the authorizers of a configuration, in its order. Raises `ValueError`."""
+
+
+class ConfiguredAuthorizer:
+    """Decides as the configuration in use says, behind the authorizer of administrators."""
+
+    def __init__(self, configuration: AuthorizationConfiguration, make: Make, metrics: AuthorizationMetrics) -> None:
+        self._make = make
+        self._metrics = metrics
+        self._authorizers: list[Authorizer] = []
+        self._chain = AuthorizerChain([])
+        self.use(configuration)
+
+    def authorize(self, attributes: Attributes) -> Coroutine[Any, Any, Authorization]:
+        """Return the first opinion, or NO_OPINION with the reasons of all."""
+        return self._chain.authorize(attributes)
+
+    def rules_for(self, user: User, namespace: str) -> Coroutine[Any, Any, Rules]:
+        """Return the rules of all authorizers together."""
+        return self._chain.rules_for(user, namespace)
+
+    def use(self, configuration: AuthorizationConfiguration) -> list[Authorizer]:
+        """Decide so from now on; return the authorizers that nobody asks any more. Raises `ValueError`, and changes
+        nothing, where that cannot be had.
+        """
+        made = self._make(configuration)
+        names = {one: (each.type, each.name) for one, each in zip(made, configuration.authorizers, strict=True)}
+
+        def decided(authorizer: Authorizer, decision: Decision) -> None:
+            name = names.get(authorizer)
+            if name is not None:
+                self._metrics.decided(*name, decision)
+
+        unused = [one for one in self._authorizers if one not in names]
+        self._authorizers = made
+        self._chain = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *made], decided)
+        return unused
+
+    async def close(self) -> None:
+        """End the connections of all authorizers."""
+        await retire(self._authorizers)
+
+
+@runtime_checkable
+class _Retiring(Protocol):
+    async def retire(self) -> None:
+        """Close connections once the questions under way are answered."""
+
+
+async def retire(authorizers: Collection[Authorizer]) -> None:
+    """Let go of authorizers that nobody asks any more."""
+    for authorizer in authorizers:
+        if isinstance(authorizer, _Retiring):
+            await authorizer.retire()
+
+
+class ConfigurationFile:
+    """The file of `--authorization-config`. Raises `ConfigFileError` for one that cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = read_bytes(path)
+        self._in_use = self._parsed(self._data, ())
+
+    @property
+    def configuration(self) -> AuthorizationConfiguration:
+        """Return what is in use."""
+        return self._in_use
+
+    async def follow(self, authorizer: ConfiguredAuthorizer, metrics: ReloadMetrics, log: Logger) -> None:
+        """Have an authorizer decide as the file says whenever it changes, until cancelled. A file that cannot be used
+        changes nothing; types of authorizers beside webhooks that there were at the start must stay.
+        """
+        required = self._in_use.types - {WEBHOOK}
+        metrics.in_use(self._data)
+
+        async def apply(data: bytes) -> None:
+            found = self._parsed(data, required)
+            if found == self._in_use:
+                return
+            try:
+                unused = authorizer.use(found)
+            except ValueError as error:
+                raise ConfigFileError(f"{self._path}: {error}") from None
+            self._in_use = found
+            metrics.succeeded(data)
+            log.info("authorizes by a new configuration", file=str(self._path))
+            await retire(unused)
+
+        def failed(error: ConfigFileError) -> None:
+            metrics.failed()
+            log.error("the authorization configuration cannot be used; the one before stays in use", why=str(error))
+
+        await FileWatcher(self._path, self._data, apply, failed).run()
+
+    def _parsed(self, data: bytes, required: Collection[str]) -> AuthorizationConfiguration:
+        found = parse_config(data, self._path, KIND, TYPES)
+        refuse_causes(self._path, check(found, _judged, required).causes)
+        return found
+
+
+def _judged(expression: str) -> str:
+    """Return what is wrong with the expression of a match condition."""
+    from apiserver_stub.authz.review_spec import condition_environment  # only those who have conditions need CEL
+    from apiserver_stub.match_conditions import ConditionError, compile_condition
+
+    try:
+        compile_condition(expression, condition_environment())
+    except ConditionError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,85 @@
+"""Metrics of authorization: what authorizers decided, by type and name; webhooks and their match conditions."""
+
+from apiserver_stub.review_webhook import Result
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.base.registry import Registry
+from controller_manager.serving.authorization import Decision
+
+_NAMED = ("type", "name")
+_RESULTS = ("name", "result")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_DECISIONS = Family(
+    "apiserver_authorization_decisions_total",
+    "Decisions that ended the asking, by type and name of the authorizer.",
+    "counter",
+    (*_NAMED, "decision"),
+)
+_EVALUATIONS = Family(
+    "apiserver_authorization_webhook_evaluations_total", "Calls of authorization webhooks.", "counter", _RESULTS
+)
+_DURATION = Family(
+    "apiserver_authorization_webhook_duration_seconds",
+    "Seconds of calls of authorization webhooks.",
+    "histogram",
+    _RESULTS,
+    _SECONDS,
+)
+_FAIL_OPEN = Family(
+    "apiserver_authorization_webhook_evaluations_fail_open_total",
+    "Requests about which a webhook had no opinion since it failed.",
+    "counter",
+    _RESULTS,
+)
+_MATCH_ERRORS = Family(
+    "apiserver_authorization_match_condition_evaluation_errors_total",
+    "Requests for which match conditions could not be evaluated.",
+    "counter",
+    _NAMED,
+)
+_EXCLUSIONS = Family(
+    "apiserver_authorization_match_condition_exclusions_total",
+    "Requests that match conditions kept from a webhook.",
+    "counter",
+    _NAMED,
+)
+_MATCH_SECONDS = Family(
+    "apiserver_authorization_match_condition_evaluation_seconds",
+    "Seconds of the evaluation of match conditions.",
+    "histogram",
+    _NAMED,
+    (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),
+)
+
+
+class AuthorizationMetrics:
+    """Counts decisions, calls of webhooks and evaluations of match conditions."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._decisions = Counters(_DECISIONS, registry)
+        self._evaluations = Counters(_EVALUATIONS, registry)
+        self._duration = Histograms(_DURATION, registry)
+        self._fail_open = Counters(_FAIL_OPEN, registry)
+        self._match_errors = Counters(_MATCH_ERRORS, registry)
+        self._exclusions = Counters(_EXCLUSIONS, registry)
+        self._match_seconds = Histograms(_MATCH_SECONDS, registry)
+
+    def decided(self, type_: str, name: str, decision: Decision) -> None:
+        """An authorizer had an opinion."""
+        self._decisions.add(type_, name, decision.value)
+
+    def asked(self, name: str, result: Result, seconds: float) -> None:
+        """A webhook was called once."""
+        self._evaluations.add(name, result)
+        self._duration.observe(seconds, name, result)
+
+    def failed_open(self, name: str, *, timed_out: bool) -> None:
+        """A webhook could not be asked, and the next authorizer is."""
+        self._fail_open.add(name, "timeout" if timed_out else "error")
+
+    def matched(self, type_: str, name: str, seconds: float, *, excluded: bool, failed: bool) -> None:
+        """The match conditions of a webhook were evaluated."""
+        self._match_seconds.observe(seconds, type_, name)
+        if excluded:
+            self._exclusions.add(type_, name)
+        if failed:
+            self._match_errors.add(type_, name)

@@ -1,0 +1,212 @@
+"""Which nodes are related to which objects: kept from the watch cache, and asked without waiting.
+
+An object leads to a node if a pod on the node needs it, or if it names the node itself. Persistent volumes and their
+secrets lead where the claim does that the volume is bound to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apiserver_stub.authz.node.references import (
+    POD,
+    SECRET,
+    VOLUME,
+    Reference,
+    pod_references,
+    volume_references,
+)
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, Corrupt, Row
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Family, Histograms
+from controller_manager.base.registry import Registry
+
+ATTACHMENT, SLICE, POD_CERTIFICATE = "volumeattachments", "resourceslices", "podcertificaterequests"
+_NAMING_A_NODE: Mapping[str, str] = {
+    f"{ATTACHMENT}.storage.{GROUP_DOMAIN}": "VolumeAttachment",
+    f"{SLICE}.resource.{GROUP_DOMAIN}": "ResourceSlice",
+    f"{POD_CERTIFICATE}.certificates.{GROUP_DOMAIN}": "PodCertificateRequest",
+}
+_OPERATIONS: Mapping[str, str] = {POD: "Pod", VOLUME: "PV", **_NAMING_A_NODE}
+_DURATION = Family(
+    "node_authorizer_graph_actions_duration_seconds",
+    "Seconds of changes of the graph of nodes and objects.",
+    "histogram",
+    ("operation",),
+    tuple(0.0001 * 2**step for step in range(12)),
+)
+_NOWHERE: Mapping[str, int] = {}
+
+
+class _Identity(msgspec.Struct, gc=False, frozen=True):
+    uid: str = ""
+
+
+class _Spec(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    node_name: str | None = None
+    ephemeral_containers: list[msgspec.Raw] | None = None
+
+
+class _Status(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    resource_claim_statuses: msgspec.Raw = msgspec.Raw()
+    extended_resource_claim_status: msgspec.Raw = msgspec.Raw()
+
+
+class _Bound(msgspec.Struct, gc=False, frozen=True):
+    """What of a pod decides where its objects lead: all else in its spec never changes."""
+
+    metadata: _Identity = _Identity()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_BOUND = msgspec.json.Decoder(_Bound)
+
+
+class _Edges(NamedTuple):
+    """The objects that one object makes lead to a node, and by what it was judged."""
+
+    node: str
+    references: frozenset[Reference]
+    signature: Any = None
+
+
+class _Volume(NamedTuple):
+    claim: Reference
+    secrets: frozenset[Reference]
+
+
+class NodeGraph:
+    """The nodes that objects lead to."""
+
+    def __init__(self, store: WatchCache, registry: Registry) -> None:
+        self._store = store
+        self._duration = Histograms(_DURATION, registry)
+        self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of what makes them
+        self._nodes: dict[Reference, dict[str, int]] = {}  # how many make an object lead to a node
+        self._volumes: dict[str, _Volume] = {}
+        self._of_secret: dict[Reference, set[str]] = {}  # the volumes that need a secret
+        self._put: Mapping[str, Callable[[Row], None]] = {
+            POD: self._put_pod,
+            VOLUME: self._put_volume,
+            **dict.fromkeys(_NAMING_A_NODE, self._put_named),
+        }
+
+    def read(self) -> None:
+        """Take in what there is, and hear of all changes from now on."""
+        for resource, put in self._put.items():
+            for row in self._store.snapshot(resource).items():
+                self._guarded(put, row)
+        self._store.subscribe(self._hear)
+
+    def leads(self, kind: str, namespace: str, name: str, node: str) -> bool:
+        """Tell whether an object leads to a node."""
+        if kind == VOLUME:
+            return self._volume_leads(name, node)
+        reference = Reference(kind, namespace, name)
+        if node in self._nodes.get(reference, _NOWHERE):
+            return True
+        if kind != SECRET:
+            return False
+        return any(self._volume_leads(volume, node) for volume in self._of_secret.get(reference, ()))
+
+    def _volume_leads(self, name: str, node: str) -> bool:
+        volume = self._volumes.get(name)
+        return volume is not None and node in self._nodes.get(volume.claim, _NOWHERE)
+
+    def _hear(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            row = change.row
+            put = self._put.get(row.resource)
+            if put is None:
+                continue
+            began = monotonic()
+            if change.deleted:
+                self._forget(row)
+            else:
+                self._guarded(put, row)
+            operation = f"{'Delete' if change.deleted else 'Add'}{_OPERATIONS[row.resource]}"
+            self._duration.observe(monotonic() - began, operation)
+
+    def _guarded(self, put: Callable[[Row], None], row: Row) -> None:
+        """Take in a row; one that is no object of its kind leads nowhere."""
+        try:
+            put(row)
+        except (Corrupt, msgspec.DecodeError, KeyError, AttributeError, TypeError):
+            self._forget(row)
+
+    def _put_pod(self, row: Row) -> None:
+        bound = _BOUND.decode(row.data)
+        node = bound.spec.node_name
+        if not node:
+            return
+        status = bound.status
+        signature = (
+            bound.metadata.uid,
+            len(bound.spec.ephemeral_containers or ()),
+            bytes(status.resource_claim_statuses),
+            bytes(status.extended_resource_claim_status),
+        )
+        known = self._edges.get((row.resource, row.key))
+        if known is not None and (known.node, known.signature) == (node, signature):
+            return
+        references = pod_references(row.namespace, row.name, msgspec.json.decode(row.data))
+        self._link(row, _Edges(node, references, signature))
+
+    def _put_named(self, row: Row) -> None:
+        """Take in an object that names a node, or none any more."""
+        node = row.field("spec.nodeName")
+        kind = row.resource.partition(".")[0]
+        if node:
+            self._link(row, _Edges(node, frozenset({Reference(kind, row.namespace, row.name)})))
+        else:
+            self._forget(row)
+
+    def _put_volume(self, row: Row) -> None:
+        found = volume_references(msgspec.json.decode(row.data))
+        volume = None if found is None else _Volume(*found)
+        if self._volumes.get(row.name) == volume:
+            return
+        self._forget(row)
+        if volume is None:
+            return
+        self._volumes[row.name] = volume
+        for secret in volume.secrets:
+            self._of_secret.setdefault(secret, set()).add(row.name)
+
+    def _link(self, row: Row, edges: _Edges) -> None:
+        place = row.resource, row.key
+        if self._edges.get(place) == edges:
+            return
+        self._forget(row)
+        self._edges[place] = edges
+        for reference in edges.references:
+            nodes = self._nodes.setdefault(reference, {})
+            nodes[edges.node] = nodes.get(edges.node, 0) + 1
+
+    def _forget(self, row: Row) -> None:
+        """Take away what an object made."""
+        if row.resource == VOLUME:
+            volume = self._volumes.pop(row.name, None)
+            for secret in volume.secrets if volume is not None else ():
+                _discard(self._of_secret, secret, row.name)
+            return
+        edges = self._edges.pop((row.resource, row.key), None)
+        if edges is None:
+            return
+        for reference in edges.references:
+            nodes = self._nodes[reference]
+            nodes[edges.node] -= 1
+            if not nodes[edges.node]:
+                del nodes[edges.node]
+            if not nodes:
+                del self._nodes[reference]
+
+
+def _discard(volumes: dict[Reference, set[str]], secret: Reference, volume: str) -> None:
+    volumes[secret].discard(volume)
+    if not volumes[secret]:
+        del volumes[secret]

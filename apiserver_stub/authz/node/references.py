@@ -1,0 +1,107 @@
+"""What pods and volumes refer to: secrets, config maps, claims and service accounts, by plain trees; pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+Tree = Mapping[str, Any]
+
+POD, SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "pods", "secrets", "configmaps", "serviceaccounts"
+CLAIM, VOLUME, RESOURCE_CLAIM = "persistentvolumeclaims", "persistentvolumes", "resourceclaims"
+_MIRROR = "kubernetes.io/config.mirror"
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_WITH_SECRET = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
+# Secrets of volumes without a namespace of their own are those of the claim.
+_BESIDE_CLAIM = ("cephfs", "flexVolume", "rbd", "scaleIO", "iscsi")
+_NAMESPACED = ("cinder", "storageos")
+_OF_NODES = ("nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef")
+
+
+class Reference(NamedTuple):
+    """An object, by the plural of its kind; without a namespace where it has none."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def pod_references(namespace: str, name: str, pod: Tree) -> frozenset[Reference]:
+    """Return the pod and all that it needs on its node. A mirror pod needs nothing: a node could make one that grants
+    it what it likes.
+    """
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    itself = Reference(POD, namespace, name)
+    if _MIRROR in (metadata.get("annotations") or {}):
+        return frozenset({itself})
+    named = [
+        (SERVICE_ACCOUNT, spec.get("serviceAccountName")),
+        *((SECRET, each.get("name")) for each in spec.get("imagePullSecrets") or ()),
+        *(found for each in _CONTAINERS for one in spec.get(each) or () for found in _of_container(one)),
+        *(found for volume in spec.get("volumes") or () for found in _of_volume(volume, name)),
+        *((RESOURCE_CLAIM, each) for each in _resource_claims(spec, pod.get("status") or {})),
+    ]
+    return frozenset({itself, *(Reference(kind, namespace, name) for kind, name in named if name)})
+
+
+def volume_references(volume: Tree) -> tuple[Reference, frozenset[Reference]] | None:
+    """Return the claim that a persistent volume is bound to, and the secrets that nodes need for it; None without a
+    claim.
+    """
+    spec = volume.get("spec") or {}
+    bound = spec.get("claimRef")
+    if not bound:
+        return None
+    beside = bound.get("namespace", "")
+    claim = Reference(CLAIM, beside, bound.get("name", ""))
+    secrets = frozenset(Reference(SECRET, namespace, name) for namespace, name in _secrets(spec, beside) if name)
+    return claim, secrets
+
+
+def _of_container(container: Tree) -> Iterator[tuple[str, Any]]:
+    for source in container.get("envFrom") or ():
+        yield SECRET, _name(source.get("secretRef"))
+        yield CONFIG_MAP, _name(source.get("configMapRef"))
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom") or {}
+        yield SECRET, _name(source.get("secretKeyRef"))
+        yield CONFIG_MAP, _name(source.get("configMapKeyRef"))
+
+
+def _of_volume(volume: Tree, pod: str) -> Iterator[tuple[str, Any]]:
+    yield SECRET, (volume.get("azureFile") or {}).get("secretName")
+    yield SECRET, (volume.get("secret") or {}).get("secretName")
+    yield SECRET, _name((volume.get("csi") or {}).get("nodePublishSecretRef"))
+    for kind in _WITH_SECRET:
+        yield SECRET, _name((volume.get(kind) or {}).get("secretRef"))
+    yield CONFIG_MAP, _name(volume.get("configMap"))
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        yield SECRET, _name(source.get("secret"))
+        yield CONFIG_MAP, _name(source.get("configMap"))
+    if claim := volume.get("persistentVolumeClaim"):
+        yield CLAIM, claim.get("claimName")
+    elif volume.get("ephemeral") is not None:
+        yield CLAIM, f"{pod}-{volume.get('name', '')}"
+
+
+def _resource_claims(spec: Tree, status: Tree) -> Iterator[Any]:
+    """Yield the names of the claims of a pod, of which those made from templates are told in its status."""
+    made = {each.get("name"): each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
+    for claim in spec.get("resourceClaims") or ():
+        yield claim.get("resourceClaimName") or made.get(claim.get("name"))
+    yield (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+
+
+def _secrets(spec: Tree, beside: str) -> Iterator[tuple[str, str]]:
+    azure = spec.get("azureFile") or {}
+    yield azure.get("secretNamespace") or beside, azure.get("secretName", "")
+    for kind in _BESIDE_CLAIM:
+        secret = (spec.get(kind) or {}).get("secretRef") or {}
+        yield secret.get("namespace") or beside, secret.get("name", "")
+    secrets = [(spec.get(kind) or {}).get("secretRef") for kind in _NAMESPACED]
+    csi = spec.get("csi") or {}
+    for secret in (*secrets, *(csi.get(each) for each in _OF_NODES)):
+        if secret:
+            yield secret.get("namespace", ""), secret.get("name", "")
+
+
+def _name(reference: Tree | None) -> Any:
+    return None if reference is None else reference.get("name")

@@ -1,0 +1,105 @@
+"""The question about a request, as the `spec` of a SubjectAccessReview: sent to webhooks, and what conditions see."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from apiserver_stub.authz.selectors import field_requirements, label_requirements
+from controller_manager.cel import STRING, Environment, ListType, MapType, ObjectType
+from controller_manager.serving.authorization import Attributes
+
+Tree = dict[str, Any]
+_RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
+
+
+def review_spec(attributes: Attributes) -> Tree:
+    """Return the question in version v1; what is empty is left out, as it is by clients in Go."""
+    user = attributes.user
+    spec: Tree = {}
+    if attributes.resource:
+        spec["resourceAttributes"] = _resource(attributes)
+    else:
+        path = {"path": attributes.path, "verb": attributes.verb}
+        spec["nonResourceAttributes"] = {name: value for name, value in path.items() if value}
+    told = {
+        "user": user.name,
+        "groups": list(user.groups),
+        "extra": {key: list(values) for key, values in user.extra.items()},
+        "uid": user.uid,
+    }
+    spec.update((name, value) for name, value in told.items() if value)
+    return spec
+
+
+def in_version(spec: Tree, version: str) -> Tree:
+    """Return the question in `v1` or `v1beta1`, which calls the groups of a user `group`."""
+    if version == "v1":
+        return spec
+    return {("group" if name == "groups" else name): value for name, value in spec.items()}
+
+
+def condition_variables(attributes: Attributes) -> Mapping[str, Any]:
+    """Return the values of the variables of match conditions: all texts are there, be they empty."""
+    user = attributes.user
+    request: Tree = {
+        "user": user.name,
+        "groups": list(user.groups),
+        "uid": user.uid,
+        "extra": {key: list(values) for key, values in user.extra.items()},
+    }
+    if not attributes.resource:
+        request["nonResourceAttributes"] = {"verb": attributes.verb, "path": attributes.path}
+        return {"request": request}
+    resource: Tree = {name: getattr(attributes, name) for name in _RESOURCE_FIELDS}
+    for name, requirements in _requirements(attributes).items():
+        resource[name] = {"requirements": [{"values": [], **each} for each in requirements]}
+    request["resourceAttributes"] = resource
+    return {"request": request}
+
+
+@lru_cache(1)
+def condition_environment() -> Environment:
+    """Return what match conditions of authorizers may refer to: the variable `request`."""
+    requirement = ObjectType(
+        "kubernetes.SelectorRequirement", {"key": STRING, "operator": STRING, "values": ListType(STRING)}
+    )
+    selector = {"rawSelector": STRING, "requirements": ListType(requirement)}
+    resource = ObjectType(
+        "kubernetes.ResourceAttributes",
+        {
+            **dict.fromkeys(_RESOURCE_FIELDS, STRING),
+            "fieldSelector": ObjectType("kubernetes.FieldSelectorAttributes", selector),
+            "labelSelector": ObjectType("kubernetes.LabelSelectorAttributes", selector),
+        },
+    )
+    path = ObjectType("kubernetes.NonResourceAttributes", {"path": STRING, "verb": STRING})
+    request = ObjectType(
+        "kubernetes.SubjectAccessReviewSpec",
+        {
+            "resourceAttributes": resource,
+            "nonResourceAttributes": path,
+            "user": STRING,
+            "groups": ListType(STRING),
+            "extra": MapType(STRING, ListType(STRING)),
+            "uid": STRING,
+        },
+    )
+    return Environment.base().extend({"request": request})
+
+
+def _resource(attributes: Attributes) -> Tree:
+    found: Tree = {name: value for name in _RESOURCE_FIELDS if (value := getattr(attributes, name))}
+    for name, requirements in _requirements(attributes).items():
+        found[name] = {"requirements": requirements}
+    return found
+
+
+def _requirements(attributes: Attributes) -> Mapping[str, list[Tree]]:
+    """Return the selectors that narrow a request, by their names in the question."""
+    if attributes.field_selector is None and attributes.label_selector is None:
+        return {}
+    found = {
+        "fieldSelector": field_requirements(attributes.field_selector),
+        "labelSelector": label_requirements(attributes.label_selector),
+    }
+    return {name: requirements for name, requirements in found.items() if requirements}

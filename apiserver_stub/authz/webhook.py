@@ -1,0 +1,156 @@
+"""The authorizer of the mode Webhook: asks another server by SubjectAccessReview, and remembers what it says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.authz.configuration import AuthorizerConfiguration
+from apiserver_stub.authz.metrics import AuthorizationMetrics
+from apiserver_stub.authz.review_spec import condition_environment, condition_variables, in_version, review_spec
+from apiserver_stub.encode import json
+from apiserver_stub.match_conditions import MatchConditions, MatchError, compile_condition
+from apiserver_stub.review_webhook import ReviewError, ReviewLimits, ReviewWebhook
+from apiserver_stub.webhooks import WebhookError
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.reviews import SubjectAccessReviewStatus
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+from controller_manager.serving.answers import Answers, keyed_digest
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import NO_OPINION, Attributes, Authorization, Decision, Rules
+from controller_manager.transport.dialer import Dialer
+
+TYPE = "Webhook"
+_KIND = "SubjectAccessReview"
+_REMEMBERED = 8192
+# Characters: who asks at such length, or answers so, wants memory.
+_LONGEST_QUESTION = 10_000
+_LONGEST_REASON = 10_000
+_UNLISTED = Rules(incomplete=True, error="webhook authorizer does not support user rule resolution")
+_BOTH = "the webhook both allowed and denied the request"
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRules:
+    """How a webhook is asked: in which version, how many seconds its answers count, what follows when it fails, and
+    the conditions for a request to be asked about.
+    """
+
+    version: str
+    authorized_ttl: float
+    unauthorized_ttl: float
+    on_error: Decision
+    conditions: MatchConditions | None = None
+
+
+class WebhookAuthorizer:
+    """Decides as a webhook does."""
+
+    def __init__(
+        self, name: str, webhook: ReviewWebhook, rules: WebhookRules, metrics: AuthorizationMetrics, log: Logger
+    ) -> None:
+        self._name = name
+        self._webhook = webhook
+        self._rules = rules
+        self._metrics = metrics
+        self._log = log
+        self._answers: Answers[SubjectAccessReviewStatus] = Answers(_REMEMBERED)
+        self._digest = keyed_digest()
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return what the webhook decides, now or when it was asked before; its failure is what the rules say."""
+        rules = self._rules
+        try:
+            if rules.conditions is not None and not self._matches(rules.conditions, attributes):
+                return NO_OPINION
+        except MatchError as error:
+            return Authorization(rules.on_error, "", str(error))
+        spec = in_version(review_spec(attributes), rules.version)
+        try:
+            status = await self._answers.get(self._digest(json.encode(spec)), lambda: self._ask(attributes, spec))
+        except ServiceUnavailable as error:
+            return self._failed(error)
+        if status.denied:
+            return Authorization(Decision.DENY, status.reason, _BOTH if status.allowed else "")
+        return Authorization(Decision.ALLOW if status.allowed else Decision.NO_OPINION, status.reason)
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return that nothing is known: a webhook is asked about one thing at a time."""
+        return _UNLISTED
+
+    async def retire(self) -> None:
+        """Close the connections when the questions under way are answered."""
+        await self._webhook.retire()
+
+    def _matches(self, conditions: MatchConditions, attributes: Attributes) -> bool:
+        began, matches, failed = monotonic(), True, True
+        try:
+            matches, errors = conditions.match(condition_variables(attributes))
+            failed = bool(errors)
+        finally:
+            seconds = monotonic() - began
+            self._metrics.matched(TYPE, self._name, seconds, excluded=not matches, failed=failed)
+        return matches
+
+    async def _ask(self, attributes: Attributes, spec: Mapping[str, Any]) -> tuple[SubjectAccessReviewStatus, float]:
+        """Return the answer, and how many seconds it counts."""
+        version = f"authorization.{GROUP_DOMAIN}/{self._rules.version}"
+        review = {"kind": _KIND, "apiVersion": version, "metadata": {}, "spec": spec, "status": {"allowed": False}}
+        status = await self._webhook.ask(review, _status)
+        if _size(attributes) >= _LONGEST_QUESTION or len(status.reason) > _LONGEST_REASON:
+            return status, 0.0
+        return status, self._rules.authorized_ttl if status.allowed else self._rules.unauthorized_ttl
+
+    def _failed(self, error: ServiceUnavailable) -> Authorization:
+        self._log.warning("an authorization webhook could not be asked", webhook=self._name, why=error.message)
+        if self._rules.on_error is Decision.NO_OPINION:
+            timed_out = isinstance(error, ReviewError) and error.timed_out
+            self._metrics.failed_open(self._name, timed_out=timed_out)
+        return Authorization(self._rules.on_error, "", error.message)
+
+
+def webhook_authorizer(
+    of: AuthorizerConfiguration, named: str, metrics: AuthorizationMetrics, log: Logger, dialer: Dialer | None
+) -> WebhookAuthorizer:
+    """Return the authorizer that a configuration which is right describes; `named` is the flag or the field with its
+    kubeconfig file. Raises `ConfigError` for a file that cannot be used, and `ConditionError`.
+    """
+    webhook = of.webhook
+    assert webhook is not None
+    conditions = [compile_condition(each.expression, condition_environment()) for each in webhook.match_conditions]
+    rules = WebhookRules(
+        webhook.subject_access_review_version,
+        *webhook.remembered,
+        on_error=Decision.DENY if webhook.failure_policy == "Deny" else Decision.NO_OPINION,
+        conditions=MatchConditions(conditions) if conditions else None,
+    )
+    asked = ReviewWebhook(
+        webhook.connection_info.file,
+        named,
+        ReviewLimits(attempt=webhook.timeout),
+        observe=lambda result, _, seconds: metrics.asked(of.name, result, seconds),
+        dialer=dialer,
+    )
+    return WebhookAuthorizer(of.name, asked, rules, metrics, log)
+
+
+def _status(review: dict[str, Any]) -> SubjectAccessReviewStatus:
+    """Return the status of an answer; one without is no opinion. Raises `WebhookError`."""
+    try:
+        return msgspec.convert(_without_nulls(review.get("status") or {}), SubjectAccessReviewStatus)
+    except (msgspec.ValidationError, AttributeError) as error:
+        raise WebhookError(f"the answer is no {_KIND}: status: {error}") from None
+
+
+def _without_nulls(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in status.items() if value is not None}
+
+
+def _size(attributes: Attributes) -> int:
+    """Return how much of a question its sender chose, in characters."""
+    of = attributes
+    texts = (of.namespace, of.verb, of.group, of.version, of.resource, of.subresource, of.name, of.path)
+    return sum(map(len, texts))

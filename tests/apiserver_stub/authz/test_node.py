@@ -1,0 +1,236 @@
+"""The authorizer of nodes: its decisions on recorded questions, and how the graph follows what happens."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.authz.node.authorizer import NodeAuthorizer
+from apiserver_stub.authz.node.graph import NodeGraph
+from apiserver_stub.authz.node.references import pod_references, volume_references
+from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.api.selectors import FieldSelector
+from controller_manager.base.registry import Registry
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import NO_OPINION, Attributes, Decision
+
+Tree = dict[str, Any]
+DATA = [json.loads(line) for line in (Path(__file__).parent / "data/node.jsonl").read_text().splitlines()]
+OBJECTS = [row["object"] for row in DATA if "object" in row]
+RESOURCES = {
+    "Pod": "pods",
+    "PersistentVolume": "persistentvolumes",
+    "VolumeAttachment": "volumeattachments.storage.k8s.io",
+    "ResourceSlice": "resourceslices.resource.k8s.io",
+    "PodCertificateRequest": "podcertificaterequests.certificates.k8s.io",
+}
+NODES = ("system:nodes", "system:authenticated")
+
+
+class Cluster:
+    """A watch cache with objects in it, and the authorizer of nodes beside it."""
+
+    def __init__(self) -> None:
+        self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
+        self.registry = Registry()
+        self.authorizer = NodeAuthorizer(NodeGraph(self.store, self.registry))
+
+    async def put(self, tree: Tree) -> None:
+        resource, key = self._place(tree)
+        before = self.store.get(resource, key)
+        data = json.dumps({**tree, "metadata": {"resourceVersion": "", **tree["metadata"]}}).encode()
+        await self.store.commit(Write(resource, key, before.revision if before else 0, data))
+
+    async def delete(self, tree: Tree) -> None:
+        resource, key = self._place(tree)
+        before = self.store.get(resource, key)
+        assert before is not None
+        await self.store.commit(Write(resource, key, before.revision, before.data, deleted=True))
+
+    def allows(self, resource: str, namespace: str, name: str, node: str = "n1", verb: str = "get") -> bool:
+        group, _, resource = resource.rpartition(":")
+        user = User(f"system:node:{node}", groups=NODES)
+        asked = Attributes(user, verb, "", group, "v1", resource, "", namespace, name)
+        return self.authorizer.decide(asked).decision is Decision.ALLOW
+
+    def _place(self, tree: Tree) -> tuple[str, str]:
+        metadata = tree["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
+        return RESOURCES[tree["kind"]], key
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    found = Cluster()
+    await found.store.start()
+    yield found
+    await found.store.close()
+
+
+def pod(name: str, node: str, secret: str = "", uid: str = "1", **metadata: Any) -> Tree:
+    spec: Tree = {"nodeName": node} if node else {}
+    if secret:
+        spec["volumes"] = [{"name": "v", "secret": {"secretName": secret}}]
+    return {"kind": "Pod", "metadata": {"namespace": "ns", "name": name, "uid": uid, **metadata}, "spec": spec}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["read", "heard"])
+async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool) -> None:
+    if late:
+        cluster.authorizer.read()
+    for tree in OBJECTS:
+        await cluster.put(tree)
+    if not late:
+        cluster.authorizer.read()
+    wrong = []
+    for row in DATA:
+        if "ask" not in row:
+            continue
+        name, is_node, of, fields, allowed, reason = row["ask"]
+        attributes = Attributes(
+            User(name, groups=NODES if is_node else ("system:authenticated",)),
+            path="",
+            field_selector=FieldSelector.parse(fields) if fields else None,
+            **of,
+        )
+        found = cluster.authorizer.decide(attributes)
+        if ((found.decision is Decision.ALLOW), found.reason) != (allowed, reason):
+            wrong.append((row["ask"], found))
+    assert wrong == []
+
+
+async def test_pods_come_move_and_go(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    await cluster.put(pod("p", "", "s"))
+    assert not cluster.allows("secrets", "ns", "s")
+    await cluster.put(pod("p", "n1", "s"))
+    await cluster.put(pod("q", "n1", "s"))
+    assert cluster.allows("secrets", "ns", "s")
+    assert not cluster.allows("secrets", "ns", "s", node="n2")
+    assert not cluster.allows("secrets", "other", "s")
+    await cluster.delete(pod("p", "n1"))
+    assert cluster.allows("secrets", "ns", "s"), "another pod still needs it"
+    await cluster.put(pod("q", "n2", "t", uid="2"))
+    assert not cluster.allows("secrets", "ns", "s")
+    assert cluster.allows("secrets", "ns", "t", node="n2")
+    await cluster.delete(pod("q", "n2"))
+    assert not cluster.allows("secrets", "ns", "t", node="n2")
+
+
+async def test_what_is_added_to_a_pod_that_runs(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    running = pod("p", "n1", "s")
+    await cluster.put(running)
+    container = {"name": "d", "envFrom": [{"secretRef": {"name": "late"}}]}
+    running["spec"]["ephemeralContainers"] = [container]
+    await cluster.put(running)
+    assert cluster.allows("secrets", "ns", "late")
+    running["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    running["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}]}
+    await cluster.put(running)
+    assert cluster.allows("resource.k8s.io:resourceclaims", "ns", "made")
+    running["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "extended"}
+    await cluster.put(running)
+    assert cluster.allows("resource.k8s.io:resourceclaims", "ns", "extended")
+
+
+async def test_mirror_pods_grant_nothing(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    await cluster.put(pod("p", "n1", "s", annotations={"kubernetes.io/config.mirror": "x"}))
+    assert cluster.allows("pods", "ns", "p")
+    assert not cluster.allows("secrets", "ns", "s")
+
+
+async def test_volumes_are_bound_and_let_go(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    volume: Tree = {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": {"csi": {"nodeStageSecretRef": {"namespace": "other", "name": "s"}}},
+    }
+    claiming = pod("p", "n1")
+    claiming["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    await cluster.put(claiming)
+    await cluster.put(volume)
+    assert not cluster.allows("persistentvolumes", "", "pv")
+    volume["spec"]["claimRef"] = {"namespace": "ns", "name": "c"}
+    await cluster.put(volume)
+    assert cluster.allows("persistentvolumes", "", "pv")
+    assert cluster.allows("secrets", "other", "s")
+    assert not cluster.allows("secrets", "other", "s", node="n2")
+    del volume["spec"]["claimRef"]
+    await cluster.put(volume)
+    assert not cluster.allows("persistentvolumes", "", "pv")
+    assert not cluster.allows("secrets", "other", "s")
+
+
+async def test_requests_for_certificates_of_pods(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    tree = {"kind": "PodCertificateRequest", "metadata": {"namespace": "ns", "name": "r"}, "spec": {"nodeName": "n1"}}
+    await cluster.put(tree)
+    requests = "certificates.k8s.io:podcertificaterequests"
+    assert cluster.allows(requests, "ns", "r")
+    assert not cluster.allows(requests, "ns", "r", node="n2")
+    assert cluster.allows(requests, "ns", "", verb="create")
+    assert not cluster.allows(requests, "ns", "r", verb="update")
+    assert not cluster.allows(requests, "", "", verb="list")
+    assert cluster.allows("certificates.k8s.io:clustertrustbundles", "", "b", verb="list")
+    await cluster.delete(tree)
+    assert not cluster.allows(requests, "ns", "r")
+
+
+@pytest.mark.parametrize(
+    "broken", [{"spec": {"nodeName": "n1", "volumes": 1}}, {"spec": {"nodeName": 1}}, {"spec": []}]
+)
+async def test_what_is_no_pod_leads_nowhere(cluster: Cluster, broken: Tree) -> None:
+    cluster.authorizer.read()
+    await cluster.put(pod("p", "n1", "s"))
+    await cluster.put({**pod("p", "n1", "s", uid="2"), **broken})
+    assert not cluster.allows("secrets", "ns", "s")
+
+
+async def test_all_that_was_known_is_forgotten(cluster: Cluster) -> None:
+    cluster.authorizer.read()
+    for tree in OBJECTS:
+        await cluster.put(tree)
+    for tree in OBJECTS:
+        await cluster.delete(tree)
+    graph = cluster.authorizer._graph
+    assert (graph._edges, graph._nodes, graph._volumes, graph._of_secret) == ({}, {}, {}, {})
+
+
+async def test_users_who_are_no_nodes() -> None:
+    authorizer = Cluster().authorizer
+    for user in (User("joe", groups=NODES), User("system:node:n1", groups=("system:authenticated",))):
+        assert (
+            await authorizer.authorize(Attributes(user, "get", "", "", "v1", "services", "", "ns", "x")) == NO_OPINION
+        )
+        assert not (await authorizer.rules_for(user, "ns")).incomplete
+    assert (await authorizer.rules_for(User("system:node:n1", groups=NODES), "ns")).incomplete
+
+
+_KEYS = st.sampled_from(["secretRef", "name", "secret", "secretName", "configMap", "azureFile"])
+_TREES = st.recursive(
+    st.none() | st.text(max_size=3), lambda one: st.dictionaries(_KEYS, one, max_size=3), max_leaves=6
+)
+
+
+@given(_TREES)
+def test_empty_names_are_no_references(volume: Any) -> None:
+    if not isinstance(volume, dict):
+        return
+    try:
+        found = pod_references("ns", "p", {"spec": {"volumes": [volume]}})
+        bound = volume_references({"spec": {"claimRef": {"name": "c"}, **volume}})
+    except (AttributeError, TypeError):
+        return
+    assert all(reference.name for reference in found)
+    assert bound is not None
+    assert all(secret.name for secret in bound[1])
