@@ -12,7 +12,8 @@
 from functools import partial
 
 from apiserver_stub.bootstrap.objects import ClusterInfo, Objects, Tree
-from apiserver_stub.flow_control.configuration import GROUP, MANDATORY, suggested
+from apiserver_stub.flow_control.configuration import GROUP
+from apiserver_stub.kinds.flow_control import MANDATORY, suggested
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base.tasks import all_of
 

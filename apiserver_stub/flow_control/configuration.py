@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import msgspec
 
+from apiserver_stub.kinds.flow_control import MANDATORY, suggested
 from controller_manager.api.conditions import Condition
 from controller_manager.api.model import Model, Object
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -15,7 +15,6 @@ GROUP = f"flowcontrol.apiserver.{GROUP_DOMAIN}"
 FLOW_SCHEMAS = f"flowschemas.{GROUP}"
 PRIORITY_LEVELS = f"prioritylevelconfigurations.{GROUP}"
 EXEMPT, CATCH_ALL = "exempt", "catch-all"
-MANDATORY = frozenset({EXEMPT, CATCH_ALL})
 DANGLING = "Dangling"
 _ENTROPY = 60  # bits of a hash that are dealt hands of
 
@@ -187,19 +186,6 @@ def _deals(queuing: Queuing) -> bool:
     """Tell whether hands can be dealt: distinct queues for each flow, of the bits that its hash has."""
     deck, hand = queuing.queues, queuing.hand_size
     return 0 < hand <= deck <= 1 << 26 and (deck**hand - 1).bit_length() <= _ENTROPY
-
-
-class Specs(msgspec.Struct):
-    """Specs of levels and schemas by name."""
-
-    levels: dict[str, Tree]
-    schemas: dict[str, Tree]
-
-
-@cache
-def suggested() -> Specs:
-    """Return the specs of the levels and schemas that every cluster has."""
-    return msgspec.json.decode(resources.files(__package__).joinpath("suggested.json").read_bytes(), type=Specs)
 
 
 @cache

@@ -18,13 +18,13 @@ from apiserver_stub.flow_control.concurrency import (
     smooth,
 )
 from apiserver_stub.flow_control.configuration import (
-    MANDATORY,
     FlowSchema,
     PriorityLevelConfiguration,
     mandatory,
 )
 from apiserver_stub.flow_control.queue_set import QueueSet, SeatRequest
 from apiserver_stub.flow_control.retry_after import RetryAfter
+from apiserver_stub.kinds.flow_control import MANDATORY
 
 _TURNS, _LEAST_TURNS = 16, 4  # of all levels together, and of each
 _NO_SEATS = Limits(0, 0, 0)

@@ -4,6 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.flow_control import MANDATORY, suggested
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
@@ -18,47 +19,150 @@ from apiserver_stub.kinds.rules.combine import (
 )
 
 _GROUP = "flowcontrol.apiserver.k8s.io/v1"
+_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
+_MOST_QUEUES = 10_000_000
+_ENTROPY = 60  # bits of a hash that hands are dealt of
+_SUBJECTS = ("Group", "ServiceAccount", "User")
+_ONE_AT_LEAST = "must contain at least one value"
 
 
 def _subject(subject: Any, at: FieldPath, errors: ErrorList) -> None:
     rows = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
-    kind = subject.get("kind")
-    for name, field in rows.items():
-        if kind == name and field not in subject:
-            errors.required((at, field), f"{field} is required when subject kind is '{name}'")
-        elif kind in rows and kind != name and field in subject:
-            errors.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
+    kind = subject.get("kind", "")
+    if kind not in rows:
+        errors.unsupported((at, "kind"), kind, _SUBJECTS)
+    elif (field := rows.pop(kind)) not in subject:
+        errors.required((at, field), f"{field} is required when subject kind is '{kind}'")
+    if kind in _SUBJECTS:
+        for name, field in rows.items():
+            if field in subject:
+                errors.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
+
+
+def _account(account: Any, at: FieldPath, errors: ErrorList) -> None:
+    name, namespace = account.get("name"), account.get("namespace")
+    if name and name != "*" and (why := names.subdomain(name)):
+        errors.invalid((at, "name"), name, why)
+    if not namespace:
+        errors.required((at, "namespace"), "must specify namespace for service account")
+    elif why := names.label(namespace):
+        errors.invalid((at, "namespace"), namespace, why)
 
 
 def _policy_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
+    if not rule.get("subjects"):
+        errors.required((at, "subjects"), f"subjects {_ONE_AT_LEAST}")
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        errors.required(at, "needs `resourceRules` or `nonResourceRules`")
+        errors.required(at, "at least one of resourceRules and nonResourceRules has to be non-empty")
+
+
+def _list(rule: Any, at: FieldPath, errors: ErrorList, none: str, others: str) -> bool:
+    """Report a list that is empty, or names others beside all; return whether it says neither of that nor all."""
+    field = at[1] if at is not None else ""
+    values = rule.get(field) or []
+    if not values:
+        errors.required(at, none)
+    elif "*" in values and len(values) > 1:
+        errors.invalid(at, values, f"if '*' is present, must not specify other {others}")
+    return bool(values) and "*" not in values
+
+
+def _verbs(rule: Any, at: FieldPath, errors: ErrorList) -> None:
+    if _list(rule, (at, "verbs"), errors, f"verbs {_ONE_AT_LEAST}", "verbs") and not set(rule["verbs"]) <= set(_VERBS):
+        errors.unsupported((at, "verbs"), rule["verbs"], _VERBS)
 
 
 def _resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
-    if not rule.get("namespaces") and not rule.get("clusterScope"):
-        why = "must name a namespace unless `clusterScope` is set"
-        errors.required((at, "namespaces"), why)
+    _verbs(rule, at, errors)
+    supply = "resource rules must supply at least one"
+    _list(rule, (at, "apiGroups"), errors, f"{supply} api group", "api groups")
+    _list(rule, (at, "resources"), errors, f"{supply} resource", "resources")
+    why = "resource rules that are not cluster scoped must supply at least one namespace"
+    if rule.get("namespaces") or not rule.get("clusterScope"):
+        told = (at, "namespaces")
+        if _list(rule, told, errors, why, "namespaces"):
+            for index, namespace in enumerate(rule["namespaces"]):
+                if problem := names.label(namespace):
+                    why = f"each member of this list must be '*' or a DNS-1123 label; {problem}"
+                    errors.invalid((told, index), namespace, why)
+
+
+def _non_resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
+    _verbs(rule, at, errors)
+    paths = (at, "nonResourceURLs")
+    if _list(rule, paths, errors, f"nonResourceURLs {_ONE_AT_LEAST}", "non-resource URLs"):
+        for index, path in enumerate(rule["nonResourceURLs"]):
+            if why := _path(path):
+                errors.invalid((paths, index), path, why)
+
+
+def _path(path: str) -> str:
+    """Return what is wrong with a path that may end in a wildcard."""
+    if not path:
+        return "must not be empty"
+    if not path.startswith("/"):
+        return "must start with slash"
+    if " " in path:
+        return "must not contain white-space"
+    if "//" in path:
+        return "must not contain double slash"
+    stars = path.count("*")
+    return "wildcard can only do suffix matching" if stars > 1 or (stars and not path.endswith("/*")) else ""
+
+
+def _schema_spec(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    method = spec.get("distinguisherMethod")
+    if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
+        told = {"Type": method.get("type", "")}
+        errors.unsupported(((at, "distinguisherMethod"), "type"), told, ("ByNamespace", "ByUser"))
+    if not spec.get("priorityLevelConfiguration", {}).get("name"):
+        errors.required(((at, "priorityLevelConfiguration"), "name"), "must reference a priority level")
+
+
+def _schema_name(schema: Any, at: FieldPath, errors: ErrorList) -> None:
+    name, spec = schema["metadata"].get("name", ""), schema.get("spec", {})
+    if spec.get("matchingPrecedence") == 1 and name != "exempt":
+        why = "only the schema named 'exempt' may have matchingPrecedence 1"
+        errors.invalid(((at, "spec"), "matchingPrecedence"), 1, why)
+    if name in MANDATORY and spec != suggested().schemas[name]:
+        errors.invalid((at, "spec"), spec, f"spec of '{name}' must equal the fixed value")
+
+
+def _positive(value: Any, at: FieldPath, errors: ErrorList) -> None:
+    if value <= 0:
+        errors.invalid(at, value, "must be a positive value")
+    if value > 10_000:
+        errors.invalid(at, value, "must not be greater than 10000")
 
 
 _SCHEMA = record({
-    "matchingPrecedence": between(1, 10_000),
-    "distinguisherMethod": record({"type": one_of("ByNamespace", "ByUser")}),
-    "priorityLevelConfiguration": record({"name": form(names.subdomain)}, need("name")),
+    "matchingPrecedence": _positive,
+    "priorityLevelConfiguration": record({"name": form(lambda name: names.subdomain(name) if name else "")}),
     "rules": each(record({
-        "subjects": each(record({"kind": one_of("Group", "ServiceAccount", "User")}, _subject)),
-        "resourceRules": each(both(need("verbs", "apiGroups", "resources"), _resource_rule)),
-        "nonResourceRules": each(need("verbs", "nonResourceURLs")),
-    }, need("subjects"), _policy_rule)),
-})  # fmt: skip
-_QUEUING = record({"queues": at_least(1, "must be positive"), "handSize": at_least(1, "must be positive"),
-                   "queueLengthLimit": at_least(1, "must be positive")})  # fmt: skip
+        "subjects": each(record({
+            "serviceAccount": both(need("name"), _account), "user": need("name"), "group": need("name"),
+        }, _subject)),
+        "resourceRules": each(_resource_rule),
+        "nonResourceRules": each(_non_resource_rule),
+    }, _policy_rule)),
+}, _schema_spec)  # fmt: skip
 
 
-def _hands(queuing: Any, at: FieldPath, errors: ErrorList) -> None:
+def _queuing(queuing: Any, at: FieldPath, errors: ErrorList) -> None:
     hand, queues = queuing.get("handSize", 0), queuing.get("queues", 0)
-    if queues < hand:
+    if queuing.get("queueLengthLimit", 0) <= 0:
+        errors.invalid((at, "queueLengthLimit"), queuing.get("queueLengthLimit", 0), "must be positive")
+    if queues <= 0:
+        errors.invalid((at, "queues"), queues, "must be positive")
+    elif queues > _MOST_QUEUES:
+        errors.invalid((at, "queues"), queues, f"must not be greater than {_MOST_QUEUES}")
+    if hand <= 0:
+        errors.invalid((at, "handSize"), hand, "must be positive")
+    elif hand > queues:
         errors.invalid((at, "handSize"), hand, f"should not be greater than queues ({queues})")
+    elif hand > _ENTROPY or (queues**hand - 1).bit_length() > _ENTROPY:
+        why = f"required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {_ENTROPY}"
+        errors.invalid((at, "handSize"), hand, why)
 
 
 def _response(response: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -79,16 +183,30 @@ def _level(spec: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.forbidden((at, "exempt"), "may not be set when `type` is 'Limited'")
 
 
+def _level_name(level: Any, at: FieldPath, errors: ErrorList) -> None:
+    name, spec = level["metadata"].get("name", ""), level.get("spec", {})
+    if (name == "exempt") != (spec.get("type") == "Exempt"):
+        errors.invalid(
+            ((at, "spec"), "type"), spec.get("type", ""), "must be 'Exempt' if and only if `name` is 'exempt'"
+        )
+    if name == "exempt" and {**spec, "exempt": None} != {**suggested().levels[name], "exempt": None}:
+        errors.invalid((at, "spec"), spec, "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value")
+    elif name in MANDATORY and name != "exempt" and spec != suggested().levels[name]:
+        errors.invalid((at, "spec"), spec, f"spec of '{name}' must equal the fixed value")
+
+
+_SHARES = at_least(0, "must be a non-negative integer")
 _LEVEL = record({
     "type": one_of("Exempt", "Limited"),
     "limited": record({
-        "nominalConcurrencyShares": at_least(0), "lendablePercent": between(0, 100),
-        "borrowingLimitPercent": at_least(0),
-        "limitResponse": record({"type": one_of("Queue", "Reject"), "queuing": both(_QUEUING, _hands)}, _response),
+        "nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100),
+        "borrowingLimitPercent": at_least(0, "if specified, must be a non-negative integer"),
+        "limitResponse": record({"type": one_of("Queue", "Reject"), "queuing": _queuing}, _response),
     }),
+    "exempt": record({"nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100)}),
 }, _level)  # fmt: skip
 
 RULES = {
-    f"{_GROUP}/FlowSchema": KindRules(within("spec", _SCHEMA)),
-    f"{_GROUP}/PriorityLevelConfiguration": KindRules(within("spec", _LEVEL)),
+    f"{_GROUP}/FlowSchema": KindRules(both(within("spec", _SCHEMA), _schema_name), by_schema=False),
+    f"{_GROUP}/PriorityLevelConfiguration": KindRules(both(within("spec", _LEVEL), _level_name)),
 }

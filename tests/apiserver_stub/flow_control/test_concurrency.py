@@ -19,7 +19,8 @@ from apiserver_stub.flow_control.concurrency import (
     most_seats_of_one,
     smooth,
 )
-from apiserver_stub.flow_control.configuration import PriorityLevelConfiguration, Queuing, suggested
+from apiserver_stub.flow_control.configuration import PriorityLevelConfiguration, Queuing
+from apiserver_stub.kinds.flow_control import suggested
 
 
 def level(name: str, spec: object) -> PriorityLevelConfiguration:

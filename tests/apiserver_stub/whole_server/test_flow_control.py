@@ -1,6 +1,8 @@
 """Flow control of a whole server: configuration that is followed, statuses, headers, refusals."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +136,37 @@ async def test_dumps_are_pages_of_the_server(started: Any) -> None:
     async with started() as api:
         response = await api.send("GET", "/debug/api_priority_and_fairness/dump_priority_levels")
         assert (response.status, response.body.splitlines()[2].split(b",")[0]) == (200, b"exempt")
+
+
+# What a real API server of 1.36 says of schemas and levels: kind, name, spec, code, and fields, reasons and messages of
+# what is wrong; messages in words of our own are left out.
+RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data/flow_control.jsonl").read_text().splitlines()]
+
+
+async def test_schemas_and_levels_are_judged_as_by_a_real_server(started: Any) -> None:
+    async with started() as api:
+        for kind, name, spec, code, causes in RECORDED:
+            body = {"metadata": {"name": name}, "spec": spec}
+            status, found = await api("POST", f"{API}/{kind.lower()}s?dryRun=All", body)
+            assert (status, kind, spec) == (code, kind, spec)
+            given = found["details"].get("causes", []) if status == 422 else []
+            told = [[each["field"], each["reason"].removeprefix("FieldValue"), each["message"]] for each in given]
+            in_words = {field for field, _, message in causes if message}
+            shown = [[field, why, message if field in in_words else ""] for field, why, message in told]
+            assert sorted(shown) == sorted(causes), spec
+
+
+async def test_what_is_mandatory_stays_but_for_the_shares_of_exempt_requests(started: Any) -> None:
+    async with started() as api:
+
+        async def changed(path: str, **spec: Any) -> int:
+            _, found = await api("GET", f"{API}/{path}")
+            found["spec"].update(spec)
+            return (await api("PUT", f"{API}/{path}", found))[0]
+
+        assert await changed("flowschemas/catch-all", matchingPrecedence=9000) == 422
+        assert await changed("flowschemas/exempt", rules=[]) == 422
+        assert await changed("flowschemas/probes", matchingPrecedence=3) == 200
+        exempt = {"nominalConcurrencyShares": 5, "lendablePercent": 50}
+        assert await changed("prioritylevelconfigurations/exempt", exempt=exempt) == 200
+        assert await changed("prioritylevelconfigurations/catch-all", limited={"nominalConcurrencyShares": 7}) == 422
