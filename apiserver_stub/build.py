@@ -246,13 +246,15 @@ def build(
     runtime.registry.rules = options[MetricsOptions].rules()
     register_process_metrics(runtime.registry, features, reported_version(options))
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
-    accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
+    accounts = ServiceAccounts(options[TokenOptions], _key_folder(options), runtime)
     egress = egress_selector(
         options[EgressOptions].egress_selector_config_file, runtime.registry, runtime.log("egress")
     )
     kinds = built_in()
     storage = storage or _storage(options, kinds, runtime.log("store"))
     parts = [Part(close=egress.close)]
+    if accounts.external is not None:
+        parts.append(Part(accounts.open, accounts.external.run, accounts.external.close))
     encryption = _encryption(options, storage, runtime)
     if encryption is not None:
         parts.append(Part(encryption.open, encryption.run, encryption.close))
@@ -268,7 +270,7 @@ def build(
         options,
         AuthenticationParts(
             certificates or ClientCertificates(),
-            accounts.tokens(store.get, runtime.registry, mark_used(objects, runtime.log("tokens"))),
+            accounts.tokens(store.get, mark_used(objects, runtime.log("tokens"))),
             accounts.audiences,
             authorization.anonymous_paths,
             egress,

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
+from apiserver_stub.authn.external_signer import ExternalSigner
 from apiserver_stub.authn.keys import (
     KEYS,
     GivenKeys,
     SigningKey,
-    VerifyingKey,
+    VerifyingKeys,
     discovery_pages,
     own_key,
     read_signing_key,
@@ -18,11 +17,13 @@ from apiserver_stub.authn.keys import (
 )
 from apiserver_stub.authn.legacy_tokens import LAST_USED, LegacyTokens, MarkUsed
 from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer, TokenMetrics
-from apiserver_stub.authn.tokens import FindToken
+from apiserver_stub.authn.tokens import Claims, FindToken
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.flags import TokenOptions
 from apiserver_stub.verbs.subresources.token import Terms, TokenRequests
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Logger
+from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import contain
 from controller_manager.component.pages import Handler
 
@@ -33,9 +34,12 @@ class ServiceAccounts:
     Raises `ValueError` or `OSError` for keys that cannot be used.
     """
 
-    def __init__(self, options: TokenOptions, folder: Path | None) -> None:
+    def __init__(self, options: TokenOptions, folder: Path | None, runtime: Runtime) -> None:
         self._options = options
-        self._key = _signing_key(options, folder)
+        self._registry = runtime.registry
+        self.external = _external(options, runtime)
+        """The program that signs in this server's place, if there is one."""
+        self._key = None if self.external else _signing_key(options, folder)
 
     @property
     def audiences(self) -> tuple[str, ...]:
@@ -43,38 +47,58 @@ class ServiceAccounts:
         return self._options.api_audiences or self._options.service_account_issuer
 
     @cached_property
-    def keys(self) -> tuple[VerifyingKey, ...]:
+    def keys(self) -> VerifyingKeys:
         """The keys that tokens are verified with, the one they are signed with first."""
-        given = [
-            key
-            for file in self._options.service_account_key_file
-            for key in read_verifying_keys(Path(file), "--service-account-key-file")
-        ]
-        return tuple({key.name: key for key in (self._key.verifying, *given)}.values())
+        if self._key is None:
+            assert self.external is not None
+            return self.external
+        files = self._options.service_account_key_file
+        given = [key for file in files for key in read_verifying_keys(Path(file), "--service-account-key-file")]
+        return GivenKeys([self._key.verifying, *given])
 
-    def tokens(self, get: Get, registry: CollectorRegistry, mark: MarkUsed) -> tuple[FindToken, FindToken]:
+    def tokens(self, get: Get, mark: MarkUsed) -> tuple[FindToken, FindToken]:
         """Return who knows the tokens, those of secrets first; `get` reads the store, `mark` notes uses of these."""
-        options, keys, metrics = self._options, GivenKeys(self.keys), TokenMetrics(registry)
+        options, metrics = self._options, TokenMetrics(self._registry)
         looked_up = get if options.service_account_lookup else None
-        legacy = LegacyTokens(keys, looked_up, self.audiences, metrics, mark)
-        return legacy.find, ServiceAccountTokens(options.service_account_issuer, keys, looked_up, metrics).find
+        legacy = LegacyTokens(self.keys, looked_up, self.audiences, metrics, mark)
+        return legacy.find, ServiceAccountTokens(options.service_account_issuer, self.keys, looked_up, metrics).find
 
     def requests(self) -> TokenRequests:
         """Return who issues tokens."""
-        options = self._options
-        terms = Terms(
-            options.service_account_issuer[0],
-            self.audiences,
-            int(options.service_account_max_token_expiration),
-            options.service_account_extend_token_expiration,
-        )
-        return TokenRequests(terms, Signer(self._key).sign)
+        if self._key is None:
+            assert self.external is not None
+            return TokenRequests(self._terms, self.external.sign)
+        signer = Signer(self._key)
+
+        async def sign(claims: Claims) -> str:
+            return signer.sign(claims)
+
+        return TokenRequests(self._terms, sign)
 
     def pages(self, address: str) -> Mapping[str, Handler]:
         """Return the pages with which others verify the tokens; clients reach this server at `address`, if given."""
         issuer = self._options.service_account_issuer[0]
         root = f"https://{address}" if address else issuer
         return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)
+
+    async def open(self) -> None:
+        """Get the keys of the program that signs, if there is one. Raises `CannotStart`."""
+        if self.external is None:
+            return
+        await self.external.open()
+        longest, asked = self.external.longest, self._options.service_account_max_token_expiration
+        if asked > longest:
+            why = f"is more than the {longest} seconds of --service-account-signing-endpoint"
+            raise CannotStart(f"--service-account-max-token-expiration: {asked:g} seconds {why}")
+
+    def _terms(self) -> Terms:
+        options = self._options
+        given = int(options.service_account_max_token_expiration)
+        fixed = options.service_account_issuer[0], self.audiences
+        extend = options.service_account_extend_token_expiration
+        if self.external is None:
+            return Terms(*fixed, given, extend)
+        return Terms(*fixed, given or self.external.longest, extend, self.external.longest)
 
 
 def mark_used(objects: Objects, log: Logger) -> MarkUsed:
@@ -85,6 +109,11 @@ def mark_used(objects: Objects, log: Logger) -> MarkUsed:
         await contain(partial(objects.label, path, uid, LAST_USED, day), log, name="noting the use of a token")
 
     return mark
+
+
+def _external(options: TokenOptions, runtime: Runtime) -> ExternalSigner | None:
+    path = options.service_account_signing_endpoint
+    return ExternalSigner(path, runtime.registry, runtime.log("tokens")) if path else None
 
 
 def _signing_key(options: TokenOptions, folder: Path | None) -> SigningKey:

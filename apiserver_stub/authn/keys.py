@@ -23,14 +23,17 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from controller_manager.api.wire import Response
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.files import write_atomically
-from controller_manager.component.pages import Handler, fixed
+from controller_manager.component.pages import Handler
 
 # Keys of service account tokens: read from PEM files or made, named by their content, bound to one algorithm each.
 
 _ALGORITHMS: Mapping[str, str] = MappingProxyType({"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"})
+ALGORITHMS = frozenset({"RS256", *_ALGORITHMS.values()})
+"""The algorithms that tokens are signed with (RFC 7518, section 3.1)."""
 _SMALLEST_RSA = 2048
+_KEPT = 3600  # seconds that others may keep keys which never change
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 
 
@@ -47,9 +50,13 @@ class VerifyingKey:
     public: RSAPublicKey | EllipticCurvePublicKey
 
     @classmethod
-    def of(cls, public: Any) -> "VerifyingKey":
-        """Name a key and choose its algorithm. Raises `ValueError` for one that signs no tokens."""
+    def of(cls, public: Any, name: str = "") -> "VerifyingKey":
+        """Name a key, unless it has a `name`, and choose its algorithm. Raises `ValueError` for one that signs no
+        tokens.
+        """
         algorithm = _algorithm(public)
+        if name:
+            return cls(name, algorithm, public)
         form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         digest = hashlib.sha256(public.public_bytes(*form)).digest()
         return cls(base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), algorithm, public)
@@ -60,6 +67,9 @@ class VerifyingKeys(Protocol):
 
     async def named(self, name: str) -> Sequence[VerifyingKey]:
         """Return the keys of that name (`kid`), all without a name. Raises nothing: who has no keys returns none."""
+
+    def published(self) -> tuple[Sequence[VerifyingKey], int]:
+        """Return the keys that others may verify tokens with, and for how many seconds they may keep these."""
 
 
 class GivenKeys:
@@ -74,6 +84,10 @@ class GivenKeys:
             return tuple(self._keys.values())
         key = self._keys.get(name)
         return (key,) if key else ()
+
+    def published(self) -> tuple[Sequence[VerifyingKey], int]:
+        """See `VerifyingKeys`."""
+        return tuple(self._keys.values()), _KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +178,34 @@ def _algorithm(public: Any) -> str:
 
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/openid/v1/jwks"
-_HEADERS = {"cache-control": "public, max-age=3600"}
 
 
-def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) -> Mapping[str, Handler]:
+def discovery_pages(issuer: str, keys_url: str, keys: VerifyingKeys) -> Mapping[str, Handler]:
     """Return the pages by path; none for an issuer that is no https URL, since nobody could find them."""
     if not issuer.startswith("https://"):
         return {}
-    algorithms = sorted({key.algorithm for key in keys})
-    document = {
-        "issuer": issuer,
-        "jwks_uri": keys_url,
-        "response_types_supported": ["id_token"],
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": algorithms,
-    }
-    configuration = _page("application/json", document)
-    key_set = _page("application/jwk-set+json", {"keys": [_web_key(key) for key in keys]})
-    return {CONFIGURATION: fixed(configuration), KEYS: fixed(key_set)}
+
+    async def configuration(_: Request) -> Response:
+        known, seconds = keys.published()
+        document = {
+            "issuer": issuer,
+            "jwks_uri": keys_url,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": sorted({key.algorithm for key in known}),
+        }
+        return _page("application/json", document, seconds)
+
+    async def key_set(_: Request) -> Response:
+        known, seconds = keys.published()
+        return _page("application/jwk-set+json", {"keys": [_web_key(key) for key in known]}, seconds)
+
+    return {CONFIGURATION: configuration, KEYS: key_set}
 
 
-def _page(media: str, document: Any) -> Response:
-    return Response(200, {"content-type": media, **_HEADERS}, msgspec.json.encode(document))
+def _page(media: str, document: Any, seconds: int) -> Response:
+    headers = {"content-type": media, "cache-control": f"public, max-age={seconds}"}
+    return Response(200, headers, msgspec.json.encode(document))
 
 
 def _web_key(key: VerifyingKey) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Flags of the tokens of service accounts."""
 
+import re
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
 from controller_manager.options import Duration, Options, StringList, flag
+
+_ABSTRACT = re.compile(r"@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+")
 
 
 class TokenOptions(Options):
@@ -19,6 +22,11 @@ class TokenOptions(Options):
     )
     service_account_signing_key_file: str = flag(
         "", "File of the private key tokens are signed with, RSA or ECDSA; made in --cert-dir as sa.key when empty."
+    )
+    service_account_signing_endpoint: str = flag(
+        "",
+        "Unix socket of a program that signs tokens and tells the keys to verify them with; @name is an abstract one. "
+        "Not together with files of keys.",
     )
     service_account_key_file: StringList = flag(
         (),
@@ -50,6 +58,12 @@ class TokenOptions(Options):
             raise ValueError("--service-account-issuer must name at least one issuer, and each of them once")
         if any(":" in issuer and not urlsplit(issuer).scheme for issuer in issuers):
             raise ValueError("--service-account-issuer has a colon, and so must be a URL")
+        endpoint = self.service_account_signing_endpoint
+        if endpoint and (self.service_account_signing_key_file or self.service_account_key_file):
+            files = "--service-account-signing-key-file and --service-account-key-file"
+            raise ValueError(f"--service-account-signing-endpoint and {files} exclude one another")
+        if endpoint.startswith("@") and not _ABSTRACT.fullmatch(endpoint):
+            raise ValueError("--service-account-signing-endpoint begins with @, and is no name of an abstract socket")
         if self.service_account_key_file and not self.service_account_signing_key_file:
             raise ValueError("--service-account-key-file needs --service-account-signing-key-file")
         if self.service_account_jwks_uri and not self.service_account_jwks_uri.startswith("https://"):

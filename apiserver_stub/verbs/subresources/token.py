@@ -1,6 +1,6 @@
 """A token of an account, made on request and kept nowhere."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from apiserver_stub.authn.tokens import Claims, Reference, Subject, username
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.token_request import (
+    LONGEST,
     NODES,
     Bindable,
     BoundTo,
@@ -35,19 +36,20 @@ from controller_manager.base.random import random_source
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The terms on which tokens are issued: the issuer, the audiences where none is asked for, the longest life in
-    seconds (0 sets no bound), and whether those of pods live longer than asked for.
+    seconds (0 sets no bound), and whether those of pods live longer than asked for, and how long at most.
     """
 
     issuer: str
     audiences: tuple[str, ...]
     longest: int
     extend: bool
+    longest_extended: int = LONGEST
 
 
 class TokenRequests:
-    """Issues tokens on these terms; `sign` makes a token of its claims."""
+    """Issues tokens on the terms that `terms` returns; `sign` makes a token of its claims."""
 
-    def __init__(self, terms: Terms, sign: Callable[[Claims], str]) -> None:
+    def __init__(self, terms: Callable[[], Terms], sign: Callable[[Claims], Awaitable[str]]) -> None:
         self._terms = terms
         self._sign = sign
 
@@ -72,26 +74,31 @@ class TokenRequests:
         claims = self._claims(spec, subject, int(now.timestamp()))
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
         tree["metadata"] |= {"uid": account.field("metadata.uid"), "creationTimestamp": format_time(now)}
-        told = answered(_typed(tree, subresource), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
+        told = answered(
+            _typed(tree, subresource), spec, {"token": await self._sign(claims), "expirationTimestamp": expires}
+        )
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 
     def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
         """Return what is granted of what was asked for, and the warnings."""
-        asked, longest = spec.expiration_seconds, self._terms.longest
-        spec = replace(spec, audiences=spec.audiences or self._terms.audiences)
+        terms = self._terms()
+        asked, longest = spec.expiration_seconds, terms.longest
+        spec = replace(spec, audiences=spec.audiences or terms.audiences)
         if not longest or asked <= longest:
             return spec, ()
         warning = f"requested expiration of {asked} seconds shortened to {longest} seconds"
         return replace(spec, expiration_seconds=longest), (warning,)
 
     def _claims(self, spec: TokenSpec, subject: Subject, now: int) -> Claims:
-        ours = set(spec.audiences) <= set(self._terms.audiences)
-        seconds, warn = life(spec, extended=self._terms.extend and ours and subject.pod is not None)
+        terms = self._terms()
+        ours = set(spec.audiences) <= set(terms.audiences)
+        seconds, warn = life(spec, extended=terms.extend and ours and subject.pod is not None)
+        seconds = min(seconds, terms.longest_extended)
         return Claims(
             audiences=spec.audiences,
             expires=now + seconds,
             issued=now,
-            issuer=self._terms.issuer,
+            issuer=terms.issuer,
             identifier=random_source().uid(),
             subject=replace(subject, warn_after=None if warn is None else now + warn),
             not_before=now,

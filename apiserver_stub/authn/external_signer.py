@@ -1,0 +1,242 @@
+"""Tokens of service accounts that another program signs, over a Unix socket (KEP-740, external_jwt.v1)."""
+
+import asyncio
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.authn.keys import ALGORITHMS, VerifyingKey
+from apiserver_stub.authn.tokens import Claims
+from controller_manager.api.errors import InternalError
+from controller_manager.api.protobuf.services import service
+from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.errors import CannotStart
+from controller_manager.base.log import Logger
+from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.transport.grpc import GrpcChannel, GrpcError
+
+FLAG = "--service-account-signing-endpoint"
+SHORTEST = 600  # seconds a token must be allowed to live
+_START = 60.0  # seconds the program has to tell its keys at the start, and each time
+_METADATA = 10.0
+_SIGN = 60.0
+_AGAIN = 10.0  # seconds after which keys are asked for again that could not be had
+_PAUSE = 1.0  # seconds between two questions for keys because of names that nobody knows
+_LONGEST_NAME = 1024
+_MOST_KEYS = 1000
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_PREFIX = "apiserver_externaljwt"
+_FETCHED_AT = Family(f"{_PREFIX}_fetch_keys_success_timestamp", "When keys were last had (epoch seconds).", "gauge")
+_DATA_AT = Family(f"{_PREFIX}_fetch_keys_data_timestamp", "The moment that keys are of (epoch seconds).", "gauge")
+_FETCHES = Family(f"{_PREFIX}_fetch_keys_request_total", "Questions for keys.", "counter", ("code",))
+_SIGNED = Family(f"{_PREFIX}_sign_request_total", "Questions for signatures.", "counter", ("code",))
+_TIME = Family(
+    f"{_PREFIX}_request_duration_seconds", "Seconds the signer took.", "histogram", ("method", "code"), _SECONDS
+)
+
+
+class SignerError(Exception):
+    """The signer failed, or said what cannot be used; `code` is that of metrics."""
+
+    def __init__(self, message: str, code: str = "unknown-non-grpc") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    algorithm: str = msgspec.field(name="alg", default="")
+    key: str = msgspec.field(name="kid", default="")
+    type: str = msgspec.field(name="typ", default="")
+
+
+class ExternalSigner:
+    """Signs by asking the program at `path` (`@name` is an abstract socket), whose keys are known and kept current.
+
+    `open` it before anybody is answered, and `run` it; keys that cannot be had anew stay as they were.
+    """
+
+    def __init__(self, path: str, registry: CollectorRegistry, log: Logger) -> None:
+        self._path = path
+        self._log = log
+        self._service = service("external_jwt")
+        self._channel: GrpcChannel | None = None
+        self._keys: dict[str, VerifyingKey] = {}
+        self._excluded: frozenset[str] = frozenset()
+        self._refresh_at = self._asked_at = -math.inf
+        self._fetching: asyncio.Future[None] | None = None
+        self.longest = 0
+        """The most seconds that a token may live, once it is open."""
+        self._fetched_at, self._data_at = Gauges(_FETCHED_AT, registry), Gauges(_DATA_AT, registry)
+        self._fetches, self._signed = Counters(_FETCHES, registry), Counters(_SIGNED, registry)
+        self._time = Histograms(_TIME, registry)
+
+    async def open(self) -> None:
+        """Get the keys, and what tokens may be. Raises `CannotStart`."""
+        self._channel = GrpcChannel(_target(self._path))
+        try:
+            async with asyncio.timeout(_START):
+                await self._until_there()
+            told = await self._ask("Metadata", {}, _METADATA)
+        except TimeoutError:
+            raise CannotStart(f"{FLAG}: {self._path} did not tell its keys within {_START:.0f} seconds") from None
+        except SignerError as error:
+            raise CannotStart(f"{FLAG}: {self._path}: {error}") from None
+        self.longest = int(told.get("max_token_expiration_seconds") or 0)
+        if self.longest < SHORTEST:
+            why = f"its tokens may live {self.longest} seconds, and the least is {SHORTEST}"
+            raise CannotStart(f"{FLAG}: {self._path}: {why}")
+
+    async def run(self) -> None:
+        """Keep the keys current, until cancelled."""
+        while True:
+            await asyncio.sleep(max(self._refresh_at - monotonic(), 0.0))
+            try:
+                await self._fetch()
+            except SignerError as error:
+                self._log.error(
+                    "the keys of the external signer stay as they were", signer=self._path, error=str(error)
+                )
+                self._refresh_at = monotonic() + _AGAIN
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def named(self, name: str) -> Sequence[VerifyingKey]:
+        """See `VerifyingKeys`; a name that nobody knows has the program be asked, at most once a second."""
+        if not name:
+            return tuple(self._keys.values())
+        if name not in self._keys and monotonic() - self._asked_at >= _PAUSE:
+            self._asked_at = monotonic()
+            try:
+                await self._fetch()
+            except SignerError as error:
+                self._log.warning("the external signer does not tell its keys", signer=self._path, error=str(error))
+        key = self._keys.get(name)
+        return (key,) if key else ()
+
+    def published(self) -> tuple[Sequence[VerifyingKey], int]:
+        """See `VerifyingKeys`."""
+        seconds = max(int(self._refresh_at - monotonic()), 0)
+        return tuple(key for name, key in self._keys.items() if name not in self._excluded), seconds
+
+    async def sign(self, claims: Claims) -> str:
+        """Return the token that says this. Raises `InternalError`."""
+        try:
+            token = await self._token(msgspec.json.encode(claims))
+        except SignerError as error:
+            self._signed.add(error.code)
+            self._log.error("the external signer has not signed", signer=self._path, error=str(error))
+            raise InternalError("failed to generate token: the external signer has not signed") from None
+        self._signed.add("OK")
+        return token
+
+    async def _token(self, payload: bytes) -> str:
+        encoded = base64.urlsafe_b64encode(payload).rstrip(b"=").decode()
+        answer = await self._ask("Sign", {"claims": encoded}, _SIGN)
+        header, signature = answer.get("header", ""), answer.get("signature", "")
+        name = _judged(header)
+        await self.named(name)
+        if name in self._excluded:
+            raise SignerError(f"the key {name!r} is not published, and so must sign nothing")
+        if not signature:
+            raise SignerError("there is no signature")
+        return f"{header}.{encoded}.{signature}"
+
+    async def _until_there(self) -> None:
+        """Get the keys, as soon as the program can be reached. Raises `SignerError`."""
+        while True:
+            try:
+                return await self._fetch()
+            except SignerError as error:
+                if error.code != "Unavailable":
+                    raise
+            await asyncio.sleep(0.2)
+
+    async def _fetch(self) -> None:
+        """Get the keys; who asks meanwhile waits for the same answer. Raises `SignerError`."""
+        if self._fetching is not None:
+            await asyncio.wait((self._fetching,))
+            return
+        self._fetching = asyncio.get_running_loop().create_future()
+        try:
+            self._take(await self._ask("FetchKeys", {}, _START))
+        except SignerError as error:
+            self._fetches.add(error.code)
+            raise
+        else:
+            self._fetches.add("OK")
+            self._fetched_at.set(wall_seconds())
+        finally:
+            self._fetching.cancel()
+            self._fetching = None
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        """Take over the keys of an answer, all or none. Raises `SignerError`."""
+        hint, told = int(answer.get("refresh_hint_seconds") or 0), answer.get("keys") or ()
+        if hint <= 0:
+            raise SignerError(f"the keys are good for {hint} seconds")
+        if not 0 < len(told) <= _MOST_KEYS:
+            raise SignerError(f"there are {len(told)} keys")
+        keys = [_key(one) for one in told]
+        moment = answer.get("data_timestamp") or {}
+        self._keys = {key.name: key for key in keys}
+        self._excluded = frozenset(one["key_id"] for one in told if one.get("exclude_from_oidc_discovery"))
+        self._refresh_at = monotonic() + hint
+        self._data_at.set(float(moment.get("seconds", 0)) + float(moment.get("nanos", 0)) / 1e9)
+
+    async def _ask(self, method: str, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Return the answer of the program. Raises `SignerError`."""
+        assert self._channel is not None
+        began, code = monotonic(), "OK"
+        try:
+            answer: dict[str, Any] = await self._channel.unary(self._service, method, message, seconds)
+        except GrpcError as error:
+            code = _in_go(error.code)
+            raise SignerError(str(error), code) from None
+        finally:
+            self._time.observe(monotonic() - began, self._service[method].path, code)
+        return answer
+
+
+def _judged(header: str) -> str:
+    """Return the name of the key in the header of a token. Raises `SignerError` for one that may not be."""
+    try:
+        found = msgspec.json.decode(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)), type=_Header)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise SignerError(f"the header cannot be read: {error}") from None
+    if found.type != "JWT" or found.algorithm not in ALGORITHMS:
+        raise SignerError(f"the header is of type {found.type!r} and names the algorithm {found.algorithm!r}")
+    if not 0 < len(found.key) <= _LONGEST_NAME:
+        raise SignerError(f"the name of the key has {len(found.key)} characters")
+    return found.key
+
+
+def _key(told: dict[str, Any]) -> VerifyingKey:
+    """Return a key that the program told (PKIX). Raises `SignerError`."""
+    name = told.get("key_id", "")
+    if not 0 < len(name) <= _LONGEST_NAME:
+        raise SignerError(f"the name of a key has {len(name)} characters")
+    try:
+        return VerifyingKey.of(serialization.load_der_public_key(told.get("key", b"")), name)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SignerError(f"the key {name!r} cannot be used: {error}") from None
+
+
+def _target(path: str) -> str:
+    if path.startswith("@"):
+        return f"unix-abstract:{path[1:]}"
+    return f"unix://{path}" if path.startswith("/") else f"unix:{path}"
+
+
+def _in_go(code: str) -> str:
+    """Return the name of a status as Go writes it."""
+    return {"OK": "OK", "CANCELLED": "Canceled"}.get(code) or "".join(part.title() for part in code.split("_"))
