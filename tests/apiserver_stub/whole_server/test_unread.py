@@ -16,6 +16,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.serving.http_server import HTTPServer
 
 ADMIN = Certificate("admin", ("system:masters",))
+JANE = {"authorization": "Bearer s3cret"}
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
@@ -36,8 +37,9 @@ class OnTheWire:
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     tokens = tmp_path / "tokens.csv"
-    tokens.write_text('s3cret,jane,42,"dev,ops"\n')
-    server = build(FLAGS.parse(("--storage-backend=memory", f"--token-auth-file={tokens}")), Runtime("test"))
+    tokens.write_text('s3cret,jane,42,"dev,ops"\nr00t,root,1,system:masters\n')
+    flags = ("--storage-backend=memory", f"--token-auth-file={tokens}", "--authorization-mode=RBAC")
+    server = build(FLAGS.parse(flags), Runtime("test"))
     await server.start()
     yield server
     await server.stop()
@@ -46,8 +48,10 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (Request("POST", CONFIG_MAPS), 401),
+        (Request("POST", CONFIG_MAPS), 403),
         (Request("POST", CONFIG_MAPS, headers={"authorization": "Bearer forged"}), 401),
+        (Request("POST", CONFIG_MAPS, headers=JANE), 403),
+        (Request("POST", CONFIG_MAPS, headers={**JANE, "impersonate-user": "admin"}), 403),
         (Request("POST", CONFIG_MAPS, headers={"impersonate-user": "eve"}, certificate=ADMIN), 403),
         (Request("POST", CONFIG_MAPS, headers={"impersonate-extra-scopes": "x"}, certificate=ADMIN), 400),
         (Request("POST", "/api/v1/namespaces/default/nonsense", certificate=ADMIN), 404),
@@ -80,7 +84,7 @@ async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServ
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
     writer.write(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=5 HTTP/1.1\r\nhost: x\r\n".encode())
-    writer.write(b"authorization: Bearer s3cret\r\n\r\n")
+    writer.write(b"authorization: Bearer r00t\r\n\r\n")
     began = loop.time()
     await asyncio.sleep(4.5)
     assert server.held
