@@ -55,6 +55,7 @@ from apiserver_stub.non_resource import NonResourceHandler, StartProgress, proce
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pki.addresses import reachable_address
+from apiserver_stub.response_headers import with_headers
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts, mark_used
@@ -136,6 +137,7 @@ class ApiServer:
         parts: Sequence[Part] = (),
     ) -> None:
         self.server = server
+        self._handle = with_headers(server.handle, options[ServingOptions])
         self.store = store
         self.scope = scope
         """The environment of writes that nobody asked for."""
@@ -155,7 +157,7 @@ class ApiServer:
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
-        return self.server.handle(request)
+        return self._handle(request)
 
     async def start(self) -> None:
         """Read the store and bring about what every cluster has. Raises `Unusable`."""

@@ -157,6 +157,8 @@ class HTTPServer:
             else:
                 self._limiter.keep(connection)
                 response = await self._answer(request)
+                if "connection" in response.headers and not isinstance(response.body, Upgrade):
+                    response, keep = _parted(response, keep=keep)
             # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
             # sends whose body was not wanted is not worth reading.
             unwanted = (body is not None and not body.arrived) or (connection.may_switch and connection.holds_more)
@@ -268,6 +270,12 @@ class HTTPServer:
         if second != self._date[0]:
             self._date = (second, http.date_line(second))
         return self._date[1]
+
+
+def _parted(response: Response, *, keep: bool) -> tuple[Response, bool]:
+    """Return an answer without what it says of its connection, and whether that may serve another request."""
+    headers = {name: value for name, value in response.headers.items() if name != "connection"}
+    return replace(response, headers=headers), keep and response.headers["connection"] != "close"
 
 
 def _files_for_clients() -> float:

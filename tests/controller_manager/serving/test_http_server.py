@@ -57,6 +57,16 @@ async def test_one_connection_carries_many_requests():
     assert answer.count(b"connection: close") == 1
 
 
+async def test_an_answer_may_end_its_connection():
+    async def handle(_: Request) -> Response:
+        return Response(200, {"connection": "close"}, b"hello")
+
+    async with serving(handle) as server:
+        answer = await raw(server.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
+    assert answer.count(b"hello") == 1
+    assert answer.count(b"connection: close") == 1
+
+
 async def test_head_is_get_without_a_body():
     handler = Handler()
     async with visiting(handler) as session:

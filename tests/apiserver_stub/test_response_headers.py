@@ -1,0 +1,83 @@
+"""Headers for browsers, and those that end connections."""
+
+import pytest
+
+from apiserver_stub.flags import ServingOptions
+from apiserver_stub.response_headers import with_headers
+from controller_manager.api.wire import Request, Response
+
+# What a real API server of 1.36 adds for an allowed origin.
+CORS = {
+    "access-control-allow-credentials": "true",
+    "access-control-allow-headers": "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, "
+    "X-Requested-With, If-Modified-Since",
+    "access-control-allow-methods": "POST, GET, OPTIONS, PUT, DELETE, PATCH",
+    "access-control-expose-headers": "Date",
+}
+
+
+async def handle(request: Request) -> Response:
+    return Response(200, {"a": "b"}, b"answered")
+
+
+async def asked(options: ServingOptions, method: str = "GET", **headers: str) -> Response:
+    return await with_headers(handle, options)(Request(method, "/api", (), headers))
+
+
+def test_without_flags_nothing_is_in_the_way() -> None:
+    assert with_headers(handle, ServingOptions()) is handle
+
+
+async def test_directives_are_told_with_every_answer() -> None:
+    options = ServingOptions(strict_transport_security_directives=("max-age=31536000", "includeSubDomains", "preload"))
+    response = await asked(options)
+    assert response.headers == {
+        "strict-transport-security": "max-age=31536000; includeSubDomains; preload",
+        "a": "b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("https://shop.example", True),
+        ("https://shop.example:8443", True),
+        ("https://shop.example.evil", False),
+        ("https://evil", False),
+        ("", False),
+    ],
+)
+async def test_pages_of_allowed_origins_may_ask(origin: str, allowed: bool) -> None:
+    options = ServingOptions(cors_allowed_origins=("^https://other$", r"//shop\.example(:|$)"))
+    response = await asked(options, origin=origin)
+    added = {"access-control-allow-origin": origin, **CORS} if allowed else {}
+    assert response.headers == {**added, "a": "b"}
+    before = await asked(options, "OPTIONS", origin=origin)
+    assert (before.status, before.body) == ((204, b"") if allowed else (200, b"answered"))
+
+
+@pytest.mark.virtual(seed=3)
+async def test_some_answers_end_their_connections() -> None:
+    options = ServingOptions(goaway_chance=0.02)
+    ended = sum([(await asked(options)).headers.get("connection") == "close" for _ in range(5000)])
+    assert 60 < ended < 140
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"strict_transport_security_directives": ("max-age",)}, "max-age=SECONDS"),
+        ({"strict_transport_security_directives": ("",)}, "max-age=SECONDS"),
+        ({"strict_transport_security_directives": ("includesubdomains",)}, "max-age=SECONDS"),
+        ({"cors_allowed_origins": ("example.com",)}, "must be tied to the host"),
+        ({"cors_allowed_origins": ("//example.com",)}, "must be tied to the host"),
+        ({"cors_allowed_origins": ("",)}, "must be tied to the host"),
+        ({"cors_allowed_origins": ("//(:",)}, "missing closing )"),
+        ({"goaway_chance": 0.03}, "0.02"),
+        ({"goaway_chance": -0.1}, "0"),
+    ],
+)
+def test_flags_that_mean_nothing_are_refused(flags: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=r"(?s).*") as refusal:
+        ServingOptions(**flags)
+    assert told in str(refusal.value)
