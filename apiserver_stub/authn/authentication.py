@@ -1,5 +1,6 @@
 """The authentication of callers, put together from flags: who is asked, in which order, and what is counted."""
 
+import math
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.flags.authentication import SIGNING_ALGORITHMS
 from apiserver_stub.offload import Offload
-from controller_manager.api.wire import Request
-from controller_manager.base.clock import monotonic
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.metrics import Family, Histograms
+from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
 from controller_manager.options import Parsed
@@ -38,6 +41,17 @@ from controller_manager.serving.authentication import (
     unauthorized,
 )
 
+_HOUR, _DAY = 3600.0, 86400.0
+_EXPIRATION = Family(
+    "apiserver_client_certificate_expiration_seconds",
+    "Seconds that certificates of clients will last when they are shown.",
+    "histogram",
+    (),
+    (
+        0.0, 1800.0, _HOUR, 2 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 4 * _DAY, 7 * _DAY, 30 * _DAY, 90 * _DAY,
+        180 * _DAY, 360 * _DAY,
+    ),
+)  # fmt: skip
 _LIFETIME = 10.0  # seconds the owner of a token is remembered that somebody else was asked about
 Close = Callable[[], Awaitable[None]]
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -135,7 +149,7 @@ def build_authentication(options: Parsed, parts: AuthenticationParts) -> Authent
         local.append(TokenCache(others.find, cached, _LIFETIME).find)
     tokens = TokenAuthenticatorChain(local, audiences)
     authenticators: list[Authenticator] = [
-        X509Authenticator(parts.certificates.believes),
+        X509Authenticator(_observed(parts.certificates, registry)),
         BearerTokenAuthenticator(tokens),
         WebSocketTokenAuthenticator(tokens),
     ]
@@ -172,6 +186,18 @@ def _anonymous(
         return None
     conditions = told.conditions if told is not None else ()
     return AnonymousAuthenticator(frozenset(one.path for one in conditions) if conditions else paths)
+
+
+def _observed(certificates: ClientCertificates, registry: Registry) -> Callable[[Certificate], bool]:
+    """Return what judges certificates, and notes how long those that are shown will last."""
+    lifetimes = Histograms(_EXPIRATION, registry).of()
+
+    def believes(certificate: Certificate) -> bool:
+        if certificate.expires != math.inf:
+            lifetimes.observe(certificate.expires - wall_seconds())
+        return certificates.believes(certificate)
+
+    return believes
 
 
 def _webhook(

@@ -1,5 +1,6 @@
 """Who is let in by a whole server, by flags: bootstrap tokens, tokens of secrets, and tokens that a webhook knows."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -11,7 +12,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from controller_manager.api.wire import Request
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.tasks import Tasks
 from controller_manager.transport.transport import ConfigError
 from tests.apiserver_stub.webhook import Webhook, kubeconfig
 
@@ -164,3 +166,40 @@ async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(star
         assert (await who(api, token))["username"] == "system:serviceaccount:default:robot"
         await api("DELETE", f"{OF_DEFAULT}/robot-token")
         assert await who(api, token) == 401
+
+
+async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Webhook, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("good,joe,1\n")
+    release = asyncio.Event()
+
+    async def hang(review: Any) -> Any:
+        await release.wait()
+        return {**review, "status": {"authenticated": True, "user": {"username": "late"}}}
+
+    hook.answer = hang
+    flags = f"--token-auth-file={tmp_path / 'tokens'}", f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
+    async with started(*flags) as api:
+        async with Tasks() as tasks:
+            waiting = [tasks.start(who(api, f"unknown-{number}"), name="a stranger") for number in range(400)]
+            async with asyncio.timeout(5):
+                for _ in range(20):
+                    assert (await who(api, "good"))["username"] == "joe"
+                    assert (await api("GET", "/api/v1/namespaces"))[0] == 200
+            assert not all(task.done() for task in waiting), "those are waited for who can be"
+            release.set()
+            found = [await task for task in waiting]
+        assert {one if isinstance(one, int) else one["username"] for one in found} == {401, "late"}
+
+
+async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
+    async with started() as api:
+        await who(api, "forged")
+        for certificate in (Certificate("admin", ("system:masters",)), Certificate("a@b.c", expires=4_000_000_000.0)):
+            await api.server.handle(Request("GET", "/api/v1/namespaces", certificate=certificate))
+        await api.server.handle(Request("GET", "/version"))
+        answer = await api.send("GET", "/metrics")
+        lines = answer.body.decode().splitlines()
+        assert 'authentication_attempts{result="error"} 1' in lines
+        assert 'authenticated_user_requests{username="email_id"} 1' in lines
+        assert any(line.startswith('authentication_duration_seconds_count{result="success"}') for line in lines)
+        assert "apiserver_client_certificate_expiration_seconds_count 1" in lines
