@@ -11,6 +11,7 @@ from msgspec import Struct
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.spans import RequestSpan, Span
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.wire import Request
@@ -64,12 +65,13 @@ class RequestContext(Struct):
     component: str = "apiserver"
     headers: Mapping[str, str] = _NO_HEADERS
     seat: Seat | None = None
+    span: RequestSpan | None = None
 
 
 class APIRequest(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
     deletecollection (API concepts, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
-    each parameter. A write of a kind with a converter has `conversions`.
+    each parameter. A write of a kind with a converter has `conversions`, and what is traced a `span`.
     """
 
     http: Request
@@ -81,6 +83,7 @@ class APIRequest(Struct, frozen=True):
     subresource: Subresource | None
     query: Mapping[str, str]
     conversions: Conversions | None = None
+    span: Span | None = None
 
     @property
     def subresource_name(self) -> str:

@@ -48,6 +48,7 @@ from apiserver_stub.flags import (
     ServingOptions,
     StorageOptions,
     TokenOptions,
+    TracingOptions,
 )
 from apiserver_stub.flow_control import MANAGER, FlowControlParts, build_flow_control
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
@@ -65,6 +66,7 @@ from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import ENCRYPTED, Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
+from apiserver_stub.tracing import request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
@@ -254,9 +256,14 @@ def build(
     )
     kinds = built_in()
     storage = storage or _storage(options, kinds, runtime.log("store"))
+    tracer = request_tracer(
+        options[TracingOptions].tracing_config_file, runtime.registry, runtime.log("tracing"), egress.control_plane
+    )
     parts = [Part(close=egress.close)]
     if accounts.external is not None:
         parts.append(Part(accounts.open, accounts.external.run, accounts.external.close))
+    if tracer is not None:
+        parts.append(Part(run=tracer.run, close=tracer.close))
     encryption = _encryption(options, storage, runtime)
     if encryption is not None:
         parts.append(Part(encryption.open, encryption.run, encryption.close))
@@ -332,7 +339,7 @@ def build(
         serving.request_timeout, runtime,
     )  # fmt: skip
     server = Server(
-        Filters(authentication, authorizer, impersonation, flow_control.limiter),
+        Filters(authentication, authorizer, impersonation, flow_control.limiter, tracer=tracer),
         kinds,
         Handlers(
             health.answer,

@@ -10,6 +10,8 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext, Seat
 from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
 from apiserver_stub.authn.impersonation import Impersonated
@@ -19,6 +21,7 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve
 from apiserver_stub.streams import Initializing, ObservedStream
 from apiserver_stub.telemetry import Labels, Telemetry
+from apiserver_stub.tracing import RequestTracer
 from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
@@ -76,7 +79,7 @@ class Filters:
     """The filters that decide on a request before it is answered.
 
     Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
-    told.
+    told, without `tracer` nothing traced.
     """
 
     authenticator: Authentication
@@ -84,6 +87,7 @@ class Filters:
     impersonator: Impersonator | None = None
     flow_control: FlowControl | None = None
     auditor: Auditor | None = None
+    tracer: RequestTracer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,28 +148,40 @@ class Server:
             response = await self._respond(context)
         except asyncio.CancelledError:
             self._telemetry.abort(context)
+            if context.span is not None:
+                context.span.end()
             if auditor is not None:
                 auditor.record(Stage.RESPONSE_COMPLETE, context)
             raise
         finally:
             self._telemetry.end(under_way)
-        return self._finished(context, response)
+        response = self._finished(context, response)
+        return response if context.span is None else context.span.answer(response)
 
     async def _respond(self, context: RequestContext) -> Response:
         """Authenticate, impersonate, wait for a seat, authorize, route; errors end here."""
-        filters, request = self._filters, context.http
+        filters, request, span = self._filters, context.http, context.span
         try:
             user = context.user = await filters.authenticator.authenticate(request)
+            if filters.tracer is not None:
+                span = context.span = filters.tracer.begin(context, user)
+            if span is not None:
+                span.enter("audit")
+                span.enter("constrainedimpersonation")
             if filters.impersonator is None:
                 refuse_impersonation(request.headers)
             elif impersonated := await filters.impersonator.impersonate(context, user):
                 context.impersonated, context.constraint = impersonated.user, impersonated.constraint
                 user = impersonated.user
             attributes = context.info.attributes(user)
+            if span is not None:
+                span.enter("priorityandfairness")
             seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
             if seat is not None and seat.waiting:
                 await seat.wait()
             try:
+                if span is not None:
+                    span.enter("authorization")
                 decision, reason, error = await filters.authorizer.authorize(attributes)
                 if decision is not Decision.ALLOW:
                     raise InternalError(error) if error else refusal(attributes, reason)
@@ -206,7 +222,16 @@ class Server:
         api_request = APIRequest(request, user, info.verb, kind, namespace, info.name, subresource, context.query)
         if connect is not None:
             return _checked(request, await connect(api_request))
-        return await self._serve(api_request, asked)
+        if context.span is None:
+            return await self._serve(api_request, asked)
+        with context.span.verb() as span:
+            try:
+                return await self._serve(replace(api_request, span=span), asked)
+            except ApiError as error:
+                with span.child("SerializeObject", {"method": request.method, "url": request.path}) as encoding:
+                    response = self._refused(error, request)
+                    encoding.note({"mediaType": response.headers["content-type"]})
+                return response
 
     async def _serve(self, request: APIRequest, asked: float) -> Response:
         """Return what a verb answers, in the representation the caller wants, a write within its time."""

@@ -19,6 +19,7 @@ import msgspec
 from apiserver_stub.egress import DIRECT, EgressSelector
 from apiserver_stub.encode import json
 from apiserver_stub.service_resolver import ServiceResolver
+from apiserver_stub.spans import current_span
 from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status
 from controller_manager.api.wire import Response
 from controller_manager.base.errors import CannotStart
@@ -34,6 +35,7 @@ _HEADERS: Mapping[str, str] = {
     "accept": "application/json, */*",
     "content-type": "application/json",
 }
+_NO_TRACE: Mapping[str, str] = {}
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
 _ATTEMPTS = 11  # of a call that the webhook asks to try again later
@@ -148,11 +150,17 @@ class WebhookClient:
             webhook = self._take(config)
         except CannotStart as error:
             raise WebhookError(str(error)) from error
+        url, span = f"{config.scheme}://{config.authority}{config.target(timeout)}", current_span()
         try:
             async with asyncio.timeout(timeout):
-                response = await self._exchange(webhook, config, _written(config, body, timeout))
+                if span is None:
+                    response = await self._exchange(webhook, config, _written(config, body, timeout))
+                else:
+                    with span.client("POST", url) as call:
+                        request = _written(config, body, timeout, call.headers)
+                        response = await self._exchange(webhook, config, request)
+                        call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
-            url = f"{config.scheme}://{config.authority}{config.target(timeout)}"
             raise WebhookError(f'Post "{url}": {_reason(config, error)}') from error
         finally:
             webhook.calls -= 1
@@ -240,9 +248,9 @@ def json_type(value: object) -> str:
     return types.get(type(value), "number")
 
 
-def _written(config: WebhookConfig, body: bytes, timeout: float) -> bytes:
-    """Return the request as it is sent (RFC 9112)."""
-    headers = {"host": config.authority, **_HEADERS, "content-length": str(len(body))}
+def _written(config: WebhookConfig, body: bytes, timeout: float, trace: Mapping[str, str] = _NO_TRACE) -> bytes:
+    """Return the request as it is sent (RFC 9112), with the headers of a trace."""
+    headers = {"host": config.authority, **_HEADERS, "content-length": str(len(body)), **trace}
     lines = [f"POST {config.target(timeout)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 

@@ -14,6 +14,7 @@ from apiserver_stub.aggregation.extension_servers import ExtensionServers
 from apiserver_stub.aggregation.front_proxy import forwarded, returned
 from apiserver_stub.api_request import AGGREGATOR, RequestContext
 from apiserver_stub.request_info import RequestInfo, check_path
+from apiserver_stub.spans import current_span
 from controller_manager.api.errors import ApiError, Timeout
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
 from controller_manager.base.clock import monotonic
@@ -112,7 +113,7 @@ class ExtensionProxy:
 
     async def _send(self, origin: Origin, request: Request, passed: Request, ends_at: float) -> Response:
         body = None if request.unread is None else request.unread.stream()
-        response = await self._servers.transport.send(origin, passed, body)
+        response = await self._passed_on(origin, passed, body)
         if not self._redirects and 300 <= response.status < 400 and response.headers.get("location"):
             await close_body(response)
             why = "the backend attempted to redirect this request, which is not permitted"
@@ -120,6 +121,16 @@ class ExtensionProxy:
         headers = returned(dict(response.headers))
         apart = {name: values for name, values in response.repeated.items() if name in headers}
         return Response(response.status, headers, await _passing(response, ends_at), apart)
+
+    async def _passed_on(self, origin: Origin, passed: Request, body: AsyncIterator[bytes] | None) -> Response:
+        span = current_span()
+        if span is None:
+            return await self._servers.transport.send(origin, passed, body)
+        with span.client(passed.method, f"https://{authority(origin)}{passed.path}") as call:
+            passed = replace(passed, headers={**passed.headers, **call.headers})
+            response = await self._servers.transport.send(origin, passed, body)
+            call.note({"http.response.status_code": response.status})
+        return response
 
     async def _upgrade(self, origin: Origin, request: Request, passed: Request) -> Response:
         offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})

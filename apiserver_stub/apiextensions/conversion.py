@@ -18,6 +18,7 @@ from apiserver_stub.kinds.rules import metadata
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.offload import Offload, at_once, is_large
+from apiserver_stub.spans import current_span
 from apiserver_stub.webhooks import WebhookConfig, WebhookError, decode_review, json_type
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -187,11 +188,23 @@ class _Asked(_Versions):
         body = encode({"kind": _REVIEW, "apiVersion": f"{_GROUP}/{version}", "request": request})
         webhook = f"conversion webhook for {trees[0]['apiVersion']}, Kind={trees[0].get('kind', '')}"
         try:
-            answer = await self._post(WebhookConfig.of(self._review.config), body, _TIMEOUT)
+            answer = await self._call(
+                body, {"desired-api-version": api_version, "object-count": len(trees), "UID": uid}
+            )
             run = self._offload.run if is_large(answer) else at_once
             return await run(partial(_read, answer, version, uid, webhook, trees, api_version))
         except WebhookError as error:
             raise _Failure("call", f"{webhook} failed: {error}") from None
+
+    async def _call(self, body: bytes, described: Mapping[str, str | int]) -> bytes:
+        config, span = WebhookConfig.of(self._review.config), current_span()
+        if span is None:
+            return await self._post(config, body, _TIMEOUT)
+        described = {"custom-resource-definition": self._review.definition, **described}
+        with span.child("Call conversion webhook", described) as call:
+            answer = await self._post(config, body, _TIMEOUT)
+            call.event("Request completed")
+        return answer
 
 
 class _Failure(Exception):

@@ -18,6 +18,7 @@ from apiserver_stub.egress.configuration import (
 from apiserver_stub.egress.http_connect import HTTPConnectProxy, ProxyAddress
 from apiserver_stub.egress.konnectivity import KonnectivityProxy
 from apiserver_stub.egress.sockets import CarriedSockets
+from apiserver_stub.spans import current_span
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Histograms
@@ -74,13 +75,21 @@ class EgressDialer(Generic[C]):
 
     async def dial(self, host: str, port: int) -> socket.socket:
         """See `Dialer`; fails after 30 seconds."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        span = current_span()
+        if span is None:
+            return await self._dial(address)
+        with span.child("Proxy via {} protocol over {}".format(*self._labels), {"address": address}):
+            return await self._dial(address)
+
+    async def _dial(self, address: str) -> socket.socket:
         began, stage = monotonic(), "connect"
         self._metrics.starts.add(*self._labels)
         try:
             async with asyncio.timeout(_PATIENCE):
                 connection = await self._proxy.connect()
                 stage = "proxy"
-                found = await self._proxy.tunnel(connection, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+                found = await self._proxy.tunnel(connection, address)
         except BaseException:
             self._metrics.failures.add(*self._labels, stage)
             raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from apiserver_stub.egress.sockets import CarriedSockets
 from controller_manager.base.tasks import all_of
-from controller_manager.transport.duplex import SocketStream, relay
+from controller_manager.transport.duplex import SocketStream, StreamOpener, relay
 from controller_manager.transport.transport import TransportError
 
 _LONGEST_HEAD = 64 * 1024
@@ -51,13 +51,13 @@ class HTTPConnectProxy:
     async def _connect(self) -> SocketStream:
         loop, proxy = asyncio.get_running_loop(), self._address
         if proxy.uds_name:
-            transport, _ = await loop.create_unix_connection(asyncio.Protocol, proxy.uds_name)
-            return SocketStream(transport)
+            _, opener = await loop.create_unix_connection(StreamOpener, proxy.uds_name)
+            return opener.stream
         name = (proxy.server_name or proxy.host) if proxy.tls else None
-        transport, _ = await loop.create_connection(
-            asyncio.Protocol, proxy.host, proxy.port, ssl=proxy.tls, server_hostname=name
+        _, opener = await loop.create_connection(
+            StreamOpener, proxy.host, proxy.port, ssl=proxy.tls, server_hostname=name
         )
-        return SocketStream(transport)
+        return opener.stream
 
     async def tunnel(self, connection: SocketStream, address: str) -> socket.socket:
         """Return a socket to `address` (host:port) over a connection to the proxy, which is broken where that fails.
@@ -65,14 +65,14 @@ class HTTPConnectProxy:
         """
         try:
             await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-            await self._accepted(connection, address)
-            return await self._sockets.open(lambda stream: _carry(stream, connection))
+            early = await self._accepted(connection, address)
+            return await self._sockets.open(lambda stream: _carry(stream, connection, early))
         except BaseException:
             connection.abort()
             raise
 
-    async def _accepted(self, connection: SocketStream, address: str) -> None:
-        """Read the head of the answer; nothing may come behind it, since who asks for a tunnel speaks first."""
+    async def _accepted(self, connection: SocketStream, address: str) -> bytes:
+        """Read the head of the answer, and return what has come behind it: the first words of the server."""
         head = bytearray()
         while _END not in head:
             piece = await connection.read(_PIECE)
@@ -87,13 +87,13 @@ class HTTPConnectProxy:
         if answer[1] != b"200":
             told = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
             raise TransportError(f"the proxy {self._address} answered {told} to a CONNECT to {address}")
-        if not head.endswith(_END) or head.index(_END) != len(head) - len(_END):
-            raise TransportError(f"the proxy {self._address} sent more than its answer to a CONNECT to {address}")
+        return bytes(head[head.index(_END) + len(_END) :])
 
 
-async def _carry(stream: SocketStream, connection: SocketStream) -> None:
+async def _carry(stream: SocketStream, connection: SocketStream, early: bytes) -> None:
     """Carry bytes until either side ends or breaks; what one side sent before its end reaches the other."""
     try:
+        await stream.write(early)
         await relay(stream, connection)
         await all_of(stream.aclose(), connection.aclose())
     except ConnectionError:

@@ -7,7 +7,7 @@ from functools import partial
 
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, contain
-from controller_manager.transport.duplex import SocketStream
+from controller_manager.transport.duplex import SocketStream, StreamOpener
 from controller_manager.transport.transport import TransportError
 
 Carry = Callable[[SocketStream], Awaitable[None]]
@@ -34,12 +34,12 @@ class CarriedSockets:
         ours.setblocking(False)
         theirs.setblocking(False)
         try:
-            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+            _, opener = await asyncio.get_running_loop().create_connection(StreamOpener, sock=ours)
         except BaseException:
             ours.close()
             theirs.close()
             raise
-        stream = SocketStream(transport)
+        stream = opener.stream
         work = partial(contain, partial(carry, stream), self._log, name="tunnel")
         self._tasks.start(work(), name="tunnel").add_done_callback(lambda _: stream.close())
         return theirs

@@ -15,6 +15,7 @@ from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Seriali
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object
 from apiserver_stub.offload import Offload, Run, at_once, is_large
+from apiserver_stub.spans import Span
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 
@@ -66,8 +67,27 @@ class ContentNegotiator:
 
     async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
         """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
-        media_type, body = await self._encode(request, representation, reply.body)
+        if request.span is None:
+            media_type, body = await self._encode(request, representation, reply.body)
+        else:
+            media_type, body = await self._encode_traced(request.span, request, representation, reply.body)
         return _warning(Response(reply.status, {"content-type": media_type}, body), reply.warnings)
+
+    async def _encode_traced(
+        self, span: Span, request: APIRequest, representation: Representation, content: Item | Items | Stream
+    ) -> tuple[str, bytes | AsyncIterator[bytes]]:
+        if isinstance(content, Stream):
+            return await self._encode(request, representation, content)
+        if request.verb != "list":
+            span.event("About to write a response")
+        with span.child("SerializeObject", {"method": request.http.method, "url": request.http.path}) as encoding:
+            media_type, body = await self._encode(request, representation, content)
+            encoding.note({"protocol": "HTTP/1.1", "mediaType": media_type})
+            if isinstance(body, bytes):
+                encoding.event("About to start writing response", {"size": len(body)})
+        if request.verb != "list":
+            span.event("Writing http response done")
+        return media_type, body
 
     async def _encode(
         self, request: APIRequest, representation: Representation, content: Item | Items | Stream

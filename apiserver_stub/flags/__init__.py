@@ -20,6 +20,7 @@ from apiserver_stub.flags.serving import ServingOptions
 from apiserver_stub.flags.storage import DATABASE, StorageOptions
 from apiserver_stub.flags.token_authentication import TokenAuthenticationOptions
 from apiserver_stub.flags.tokens import TokenOptions
+from apiserver_stub.flags.tracing import TracingOptions
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.options import FlagSet
 
@@ -44,6 +45,7 @@ __all__ = [
     "StorageOptions",
     "TokenAuthenticationOptions",
     "TokenOptions",
+    "TracingOptions",
 ]
 
 FLAGS = FlagSet(
@@ -58,6 +60,7 @@ FLAGS = FlagSet(
     EncryptionOptions,
     NetworkOptions,
     EgressOptions,
+    TracingOptions,
     MetricsOptions,
     ProfilingOptions,
     FeatureOptions,

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Item, Reply
+from apiserver_stub.spans import Span
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
@@ -12,13 +13,22 @@ from controller_manager.api.errors import BadRequest
 
 async def get(scope: RequestScope, request: APIRequest) -> Reply:
     """Return the newest state, which is also not older than any resource version that exists."""
-    await scope.wait_until_fresh(revision(request.query))
+    if request.span is None:
+        await scope.wait_until_fresh(revision(request.query))
+    else:
+        await _wait_traced(request.span, scope, request)
     row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
     if row is None:
         raise object_not_found(request)
     if request.kind.converter is not None:
         (row,) = await scope.conversions.of(request.kind).convert_anew((row,))
     return Reply(Item(answered(request.kind, row), row))
+
+
+async def _wait_traced(span: Span, scope: RequestScope, request: APIRequest) -> None:
+    key = f"/{request.kind.plural}/{key_of(request.kind, request.namespace, request.name)}"
+    with span.child("cacher.Get", {"key": key, "resource-version": request.query.get("resourceVersion", "")}):
+        await scope.wait_until_fresh(revision(request.query))
 
 
 async def refuse_unsupported(scope: RequestScope, request: APIRequest) -> Reply:

@@ -134,7 +134,12 @@ class Reading(NamedTuple):
 async def list_(scope: RequestScope, request: APIRequest) -> Reply:
     """Return the collection; `Items.continue_token` is empty when it is complete."""
     asked, chosen = list_semantics(request.query), select(request)
-    reading, page = await read_page(scope, request, asked, chosen)
+    if request.span is None:
+        reading, page = await read_page(scope, request, asked, chosen)
+    else:
+        with request.span.child("cacher.GetList", {"type": request.kind.storage}) as span:
+            reading, page = await read_page(scope, request, asked, chosen)
+            span.event("Filtered items", {"count": len(page.rows)})
     objects = await all_from_storage(request.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
     return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
 

@@ -43,6 +43,7 @@ from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
+from apiserver_stub.spans import Span
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.preconditions import (
@@ -373,7 +374,11 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     """
     kind, row, removes = request.kind, draft.row, draft.removes
     data = for_storage(kind, draft.stored or draft.new)
-    written = await scope.store.commit(Write(*draft.rows[0], row.revision if row else 0, data, removes), *also)
+    change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
+    if request.span is None:
+        written = await scope.store.commit(change, *also)
+    else:
+        written = await _commit_traced(request.span, scope, request, change, also)
     if draft.whole and kind.converter is None:
         written.settled = kind.serial
     if draft.answered is draft.stored:
@@ -381,6 +386,20 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
+
+
+async def _commit_traced(
+    span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Write | Compare]
+) -> Row:
+    """Write in a span that is called as that of a storage in etcd."""
+    done = "Delete" if change.deleted else "GuaranteedUpdate" if change.expected else "Create"
+    kind = request.kind
+    described = {"key": f"/{kind.plural}/{change.key}", "group": kind.group, "resource": kind.plural}
+    with span.child(f"{done} etcd3", described) as storing:
+        storing.event("Encode succeeded", {"len": len(change.data)})
+        written = await scope.store.commit(change, *also)
+        storing.event("Txn call succeeded" if done == "Create" else "Transaction committed")
+    return written
 
 
 def _name(request: APIRequest, draft: _Draft) -> str:

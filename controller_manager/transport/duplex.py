@@ -6,6 +6,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 from controller_manager.api.wire import DuplexStream, Upgrade
 from controller_manager.base.tasks import first_of
@@ -241,6 +242,23 @@ class SocketStream(_Stream, asyncio.Protocol):
             raise ConnectionAbortedError(_CLOSED)
         if self._inbox.has_ended or self._transport.is_closing():
             raise ConnectionResetError(_ENDED)
+
+
+class StreamOpener(asyncio.Protocol):
+    """The protocol to connect or to accept with: the connection is a `stream` before it brings anything, of which
+    `opened` is told.
+    """
+
+    stream: SocketStream
+
+    def __init__(self, opened: Callable[[SocketStream], None] | None = None) -> None:
+        self._opened = opened
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self.stream = SocketStream(cast("asyncio.Transport", transport))
+        if self._opened is not None:
+            self._opened(self.stream)
 
 
 class PipeStream(_Stream):

@@ -1,0 +1,67 @@
+"""Configurations of traces: which are used, and what is told of those that are wrong."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from apiserver_stub.config_file import ConfigFileError
+from apiserver_stub.tracing.configuration import read_tracing
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"samplingRatePerMillion": -1}, ["samplingRatePerMillion: Invalid value: -1"]),
+        ({"samplingRatePerMillion": 1_000_001}, ["samplingRatePerMillion: Invalid value"]),
+        ({"samplingRatePerMillion": "all"}, ["samplingRatePerMillion"]),
+        ({"samplingRatePerMillion": 1 << 40}, ["samplingRatePerMillion"]),
+        ({"endpoint": "http://localhost:4317"}, ['endpoint: Invalid value: "http://localhost:4317"']),
+        ({"endpoint": "dns://[::1"}, ["endpoint: Invalid value"]),
+        ({"endpoint": "a://b", "samplingRatePerMillion": -5}, ["endpoint: Invalid", "samplingRatePerMillion: Invalid"]),
+        ({"endpont": "a"}, ["endpont"]),
+    ],
+)
+def test_what_is_wrong_is_told_by_field(write: Callable[..., str], fields: dict[str, object], told: list[str]) -> None:
+    with pytest.raises(ConfigFileError) as caught:
+        read_tracing(Path(write(**fields)))
+    assert all(one in str(caught.value) for one in told)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        (None, "localhost:4317"),
+        ("", "localhost:4317"),
+        ("collector:4317", "collector:4317"),
+        ("127.0.0.1:1", "127.0.0.1:1"),
+        ("dns:///collector:4317", "collector:4317"),
+        ("dns://8.8.8.8/collector:4317", "collector:4317"),
+        ("unix:///run/c.sock", "unix:/run/c.sock"),
+        ("unix-abstract://c", "unix-abstract:c"),
+    ],
+)
+@pytest.mark.parametrize(
+    "version", ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"]
+)
+def test_endpoints(write: Callable[..., str], endpoint: str | None, target: str, version: str) -> None:
+    fields = {} if endpoint is None else {"endpoint": endpoint}
+    assert read_tracing(Path(write(version, **fields))).target == target
+
+
+def test_nothing_is_loaded_without_a_file_and_one_sentence_says_what_is_missing_with_one(
+    write: Callable[..., str],
+) -> None:
+    script = (
+        "import sys, apiserver_stub.build\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('opentelemetry', 'grpc', 'google')])\n"
+        "sys.modules['opentelemetry'] = None\n"
+        "from apiserver_stub.tracing import request_tracer\n"
+        "from controller_manager.base.log import get_logger\n"
+        f"try: request_tracer({write()!r}, None, get_logger('x'))\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("[]\nConfigError traces need the OpenTelemetry SDK")
