@@ -15,7 +15,7 @@ from controller_manager.serving.authorization import Attributes
 S = TypeVar("S", FieldSelector, LabelSelector)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "delete": "deletecollection"}
-_SELECTORS = ("fieldSelector", "labelSelector")
+_FIELDS, _LABELS = "fieldSelector", "labelSelector"
 _WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
 _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
@@ -166,10 +166,8 @@ def _resource(
         is_watch = verb == "get" and is_on(query, "watch")
         many = _ON_COLLECTION.get(verb)  # a watch by its path has no selectors that count
         verb = "watch" if is_watch else many or verb
-        of_fields, of_labels = (query.get(name, "") if many else "" for name in _SELECTORS)
-        return RequestInfo(
-            verb, path, group, version, parts[0], "", namespace, field_selector=of_fields, label_selector=of_labels
-        )
+        of_fields, of_labels = (query.get(_FIELDS, ""), query.get(_LABELS, "")) if many else ("", "")
+        return RequestInfo(verb, path, group, version, parts[0], "", namespace, "", "", of_fields, of_labels)
     if count == 2:
         return RequestInfo(verb, path, group, version, parts[0], "", namespace, parts[1])
     resource, name, subresource, *trailing = parts

@@ -1,6 +1,5 @@
 """Metrics of authorization: what authorizers decided, by type and name; webhooks and their match conditions."""
 
-from apiserver_stub.review_webhook import Result
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.base.registry import Registry
 from controller_manager.serving.authorization import Decision
@@ -67,8 +66,8 @@ class AuthorizationMetrics:
         """An authorizer had an opinion."""
         self._decisions.add(type_, name, decision.value)
 
-    def asked(self, name: str, result: Result, seconds: float) -> None:
-        """A webhook was called once."""
+    def asked(self, name: str, result: str, seconds: float) -> None:
+        """A webhook was called once, with the result `success`, `error`, `timeout` or `canceled`."""
         self._evaluations.add(name, result)
         self._duration.observe(seconds, name, result)
 

@@ -44,8 +44,12 @@ def read_selectors(of: ResourceAttributes) -> tuple[FieldSelector | None, LabelS
 
 def field_requirements(selector: FieldSelector | None) -> list[Tree]:
     """Return the conditions of a selector as questions have them."""
-    terms = () if selector is None else sorted(selector.terms, key=lambda term: (term.path, not term.equal, term.value))
+    terms = () if selector is None else sorted(selector.terms, key=_text)
     return [{"key": term.path, "operator": "In" if term.equal else "NotIn", "values": [term.value]} for term in terms]
+
+
+def _text(term: Term) -> str:
+    return f"{term.path}{'=' if term.equal else '!='}{term.value}"
 
 
 def label_requirements(selector: LabelSelector | None) -> list[Tree]:

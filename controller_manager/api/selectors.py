@@ -124,7 +124,7 @@ class FieldSelector:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse `metadata.name=a,status.phase!=Running` with `\\`, `\\,` and `\\=` escaped; raises `BadRequest`."""
-        return cls(tuple(_term(part) for part in _split_unescaped(text) if part))
+        return cls(_terms(text) if len(text) > _LONGEST_KEPT else _kept_terms(text))
 
     @property
     def empty(self) -> bool:
@@ -236,6 +236,15 @@ def _value(text: str, selector: str) -> str:
 
 def _unparsable(text: str, why: str) -> BadRequest:
     return BadRequest(f"unable to parse label selector {text!r}: {why}")
+
+
+@lru_cache(maxsize=1024)
+def _kept_terms(text: str) -> tuple[Term, ...]:
+    return _terms(text)
+
+
+def _terms(text: str) -> tuple[Term, ...]:
+    return tuple(_term(part) for part in _split_unescaped(text) if part)
 
 
 def _split_unescaped(text: str) -> list[str]:
