@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from apiserver_stub.audit.record import AuditRecord
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import RequestInfo
@@ -43,7 +44,7 @@ class Seat(Protocol):
 class RequestContext(Struct):
     """A request on its way through the chain, whose stages write down what they find out.
 
-    `started` is loop time; `received` is wall seconds, where somebody audits. `user` is who authenticated, and
+    `started` is loop time; `audit` is what is told of the request, None if nothing is. `user` is who authenticated, and
     `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is `impersonate`. `resolved` says
     that `info` names a resource that is served here, and `long_running` that the answer is a stream without an end of
     its own; `failed` says that there was no answer but that of a failure inside the server. `component` is who answers.
@@ -61,7 +62,7 @@ class RequestContext(Struct):
     resolved: bool = False
     long_running: bool = False
     failed: bool = False
-    received: float = 0.0
+    audit: AuditRecord | None = None
     component: str = "apiserver"
     headers: Mapping[str, str] = _NO_HEADERS
     seat: Seat | None = None

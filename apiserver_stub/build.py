@@ -18,6 +18,7 @@ from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
 from apiserver_stub.apiextensions.custom_resources import CustomResources
+from apiserver_stub.audit import Sender, open_auditing
 from apiserver_stub.authn.authentication import AuthenticationParts, build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.impersonation import Impersonation
@@ -40,6 +41,7 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AggregationOptions,
+    AuditOptions,
     EgressOptions,
     EncryptionOptions,
     FeatureOptions,
@@ -57,6 +59,7 @@ from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.response_headers import with_headers
+from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts, mark_used
@@ -94,10 +97,12 @@ from controller_manager.serving.authorization import (
     Decision,
 )
 from controller_manager.serving.health import Health
+from controller_manager.transport.dialer import Dialer
 
 if TYPE_CHECKING:
     from apiserver_stub.encryption.at_rest import EncryptionAtRest
 
+_AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 
@@ -338,8 +343,11 @@ def build(
         options[FlowControlOptions], store, kinds, lambda path, tree: objects.apply_status(path, tree, MANAGER),
         serving.request_timeout, runtime,
     )  # fmt: skip
+    webhook = partial(_audit_webhook, egress.control_plane)
+    auditing = open_auditing(options[AuditOptions], runtime.registry, runtime.log("audit"), webhook)
+    parts.append(Part(run=auditing.run, close=auditing.close))
     server = Server(
-        Filters(authentication, authorizer, impersonation, flow_control.limiter, tracer=tracer),
+        Filters(authentication, authorizer, impersonation, flow_control.limiter, auditing.auditor, tracer),
         kinds,
         Handlers(
             health.answer,
@@ -367,6 +375,11 @@ def build(
         CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
         authorization, own, flow_control, (Part(run=flow_control.run), *parts),
     )  # fmt: skip
+
+
+def _audit_webhook(dialer: Dialer | None, config_file: str, pause: float) -> Sender:
+    limits, backoff = ReviewLimits(question=_AUDIT_ATTEMPTS), Backoff(pause, always=True)
+    return ReviewWebhook(config_file, "--audit-webhook-config-file", limits, backoff, dialer=dialer)
 
 
 def _end_watches(hub: Hub, change: ResourceChange) -> None:

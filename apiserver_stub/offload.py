@@ -8,6 +8,8 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Protocol, TypeVar
 
 from controller_manager.api.errors import Details, TooManyRequests
@@ -52,7 +54,8 @@ class Offload:
         self._begun = False
 
     async def run(self, step: Callable[[], T]) -> T:
-        """Perform a step in the thread; it sees clock and randomness of this loop. Raises `TooManyRequests`.
+        """Perform a step in the thread; it sees clock and randomness of this loop, and the context of its caller.
+        Raises `TooManyRequests`.
 
         Whoever is cancelled leaves work behind that is not begun, or goes on to its end.
         """
@@ -65,7 +68,7 @@ class Offload:
             if not self._begun:  # to start a thread is to wait for it, and it would begin with the work
                 self._begun = True
                 await loop.run_in_executor(self._thread, int)
-            return await loop.run_in_executor(self._thread, _in_turns, loop, step)
+            return await loop.run_in_executor(self._thread, _in_turns, loop, partial(copy_context().run, step))
         finally:
             self._waiting -= 1
 

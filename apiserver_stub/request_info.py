@@ -21,6 +21,8 @@ _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
 _OFF = frozenset({"0", "false"})
 _PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
+_LONG_VERBS = frozenset({"watch", "proxy"})
+_LONG_SUBRESOURCES = frozenset({"attach", "exec", "proxy", "log", "portforward"})
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
@@ -54,6 +56,11 @@ class RequestInfo(Struct, frozen=True, gc=False):
         if parts[0] == "apis" and len(parts) > 3 and _problem(path) is None:
             return _resource(method, path, parts[1], parts[2], parts[3:], query)
         return cls(method.lower(), path)
+
+    @property
+    def is_long_running(self) -> bool:
+        """Whether its answer may have no end of its own."""
+        return self.verb in _LONG_VERBS or self.subresource in _LONG_SUBRESOURCES
 
     def attributes(self, user: User) -> Attributes:
         """Return what authorization looks at when `user` asks for this: a list or watch of one name is of that name."""

@@ -51,13 +51,14 @@ class ReviewError(ServiceUnavailable):
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The pauses between attempts: the first is `initial` seconds, each `factor` times the one before, and up to
-    `jitter` of it longer; there are `steps` attempts.
+    `jitter` of it longer; there are `steps` attempts. `always` asks again whatever went wrong.
     """
 
     initial: float = 0.5
     factor: float = 1.5
     jitter: float = 0.2
     steps: int = 5
+    always: bool = False
 
     def pauses(self) -> Iterator[float]:
         """Yield the seconds after each attempt but the last."""
@@ -157,7 +158,7 @@ class ReviewWebhook:
                         return await self._attempt(document, decoded)
                     except ReviewError as error:
                         failure = error
-                        if not error.again:
+                        if not (error.again or self._backoff.always):
                             raise
                     await asyncio.sleep(pause)
                 return await self._attempt(document, decoded)

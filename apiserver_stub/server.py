@@ -1,20 +1,32 @@
 """The handler chain: every request passes straight through it, from request info to the answer; it knows no sockets.
 
-request info → audit (begin) → authenticate → impersonate → priority and fairness → authorize → route → audit (end)
+request info → authenticate → audit (begin) → impersonate → priority and fairness → authorize → route → audit (end)
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext, Seat
-from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
+from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, Item, Reply, RequestContext, Seat, Stream
+from apiserver_stub.audit import (
+    HEADER,
+    AuditIds,
+    Auditor,
+    AuditRecord,
+    Level,
+    Stage,
+    reset_current,
+    set_current,
+    without_managed_fields,
+)
 from apiserver_stub.authn.impersonation import Impersonated
+from apiserver_stub.encode.accept import Representation
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.flow_control import Rejected
 from apiserver_stub.kinds.registry import ResourceRegistry
@@ -23,12 +35,14 @@ from apiserver_stub.streams import Initializing, ObservedStream
 from apiserver_stub.telemetry import Labels, Telemetry
 from apiserver_stub.tracing import RequestTracer
 from apiserver_stub.verbs.query import request_timeout
-from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
+from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, NotAcceptable, Status, Timeout
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, wall_seconds
 from controller_manager.base.log import DEBUG, Logger
 from controller_manager.serving.authentication import User, refuse_impersonation
-from controller_manager.serving.authorization import Authorizer, Decision, refusal
+from controller_manager.serving.authorization import Authorization, Authorizer, Decision, refusal
+from controller_manager.transport.transport import close_body
 
 Health = Callable[[Request], Response | None]
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]
@@ -36,6 +50,9 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 """Answers a request for a subresource that is a stream: a body in chunks or an upgrade, as it goes on the wire."""
 
 _ALWAYS = {"cache-control": "no-cache, private"}
+_DECISION = f"authorization.{GROUP_DOMAIN}/decision"  # annotations of events of the audit
+_REASON = f"authorization.{GROUP_DOMAIN}/reason"
+_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 
 
@@ -140,9 +157,10 @@ class Server:
         query = last_values(request.query)
         info = RequestInfo.of(request.method, request.path, query)
         context = RequestContext(request, query, info, self._audit_ids.of(request.headers), monotonic())
-        auditor = self._filters.auditor
+        auditor, token = self._filters.auditor, None
         if auditor is not None:
-            auditor.record(Stage.REQUEST_RECEIVED, context)
+            context.audit = AuditRecord(request, info, context.audit_id, wall_seconds())
+            token = set_current(context.audit)
         under_way = self._telemetry.begin(request.method)
         try:
             response = await self._respond(context)
@@ -150,11 +168,15 @@ class Server:
             self._telemetry.abort(context)
             if context.span is not None:
                 context.span.end()
-            if auditor is not None:
-                auditor.record(Stage.RESPONSE_COMPLETE, context)
+            if auditor is not None and context.audit is not None and context.user is not None:
+                auditor.ended(context.audit)
             raise
         finally:
             self._telemetry.end(under_way)
+            if token is not None:
+                reset_current(token)
+        if auditor is not None and context.audit is not None:
+            await _tell(auditor, context.audit, context, response)
         response = self._finished(context, response)
         return response if context.span is None else context.span.answer(response)
 
@@ -167,12 +189,19 @@ class Server:
                 span = context.span = filters.tracer.begin(context, user)
             if span is not None:
                 span.enter("audit")
+            if filters.auditor is not None:
+                stored = _begin_audit(filters.auditor, context, user)
+                if stored:
+                    await _stored(context, stored)
+            if span is not None:
                 span.enter("constrainedimpersonation")
             if filters.impersonator is None:
                 refuse_impersonation(request.headers)
             elif impersonated := await filters.impersonator.impersonate(context, user):
                 context.impersonated, context.constraint = impersonated.user, impersonated.constraint
                 user = impersonated.user
+                if context.audit is not None:
+                    context.audit.note_impersonation(user, impersonated.constraint)
             attributes = context.info.attributes(user)
             if span is not None:
                 span.enter("priorityandfairness")
@@ -182,7 +211,10 @@ class Server:
             try:
                 if span is not None:
                     span.enter("authorization")
-                decision, reason, error = await filters.authorizer.authorize(attributes)
+                authorization = await filters.authorizer.authorize(attributes)
+                if context.audit is not None:
+                    _note_decision(context.audit, authorization)
+                decision, reason, error = authorization
                 if decision is not Decision.ALLOW:
                     raise InternalError(error) if error else refusal(attributes, reason)
                 response = await self._route(context, user)
@@ -196,12 +228,11 @@ class Server:
             self._telemetry.terminate(context, error.code)
             return error.response()
         except ApiError as error:
-            return self._refused(error, request)
+            return self._refused(error, context)
         except Exception:  # noqa: BLE001  # the handler chain, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             context.failed = True
-            failure = InternalError("the request failed inside the server, whose log says why")
-            return self._negotiator.refuse(failure, request)
+            return self._refused(InternalError("the request failed inside the server, whose log says why"), context)
 
     async def _route(self, context: RequestContext, user: User) -> Response:
         """Hand the request to who answers it."""
@@ -214,6 +245,8 @@ class Server:
             return handlers.health(request) or await handlers.page(request, info)
         kind, subresource = resolve(info, self._kinds)
         context.resolved = True
+        if context.audit is not None and kind.deprecation:
+            context.audit.annotate(f"{GROUP_DOMAIN}/deprecated", "true")
         namespace = info.namespace if kind.namespaced else ""
         connect = None if subresource is None else handlers.streams.get((kind.storage, subresource.name))
         context.long_running = connect is not None or info.verb == "watch"
@@ -223,31 +256,53 @@ class Server:
         if connect is not None:
             return _checked(request, await connect(api_request))
         if context.span is None:
-            return await self._serve(api_request, asked)
+            return await self._serve(api_request, asked, context.audit)
         with context.span.verb() as span:
             try:
-                return await self._serve(replace(api_request, span=span), asked)
+                return await self._serve(replace(api_request, span=span), asked, context.audit)
             except ApiError as error:
                 with span.child("SerializeObject", {"method": request.method, "url": request.path}) as encoding:
-                    response = self._refused(error, request)
+                    response = self._refused(error, context)
                     encoding.note({"mediaType": response.headers["content-type"]})
                 return response
 
-    async def _serve(self, request: APIRequest, asked: float) -> Response:
+    async def _serve(self, request: APIRequest, asked: float, record: AuditRecord | None) -> Response:
         """Return what a verb answers, in the representation the caller wants, a write within its time."""
         negotiator, answer = self._negotiator, self._handlers.resource
         representation = negotiator.check(request)
         if request.verb in _READS:
-            return await negotiator.respond(request, representation, await answer(request))
+            reply = await answer(request)
+            if record is not None:
+                await self._note_reply(record, request, representation, reply)
+            return await negotiator.respond(request, representation, reply)
         patience = self._handlers.patience
         try:
             async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
-                return await negotiator.respond(request, representation, await answer(request))
+                reply = await answer(request)
+                if record is not None:
+                    await self._note_reply(record, request, representation, reply)
+                return await negotiator.respond(request, representation, reply)
         except TimeoutError:
             why = "the request did not complete within the allotted time: it is unknown whether anything was written"
             raise Timeout(why) from None
 
-    def _refused(self, error: ApiError, request: Request) -> Response:
+    async def _note_reply(
+        self, record: AuditRecord, request: APIRequest, representation: Representation, reply: Reply
+    ) -> None:
+        """Note an answer, as fully as is told of it."""
+        body = reply.body
+        if isinstance(body, Item) and body.data.startswith(_STATUS):
+            record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
+        elif record.level >= Level.REQUEST_RESPONSE and not isinstance(body, Stream):
+            coverage = record.coverage
+            trimmed = without_managed_fields if coverage is not None and coverage.omit_managed_fields else None
+            record.response_object = await self._negotiator.as_json(request, representation, body, trimmed)
+
+    def _refused(self, error: ApiError, context: RequestContext) -> Response:
+        request, record = context.http, context.audit
+        if record is not None and not isinstance(error, NotAcceptable):
+            status = error.status()
+            record.note_status(status, error.code, status.encode())
         response = self._negotiator.refuse(error, request)
         if not isinstance(error, MethodNotAllowed):
             return response
@@ -268,50 +323,100 @@ class Server:
         headers = {HEADER: context.audit_id, **_ALWAYS, **context.headers, **response.headers}
         body = response.body
         if not isinstance(body, bytes):
-            body = self._followed(context, status, body)
-        elif self._filters.auditor is not None:
-            stage = Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE
-            self._filters.auditor.record(stage, context, status)
+            body = self._followed(context, body)
         return Response(status, headers, body, response.repeated)
 
     def _followed(
-        self, context: RequestContext, status: int, body: AsyncIterator[bytes] | Upgrade
+        self, context: RequestContext, body: AsyncIterator[bytes] | Upgrade
     ) -> AsyncIterator[bytes] | Upgrade:
         """Return the same stream, which counts as long-running until its end and tells the auditor of it."""
-        auditor, seat = self._filters.auditor, context.seat
+        seat = context.seat
         is_long = context.long_running or isinstance(body, Upgrade)
         if is_long and seat is not None:
             if isinstance(body, Initializing):
                 body.when_initialized(seat.release)
             else:
                 seat.release()
-        if auditor is not None and is_long:
-            auditor.record(Stage.RESPONSE_STARTED, context, status)
         if isinstance(body, Upgrade):
-            return Upgrade(body.protocol, partial(self._talk, context, status, body))
+            return Upgrade(body.protocol, partial(self._talk, context, body))
         if is_long:
             labels = self._telemetry.opened(context)
-            return ObservedStream(body, partial(self._ended, context, status, labels))
+            return ObservedStream(body, partial(self._ended, context, labels))
         return (
             body
-            if auditor is None and seat is None
-            else ObservedStream(body, partial(self._ended, context, status, None))
+            if context.audit is None and seat is None
+            else ObservedStream(body, partial(self._ended, context, None))
         )
 
-    async def _talk(self, context: RequestContext, status: int, upgrade: Upgrade, stream: DuplexStream) -> None:
+    async def _talk(self, context: RequestContext, upgrade: Upgrade, stream: DuplexStream) -> None:
         labels = self._telemetry.opened(context)
         try:
             await upgrade.serve(stream)
         finally:
-            self._ended(context, status, labels)
+            self._ended(context, labels)
 
-    def _ended(self, context: RequestContext, status: int, labels: Labels | None) -> None:
+    def _ended(self, context: RequestContext, labels: Labels | None) -> None:
         if context.seat is not None:
             context.seat.end()
         if labels is not None:
             self._telemetry.closed(labels)
-        if self._filters.auditor is not None:
-            self._filters.auditor.record(Stage.RESPONSE_COMPLETE, context, status)
+        if self._filters.auditor is not None and context.audit is not None:
+            self._filters.auditor.ended(context.audit)
+
+
+def _begin_audit(auditor: Auditor, context: RequestContext, user: User) -> Sequence[Awaitable[object]]:
+    """Find out whether anything is to be told of a request, and begin to; return what is to be awaited first."""
+    info, record = context.info, context.audit
+    assert record is not None
+    name = info.attributes(user).name if info.field_selector else info.name
+    stored = auditor.begin(record, user, name)
+    if stored is None:
+        context.audit = None
+        set_current(None)
+        return ()
+    return stored
+
+
+async def _stored(context: RequestContext, waiting: Sequence[Awaitable[object]]) -> None:
+    """Return once it is told that a request has come. Raises `InternalError`, and then nothing more is told of it."""
+    record, context.audit = context.audit, None
+    for stored in waiting:
+        await stored
+    context.audit = record
+
+
+async def _tell(auditor: Auditor, record: AuditRecord, context: RequestContext, response: Response) -> None:
+    """Tell of an answer before it goes; of one that is a stream, that it begins."""
+    record.note_code(response.status)
+    waiting: list[Awaitable[object]] = []
+    if context.user is None:
+        context.audit = None
+        waiting += auditor.unrecognized(record)
+    else:
+        if record.info.is_long_running:
+            waiting += auditor.answered(record, Stage.RESPONSE_STARTED)
+        if isinstance(response.body, bytes):
+            waiting += auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
+    try:
+        for told in waiting:
+            await told
+    except asyncio.CancelledError:
+        if context.seat is not None:
+            context.seat.end()
+        if context.span is not None:
+            context.span.end()
+        await close_body(response)
+        raise
+
+
+def _note_decision(record: AuditRecord, authorization: Authorization) -> None:
+    """Note whether a request is allowed, and why."""
+    allowed = authorization.decision is Decision.ALLOW
+    if authorization.error and not allowed:
+        record.annotations[_REASON] = "internal error"
+    else:
+        record.annotations[_DECISION] = "allow" if allowed else "forbid"
+        record.annotations[_REASON] = authorization.reason
 
 
 def _checked(request: Request, response: Response) -> Response:

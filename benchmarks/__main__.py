@@ -8,6 +8,7 @@ import uvloop
 
 from benchmarks import (
     api,
+    audit,
     autoscalers,
     bodies,
     certificates,
@@ -25,6 +26,7 @@ from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
     "api": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(api.run()),
+    "audit": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(audit.run()),
     "forms": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(forms.run()),
     "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
     "custom": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(custom_resources.run()),

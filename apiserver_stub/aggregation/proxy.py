@@ -26,7 +26,6 @@ from controller_manager.transport.transport import ConfigError, TransportError, 
 _DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
 _SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
-_OFTEN_LONG = frozenset({"attach", "exec", "proxy", "log", "portforward"})
 
 
 class ExtensionProxy:
@@ -66,7 +65,7 @@ class ExtensionProxy:
         """
         request, info = context.http, context.info
         context.component = AGGREGATOR
-        context.long_running = _is_long_running(info)
+        context.long_running = info.is_long_running
         context.resolved = bool(info.resource) and self._discovery.serves(info.group, info.version, info.resource)
         check_path(info.path)
         service = self._service(info)
@@ -107,7 +106,7 @@ class ExtensionProxy:
 
     def _end_of(self, info: RequestInfo) -> float:
         """Return the loop time until which the answer must have come."""
-        if _is_long_running(info):
+        if info.is_long_running:
             return math.inf
         return monotonic() + (_DISCOVERY if _is_discovery(info) else self._patience)
 
@@ -203,11 +202,6 @@ class _Relay:
             self._stream.abort()
             raise
         await self._stream.aclose()
-
-
-def _is_long_running(info: RequestInfo) -> bool:
-    """Tell whether the answer to a request has no end of its own."""
-    return info.verb == "watch" or info.subresource in _OFTEN_LONG
 
 
 def _is_discovery(info: RequestInfo) -> bool:

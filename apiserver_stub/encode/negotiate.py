@@ -67,21 +67,27 @@ class ContentNegotiator:
 
     async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
         """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
+        serializer = _serializer(representation, request.http, request.query.get("pretty", ""))
         if request.span is None:
-            media_type, body = await self._encode(request, representation, reply.body)
+            media_type, body = await self._encode(request, representation, serializer, reply.body)
         else:
-            media_type, body = await self._encode_traced(request.span, request, representation, reply.body)
+            media_type, body = await self._encode_traced(request.span, request, representation, serializer, reply.body)
         return _warning(Response(reply.status, {"content-type": media_type}, body), reply.warnings)
 
     async def _encode_traced(
-        self, span: Span, request: APIRequest, representation: Representation, content: Item | Items | Stream
+        self,
+        span: Span,
+        request: APIRequest,
+        representation: Representation,
+        serializer: Serializer,
+        content: Item | Items | Stream,
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
         if isinstance(content, Stream):
-            return await self._encode(request, representation, content)
+            return await self._encode(request, representation, serializer, content)
         if request.verb != "list":
             span.event("About to write a response")
         with span.child("SerializeObject", {"method": request.http.method, "url": request.http.path}) as encoding:
-            media_type, body = await self._encode(request, representation, content)
+            media_type, body = await self._encode(request, representation, serializer, content)
             encoding.note({"protocol": "HTTP/1.1", "mediaType": media_type})
             if isinstance(body, bytes):
                 encoding.event("About to start writing response", {"size": len(body)})
@@ -89,11 +95,33 @@ class ContentNegotiator:
             span.event("Writing http response done")
         return media_type, body
 
+    async def as_json(
+        self,
+        request: APIRequest,
+        representation: Representation,
+        content: Item | Items,
+        change: Callable[[bytes], bytes] | None = None,
+    ) -> bytes:
+        """Return an answer as JSON in one line, in the view of a representation, as `change` leaves it. Raises
+        `TooManyRequests`.
+        """
+        shown = Representation(JSON, representation.view, representation.version, many=representation.many)
+        _, body = await self._encode(request, shown, JSON, content)
+        data = body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])
+        data = data.rstrip()
+        if change is None:
+            return data
+        run = self._offload.run if is_large(data) else at_once
+        return await run(partial(change, data))
+
     async def _encode(
-        self, request: APIRequest, representation: Representation, content: Item | Items | Stream
+        self,
+        request: APIRequest,
+        representation: Representation,
+        serializer: Serializer,
+        content: Item | Items | Stream,
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
         """Return the media type of an answer and its body."""
-        serializer = _serializer(representation, request.http, request.query.get("pretty", ""))
         if isinstance(content, Item) and serializer is JSON and not representation.view:
             return JSON.media_type, JSON.whole(content.data)
         cached = cached_rows(request, representation, self._cache)

@@ -1,6 +1,7 @@
 """The flags of the API server, by the names its users know; a file for each group of them."""
 
 from apiserver_stub.flags.aggregation import AggregationOptions
+from apiserver_stub.flags.audit import AuditOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
 from apiserver_stub.flags.egress import EgressOptions
@@ -34,6 +35,7 @@ __all__ = [
     "STREAMING_LISTS",
     "UNSAFE_DELETION",
     "AggregationOptions",
+    "AuditOptions",
     "AuthenticationOptions",
     "AuthorizationOptions",
     "EgressOptions",
@@ -54,6 +56,7 @@ FLAGS = FlagSet(
     AuthorizationOptions,
     AggregationOptions,
     TokenAuthenticationOptions,
+    AuditOptions,
     TokenOptions,
     FlowControlOptions,
     StorageOptions,

@@ -105,7 +105,7 @@ def life(spec: TokenSpec, *, extended: bool) -> tuple[int, int | None]:
 def answered(tree: Tree, spec: TokenSpec, status: dict[str, Any]) -> Tree:
     """Return the TokenRequest as it is answered: with what was granted."""
     granted = {"audiences": list(spec.audiences), "expirationSeconds": spec.expiration_seconds}
-    return {**tree, "spec": {**tree.get("spec", {}), **granted}, "status": status}
+    return {**tree, "spec": {"boundObjectRef": None, **tree.get("spec", {}), **granted}, "status": status}
 
 
 def _wrong_life(seconds: int, why: str) -> Cause:

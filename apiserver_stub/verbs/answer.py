@@ -11,6 +11,7 @@ from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create
+from apiserver_stub.verbs.decode import note_unread
 from apiserver_stub.verbs.delete import delete, delete_collection
 from apiserver_stub.verbs.get import get, refuse_unsupported
 from apiserver_stub.verbs.list import list_
@@ -74,6 +75,8 @@ class Verbs:
                     request = replace(request, conversions=_conversions(request, request.kind.converter))
             reply = await verb(self._scope, request)
         except ApiError as refusal:
+            if request.verb == "update":
+                note_unread(request)
             if deprecated:
                 refusal.warnings = (deprecated, *refusal.warnings)
             raise

@@ -10,7 +10,7 @@ from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions
 from apiserver_stub.verbs.create import creation
-from apiserver_stub.verbs.decode import Warnings, check, named_object
+from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
@@ -69,6 +69,7 @@ class Application:
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:
     """Return the configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
+    note_patch(request)
     body = _decode(request)
     tree = body.tree
     if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):

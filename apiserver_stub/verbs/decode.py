@@ -1,10 +1,14 @@
 """Bodies of requests fitted to their schemas: unknown and repeated fields as `fieldValidation` says, types always."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 
+import msgspec
+
 from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.audit import current_record
 from apiserver_stub.encode.body import (
     APPLY_YAML,
     JSON,
@@ -12,13 +16,15 @@ from apiserver_stub.encode.body import (
     DecodedBody,
     decode_body,
     decode_custom_body,
+    decode_document,
     media_type,
     run_of,
 )
-from apiserver_stub.encode.json import as_written
+from apiserver_stub.encode.json import as_written, encode, in_order
 from apiserver_stub.kinds.clean import Report, sweep
+from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
-from apiserver_stub.kinds.resource_info import Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.trees import deep_copy
@@ -28,6 +34,7 @@ from apiserver_stub.verbs.preconditions import check_name, check_namespace
 from apiserver_stub.verbs.query import check_write, field_validation
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.wire import Request
 
 Warnings = tuple[str, ...]
 
@@ -43,15 +50,18 @@ async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warning
     return tree, warnings
 
 
-async def read_body(scope: RequestScope, request: APIRequest, *, named: bool = True) -> tuple[Tree, Warnings]:
+async def read_body(
+    scope: RequestScope, request: APIRequest, *, named: bool = True, completed: Callable[[Tree], Tree] = dict
+) -> tuple[Tree, Warnings]:
     """Return the body of a request for a subresource that takes another kind than its object's: always with metadata,
-    in which name and namespace are those of the URL; the name may be left out unless it must be `named`. Raises
-    `BadRequest`.
+    in which name and namespace are those of the URL; the name may be left out unless it must be `named`. The audit is
+    told of it as `completed` makes it. Raises `BadRequest`.
     """
     subresource = request.subresource
     assert subresource is not None
     body, warnings = await scope.run_of(request.http)(partial(_fitted, request, subresource))
     metadata = body.tree.setdefault("metadata", {})
+    note_object(completed(body.tree))
     if not named and not metadata.get("name"):
         metadata["name"] = request.name
     check_name(request, metadata)
@@ -74,7 +84,49 @@ def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
         body = decode_body(request.http, kind.api_version, kind.kind)
     warnings = fit(request, body, kind.schema, kind.kind)
     body.tree.setdefault("metadata", {})
+    note_object(body.tree, kind)
     return body.tree, warnings
+
+
+def note_object(tree: Tree, kind: ResourceInfo | None = None) -> None:
+    """Note the object of a request for the audit: as it was sent, with the defaults of a kind."""
+    if (record := current_record()) is not None:
+        record.note_object(tree["metadata"], partial(_as_sent, tree, kind))
+
+
+def note_unread(request: APIRequest) -> None:
+    """Note the object of an update that was refused before it was read, for the audit; if it can be read."""
+    record = current_record()
+    if record is not None and not record.has_object and request.subresource is None:
+        with suppress(ApiError):
+            read_object(request)
+
+
+def note_patch(request: APIRequest) -> None:
+    """Note the patch of a request for the audit: as it came if it is JSON, a configuration in YAML or CBOR as JSON, and
+    as a text what can't be read.
+    """
+    if (record := current_record()) is not None:
+        record.note_document(partial(_document, request.http))
+
+
+def _document(http: Request) -> bytes:
+    data = http.body
+    try:
+        return msgspec.json.format(data.decode(), indent=-1).encode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            return encode(decode_document(media_type(http), data).tree)
+        except ApiError:
+            return encode(data.decode("utf-8", "replace"))
+
+
+def _as_sent(tree: Tree, kind: ResourceInfo | None = None) -> bytes:
+    """Return an object as the audit tells of it; the tree stays as it is."""
+    sent = deep_copy(tree)
+    if kind is not None:
+        apply_defaults(sent, kind)
+    return encode(in_order(sent))
 
 
 def fit(

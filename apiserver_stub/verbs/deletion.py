@@ -21,7 +21,9 @@ from typing import Annotated, Any
 import msgspec
 
 from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.audit import current_record
 from apiserver_stub.encode.body import decode_options
+from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.query import flag, number, unsupported_dry_run, unsupported_value
@@ -42,6 +44,10 @@ _LONGEST_GRACE = 1 << 31  # seconds; what is far beyond has no date
 IGNORE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _ALL = "All"
 _TYPE: Mapping[str, str] = MappingProxyType({"kind": "DeleteOptions", "apiVersion": f"meta.{GROUP_DOMAIN}/v1"})
+_AUDITED: Mapping[str, str] = MappingProxyType(
+    {"kind": "DeleteOptions", "apiVersion": f"meta.{GROUP_DOMAIN}/__internal"}
+)
+"""The type of options in events of the audit."""
 _EXCLUDED = ("dryRun", "gracePeriodSeconds", "orphanDependents", "preconditions", "propagationPolicy")
 
 _Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -87,6 +93,8 @@ async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIReq
     if not request.http.body:
         return as_options(scope, request, _in_query(request.query))
     said = await scope.run_of(request.http)(partial(decode_options, request.http))
+    if (record := current_record()) is not None:
+        record.note_document(lambda: encode({**said, **_AUDITED}))
     return as_options(scope, request, said | _dry(request.query))
 
 

@@ -22,7 +22,7 @@ from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.structural.embedded import fit_metadata
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
-from apiserver_stub.verbs.decode import fit
+from apiserver_stub.verbs.decode import fit, note_patch
 from apiserver_stub.verbs.preconditions import check_name, keep_uid
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
@@ -56,6 +56,7 @@ class Patch:
         offered = PATCHES if request.kind.definition else _WITHOUT_STRATEGIC
         if found is None or media not in offered:
             raise unsupported(offered)
+        note_patch(request)
         self._apply = found
         self._document, self.duplicates = decode_noting(request.http.body)
 

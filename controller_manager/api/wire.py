@@ -47,6 +47,8 @@ class Request(Struct, frozen=True):
 
     A header that came several times has its values joined with commas in `headers`, and apart in `repeated`. From a
     socket a body comes `unread`, so that it is read only for who is let in; within a process `body` is there at once.
+    From a socket there are `target`, path and query as they came, and `remote`, the address of the client; within a
+    process both are empty.
     """
 
     method: str
@@ -57,6 +59,8 @@ class Request(Struct, frozen=True):
     certificate: Certificate | None = None
     repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE
     unread: Unread | None = None
+    target: str = ""
+    remote: str = ""
 
     async def received(self, caller: str) -> "Request":
         """Return the request with its body, read for `caller`. Raises as `Unread.read`."""

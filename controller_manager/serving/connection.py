@@ -58,12 +58,13 @@ class ServerConnection(web.RequestHandler):
     __slots__ = (
         *("_arrived", "_backlog", "_body", "_body_bytes", "_limiter", "_head_bytes", "_head_limit", "_head_timer"),
         *("_drain", "_heads", "_held", "_is_plain", "_may_offer", "_roots", "_seam", "_stopped"),
-        *("answering", "certificate", "is_serving", "may_switch"),
+        *("answering", "certificate", "is_serving", "may_switch", "remote"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
     may_switch: bool  # to another protocol, behind the request that is being served
     certificate: Certificate | None
+    remote: str  # the address of the client
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class ServerConnection(web.RequestHandler):
         self._head_limit = head_limit
         self.answering = False
         self.certificate = None
+        self.remote = ""
         self._roots = roots
         self._body: StreamReader = EMPTY_PAYLOAD  # of the request that is being served
         self._body_bytes = 0  # as they came, with their framing
@@ -106,6 +108,8 @@ class ServerConnection(web.RequestHandler):
             connection = transport.get_extra_info("ssl_object")
             shown = digest(connection.getpeercert(binary_form=True) or b"")
             self.certificate = http.certificate_of(peer, self._roots.of(connection), shown)
+        if address := transport.get_extra_info("peername"):
+            self.remote = str(address[0])
         super().connection_made(transport)
         self._await_head()
 

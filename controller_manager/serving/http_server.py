@@ -199,14 +199,18 @@ class HTTPServer:
             raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
         if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
-        path, query = http.parse_target(_target(incoming))
+        target = _target(incoming)
+        path, query = http.parse_target(target)
         method = "GET" if incoming.method == "HEAD" else incoming.method
         items = incoming.headers.items()
         headers = http.fold_headers(items)
         is_folded = len(headers) < len(items)
         if "upgrade" in headers and not connection.may_switch:
             del headers["upgrade"]  # an offer that does not count (RFC 9110, section 7.8)
-        request = Request(method, path, query, headers, b"", connection.certificate, unread=body)
+        request = Request(
+            method, path, query, headers, b"", connection.certificate, unread=body, target=target,
+            remote=connection.remote,
+        )  # fmt: skip
         return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
 
     async def _switch(self, connection: ServerConnection, response: Response, upgrade: Upgrade) -> None:

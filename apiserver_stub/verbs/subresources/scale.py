@@ -13,7 +13,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.kinds.scale import ScalePaths, from_scale, to_scale, typed_in
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
-from apiserver_stub.verbs.decode import check, fit
+from apiserver_stub.verbs.decode import check, fit, note_object
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.patch import Patch, unfit
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
@@ -102,7 +102,9 @@ class _Scaling:
     def replace(self, load: Load) -> Edited:
         """Return the object with the scale that was sent."""
         body = decode_body(self._request.http, self._api_version, self._subresource.kind)
-        return self._laid_over(load(), body)
+        edited = self._laid_over(load(), body)
+        note_object(body.tree)
+        return edited
 
     def patch(self, patch: Patch, load: Load) -> Edited:
         """Return the object with its scale patched."""

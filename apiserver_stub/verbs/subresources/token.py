@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Item, Reply
+from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
+from apiserver_stub.audit import annotate
 from apiserver_stub.authn.tokens import Claims, Reference, Subject, username
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import Subresource
@@ -28,6 +29,7 @@ from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import key_of
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
+from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.random import random_source
@@ -59,7 +61,7 @@ class TokenRequests:
         """
         subresource = request.subresource
         assert subresource is not None
-        tree, warnings = await read_body(scope, request, named=False)
+        tree, warnings = await read_body(scope, request, named=False, completed=_with_defaults)
         account = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
         if account is None:
             raise object_not_found(request)
@@ -72,6 +74,7 @@ class TokenRequests:
         spec, shortened = self._granted(spec)
         now = utc_now()
         claims = self._claims(spec, subject, int(now.timestamp()))
+        annotate(f"authentication.{PLATFORM_DOMAIN}/issued-credential-id", f"JTI={claims.identifier}")
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
         tree["metadata"] |= {"uid": account.field("metadata.uid"), "creationTimestamp": format_time(now)}
         told = answered(
@@ -104,6 +107,11 @@ class TokenRequests:
             not_before=now,
             username=username(subject.namespace, subject.account.name),
         )
+
+
+def _with_defaults(tree: Tree) -> Tree:
+    spec = {"expirationSeconds": TokenSpec().expiration_seconds, "boundObjectRef": None, **tree.get("spec", {})}
+    return {**tree, "spec": spec, "status": {"token": "", "expirationTimestamp": None}}
 
 
 def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> Subject:

@@ -63,7 +63,7 @@ async def test_the_answer_says_what_was_granted(api) -> None:
     assert code == 201
     assert (answer["apiVersion"], answer["kind"]) == ("authentication.k8s.io/v1", "TokenRequest")
     assert (answer["metadata"]["name"], answer["metadata"]["namespace"]) == ("robot", "default")
-    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600}
+    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
     assert answer["metadata"]["uid"] == (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
     claims = said(answer["status"]["token"])
     assert claims["exp"] - claims["iat"] == 3600

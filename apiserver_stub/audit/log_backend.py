@@ -1,0 +1,185 @@
+"""The log backend: events as lines, written by a thread in the order in which they happened."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode, fit
+from apiserver_stub.audit.events import legacy_line
+from apiserver_stub.audit.log_file import LogFile, Rotation
+from apiserver_stub.audit.metrics import AuditMetrics
+from controller_manager.base.clock import working_for
+
+_PLUGIN = "log"
+_FAREWELL = 5.0  # seconds that the last lines have
+_PATIENCE = 0.01  # seconds that an event for which nobody waits may wait for others
+_MOST_WAITING = 10_000  # events that wait for the thread
+
+
+_Waiting = tuple[bytes, asyncio.Future[bool] | None]
+
+
+class Lines(Protocol):
+    """Where lines go."""
+
+    def write(self, lines: Sequence[bytes]) -> dict[int, str]:
+        """Append lines in order; return why some could not be written, by their number."""
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+class StandardOutput:
+    """Lines for whoever reads the output of the process."""
+
+    def write(self, lines: Sequence[bytes]) -> dict[int, str]:
+        """Write lines in order; return why some could not be written, by their number."""
+        try:
+            data = memoryview(b"\n".join((*lines, b"")))
+            sys.stdout.flush()
+            while data:
+                data = data[os.write(sys.stdout.fileno(), data) :]
+        except OSError as error:
+            return dict.fromkeys(range(len(lines)), str(error.strerror or error))
+        return {}
+
+    def close(self) -> None:
+        """The output stays open."""
+
+
+class LogBackend:
+    """Appends events to a file, or to standard output for the path `-`: as JSON, or in the format `legacy`. What comes
+    while lines are written is written together next.
+    """
+
+    in_order = True
+
+    def __init__(
+        self,
+        path: str,
+        rotation: Rotation,
+        legacy: bool,
+        mode: Mode,
+        limits: BatchLimits,
+        most: int,
+        metrics: AuditMetrics,
+    ) -> None:
+        self.strict = mode is Mode.BLOCKING_STRICT
+        self._legacy = legacy
+        self._most = most
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-log")
+        self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-log-tidy")
+        self._lines: Lines = StandardOutput()
+        if path != "-":
+            file = LogFile(Path(path), rotation, self._aside.submit)
+            file.open()
+            self._lines = file
+        self._buffer = Buffer(limits, self._deliver, metrics, in_order=True) if mode is Mode.BATCH else None
+        self._waiting: list[_Waiting] = []
+        self._is_writing = False
+        self._done: asyncio.Event | None = None  # all is written, and nothing comes any more
+        self._timer: asyncio.Handle | None = None
+        self._is_late = False  # the timer
+
+    def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
+        """Take an event. Return what tells whether it was written; None in the mode `batch`, and if nobody is to `wait`
+        for that: then it may be written with what comes next.
+        """
+        fitted = fit(event, self._most, self._metrics)
+        if fitted is None:
+            return None
+        if self._buffer is not None:
+            self._buffer.add(fitted)
+            return None
+        return self._enqueue(fitted, wait=wait)
+
+    async def run(self) -> None:
+        """Write what is buffered, until cancelled."""
+        if self._buffer is not None:
+            await self._buffer.run()
+
+    async def close(self) -> None:
+        """Write what is left, and close the file."""
+        if self._buffer is not None:
+            await self._buffer.drain(_FAREWELL)
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                self._done = asyncio.Event()
+                if self._waiting and not self._is_writing:
+                    self._begin(asyncio.get_running_loop())
+                if self._is_writing:
+                    await self._done.wait()
+        except TimeoutError:
+            left, self._waiting = self._waiting, []
+            self._metrics.lost(_PLUGIN, [event for event, _ in left], "the server stops")
+        self._thread.submit(self._lines.close)
+        self._thread.shutdown(wait=False)
+        self._aside.shutdown(wait=False)
+
+    def _enqueue(self, event: bytes, *, wait: bool) -> asyncio.Future[bool] | None:
+        """Have an event written with the next group."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self._metrics.lost(_PLUGIN, [event], "too many events wait to be written")
+            return None
+        loop = asyncio.get_running_loop()
+        written = loop.create_future() if wait else None
+        self._waiting.append((event, written))
+        if not self._is_writing and (self._timer is None or (wait and self._is_late)):
+            self._schedule(loop, wait=wait)
+        return written
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop, *, wait: bool) -> None:
+        """Have the next group begin: at the end of this turn of the loop, or later if nobody waits for it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_late = not wait
+        self._timer = loop.call_soon(self._begin, loop) if wait else loop.call_later(_PATIENCE, self._begin, loop)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the thread write all that waits."""
+        group, self._waiting, self._timer = self._waiting, [], None
+        self._is_writing = True
+        lines = self._form([event for event, _ in group])
+        done = loop.run_in_executor(self._thread, self._write, loop, lines)
+        done.add_done_callback(partial(self._finish, loop, group))
+
+    def _finish(
+        self, loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], done: asyncio.Future[dict[int, str]]
+    ) -> None:
+        """Tell those who wait what became of their events, and go on."""
+        self._is_writing = False
+        error = done.exception()
+        refused = done.result() if error is None else dict.fromkeys(range(len(group)), repr(error))
+        if refused:
+            self._tell([event for event, _ in group], refused)
+        for number, (_, written) in enumerate(group):
+            if written is not None and not written.done():
+                written.set_result(number not in refused)
+        if self._waiting:
+            self._begin(loop)
+        elif self._done is not None:
+            self._done.set()
+
+    async def _deliver(self, batch: Sequence[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        lines = self._form(batch)
+        refused = await loop.run_in_executor(self._thread, self._write, loop, lines)
+        if refused:
+            self._tell(batch, refused)
+
+    def _write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes]) -> dict[int, str]:
+        with working_for(loop):
+            return self._lines.write(lines)
+
+    def _form(self, events: Sequence[bytes]) -> Sequence[bytes]:
+        return [legacy_line(event).encode() for event in events] if self._legacy else events
+
+    def _tell(self, events: Sequence[bytes], refused: dict[int, str]) -> None:
+        why = next(iter(refused.values()))
+        self._metrics.lost(_PLUGIN, [events[number] for number in refused], why)
