@@ -47,7 +47,7 @@ class CertificateRequests:
         signer = get_in(old, ("spec", "signerName")) or ""
         verb = "approve" if approves else "sign"
         if not await self._is_allowed(attributes.user, verb, signer):
-            kind, why = attributes.kind, f"user not permitted to {verb} requests with signerName {signer!r}"
+            kind, why = attributes.kind, f'user not permitted to {verb} requests with signerName "{signer}"'
             raise forbidden(kind.group, kind.plural, attributes.name, why)
 
     async def date_verdict(self, attributes: Attributes) -> None:
