@@ -36,15 +36,23 @@ class Webhook:
         certificate, key = self_signed("127.0.0.1", "hook.ns.svc")
         self.ca = b64encode(certificate).decode()
         (self.folder / "hook.pem").write_bytes(certificate + key)
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Answer; again at the same port after `stop`."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.folder / "hook.pem")
         self._runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=context, reuse_address=True).start()
         self.port = self._runner.addresses[0][1]
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def stop(self) -> None:
+        """Take no more connections, and end those that there are."""
         await self._runner.cleanup()
 
     @property

@@ -1,0 +1,168 @@
+"""A whole server that authorizes nodes, and by a webhook that hangs, lies, dies and comes back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from controller_manager.api.wire import Certificate, Request
+from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+
+Started = Callable[..., AbstractAsyncContextManager[Any]]
+SECRETS, PODS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/pods"
+NODE = Certificate("system:node:n1", ("system:nodes",))
+JOE, ANN = Certificate("joe"), Certificate("ann")
+
+
+async def status(api: Any, who: Certificate, path: str, method: str = "GET", body: Any = None, **query: str) -> int:
+    data = b"" if body is None else json.dumps(body).encode()
+    request = Request(method, path, tuple(query.items()), {}, data, who)
+    response = await api.server.handle(request)
+    if not isinstance(response.body, bytes):
+        await response.body.aclose()
+    code: int = response.status
+    return code
+
+
+def pod(name: str, node: str) -> Tree:
+    """A pod on a node that needs the secret of its name."""
+    volume = {"name": "v", "secret": {"secretName": name}}
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def test_a_node_reads_what_its_pods_need(started: Started) -> None:
+    async with started("--authorization-mode=Node,RBAC") as api:
+        for name in ("mine", "other"):
+            assert (await api("POST", SECRETS, {"metadata": {"name": name}}))[0] == 201
+        assert await status(api, NODE, f"{SECRETS}/mine") == 403
+        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
+        assert (await api("POST", PODS, pod("other", "n2")))[0] == 201
+        assert await status(api, NODE, f"{SECRETS}/mine") == 200
+        assert await status(api, NODE, SECRETS, fieldSelector="metadata.name=mine") == 200
+        assert await status(api, NODE, f"{SECRETS}/other") == 403
+        assert await status(api, NODE, SECRETS) == 403
+        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n1") == 200
+        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n2") == 403
+        assert await status(api, NODE, "/api/v1/nodes", "POST", {"metadata": {"name": "n1"}}) == 201
+        assert await status(api, NODE, "/api/v1/nodes/n2") == 403
+        assert (await api("DELETE", f"{PODS}/mine?gracePeriodSeconds=0"))[0] == 200
+        assert await status(api, NODE, f"{SECRETS}/mine") == 403
+
+
+async def test_what_nodes_may_is_the_same_after_a_restart(started: Started) -> None:
+    async with started("--authorization-mode=Node,RBAC") as api:
+        assert (await api("POST", SECRETS, {"metadata": {"name": "mine"}}))[0] == 201
+        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
+    async with started("--authorization-mode=Node,RBAC") as api:
+        assert await status(api, NODE, f"{SECRETS}/mine") == 200
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with Webhook(tmp_path) as found:
+        yield found
+
+
+def configured(hook: Webhook, policy: str) -> str:
+    """The flag of a configuration whose webhook fails as a policy says, before RBAC."""
+    document = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthorizationConfiguration",
+        "authorizers": [
+            {
+                "type": "Webhook",
+                "name": "hook",
+                "webhook": {
+                    "timeout": "200ms",
+                    "cacheAuthorizedRequests": False,
+                    "cacheUnauthorizedRequests": False,
+                    "subjectAccessReviewVersion": "v1",
+                    "matchConditionSubjectAccessReviewVersion": "v1",
+                    "failurePolicy": policy,
+                    "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig(hook)},
+                    "matchConditions": [{"expression": "!request.user.startsWith('system:')"}],
+                },
+            },
+            {"type": "RBAC", "name": "rbac"},
+        ],
+    }
+    file = hook.folder / "authorization.yaml"
+    file.write_text(json.dumps(document))
+    return f"--authorization-config={file}"
+
+
+def says(**answer: Any) -> Callable[[Tree], Any]:
+    return lambda review: {**review, "status": answer}
+
+
+FAULTS: dict[str, Callable[[Tree], Any]] = {
+    "hangs": lambda _: asyncio.sleep(60),
+    "refuses": lambda _: web.Response(status=403),
+    "redirects": lambda _: web.Response(status=302, headers={"Location": "/"}),
+    "breaks": lambda _: web.Response(status=503),
+    "says nothing": lambda _: b"",
+    "is no JSON": lambda _: b'{"status":',
+    "is another kind": lambda review: {**review, "kind": "TokenReview", "status": {"allowed": True}},
+    "is another version": lambda review: {**review, "apiVersion": "v1", "status": {"allowed": True}},
+    "has another type": lambda review: {**review, "status": {"allowed": "true"}},
+    "has megabytes": lambda review: {**review, "status": {"allowed": True, "reason": "x" * (9 << 20)}},
+    "has many values": lambda review: {**review, "x": [0] * 200_000, "status": {"allowed": True}},
+}
+
+
+async def bind(api: Any, user: str) -> None:
+    """Let a user do everything, as far as RBAC is asked."""
+    subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    assert (await api("POST", bindings, {"metadata": {"name": user}, "subjects": [subject], "roleRef": role}))[0] == 201
+
+
+@pytest.mark.parametrize(("policy", "bound"), [("NoOpinion", 200), ("Deny", 500)])
+async def test_a_webhook_that_fails_lets_nobody_in(started: Started, hook: Webhook, policy: str, bound: int) -> None:
+    async with started(configured(hook, policy)) as api:
+        await bind(api, "ann")
+        hook.answer = says(allowed=True)
+        assert await status(api, JOE, SECRETS) == 200
+        for what, fault in FAULTS.items():
+            hook.answer = fault
+            # Whoever is allowed by nobody learns that it could not be found out.
+            assert await status(api, JOE, SECRETS) == 500, what
+            assert await status(api, ANN, SECRETS) == bound, what
+            assert await status(api, NODE, "/version") == 200, "who is not asked about is not held up"
+        hook.answer = says(allowed=True, denied=True)
+        assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [500, 500]
+        hook.answer = says(allowed=False, denied=True)
+        assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 403]
+        hook.answer = says(allowed=False)
+        assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 200]
+        hook.answer = says(allowed=True)
+        assert await status(api, JOE, SECRETS) == 200
+
+
+async def test_a_webhook_that_dies_and_comes_back(started: Started, hook: Webhook) -> None:
+    hook.answer = says(allowed=True)
+    async with started(configured(hook, "Deny")) as api:
+        assert await status(api, JOE, SECRETS) == 200
+        await hook.stop()
+        for _ in range(3):
+            assert await status(api, JOE, SECRETS) == 500
+        await hook.start()
+        assert await status(api, JOE, SECRETS) == 200
+
+
+async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook) -> None:
+    """They all end in time, and nobody else waits for them."""
+    async with started(configured(hook, "Deny")) as api:
+        hook.answer = lambda _: asyncio.sleep(60)
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            asked = [group.create_task(status(api, Certificate(f"joe-{number}"), SECRETS)) for number in range(200)]
+            for _ in range(5):
+                assert await status(api, NODE, "/version") == 200
+        assert {task.result() for task in asked} == {500}
