@@ -66,14 +66,16 @@ class AuthenticationMetrics:
         self._users = Counters(_USERS, registry)
         self._attempts = Counters(_ATTEMPTS, registry)
         self._authentication = Histograms(_AUTHENTICATION, registry)
+        self._success = self._authentication.of("success")
 
     def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
         """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
-        result = "success"
         if user is not None:
             self._users.add(_sort_of(user.name))
-        else:
-            result = "error" if refused else "failure"
+            self._attempts.add("success")
+            self._success.observe(seconds)
+            return
+        result = "error" if refused else "failure"
         self._attempts.add(result)
         self._authentication.observe(seconds, result)
 
