@@ -9,20 +9,25 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
 from apiserver_stub.pki.certificates import MARKS
+from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import MANAGER_USER
+from controller_manager.app.catalog import ENTRY_POINTS
 from controller_manager.base.clock import monotonic
-from controller_manager.base.errors import CannotStart
+from controller_manager.base.errors import CannotStart, describe
 from controller_manager.base.files import private_folder
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.component.signals import obey_signals
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving.listening import listener_on
+from controller_manager.transport import kubeconfig
+from controller_manager.transport.transport import TransportError
 
 API_SERVER = "apiserver"
 START_SECONDS = 60.0
@@ -134,7 +139,22 @@ class LocalCluster:
             self._kubeconfigs.write()
         except (OSError, ValueError) as error:
             raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
+        if managers and entry_points(group=ENTRY_POINTS):
+            await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
+
+    async def _grant(self) -> None:
+        """Let controllers of others do what they declare: the cluster has roles for the built-in ones only."""
+        from controller_manager.app import catalog, permissions
+        from controller_manager.client import Client, HttpTransport
+
+        transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
+        try:
+            await permissions.grant(Client(transport), catalog.installed())
+        except (ApiError, TransportError, ValueError, ImportError) as error:
+            raise CannotStart(f"the controllers cannot be given what they need: {describe(error)}") from None
+        finally:
+            await transport.close()
 
     async def _bring_up(self, child: Child, tls: ssl.SSLContext) -> None:
         await self._launch(child)
@@ -203,8 +223,15 @@ class LocalCluster:
 
     def _plan(self) -> list[Child]:
         options, folder = self._options, self._folder
-        arguments = (f"--data-dir={folder}", f"--secure-port={options.api_port}", "--bind-address=127.0.0.1")
-        children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments + options.apiserver_arg)]
+        decided = any(argument.startswith("--authorization-") for argument in options.apiserver_arg)
+        arguments = (
+            f"--data-dir={folder}",
+            f"--secure-port={options.api_port}",
+            "--bind-address=127.0.0.1",
+            *(() if decided else ("--authorization-mode=Node,RBAC",)),
+            *options.apiserver_arg,
+        )
+        children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments)]
         for number in range(options.managers):
             name, port = f"manager-{number}", options.manager_port + number
             kubeconfig = folder / f"{name}.kubeconfig"
@@ -217,6 +244,7 @@ class LocalCluster:
                 f"--cert-dir={folder / name}",
                 f"--client-ca-file={folder / 'client-ca.crt'}",
                 f"--root-ca-file={folder / 'ca.crt'}",
+                "--use-service-account-credentials=true",
                 *_signing(folder, options.manager_arg),
             )
             children.append(self._child(name, "controller_manager", port, given + options.manager_arg))

@@ -66,3 +66,4 @@ class RoleBinding(Object):
 
 
 CLUSTER_ROLES = Resource(GROUP, "v1", "clusterroles", "ClusterRole", False, ClusterRole)
+CLUSTER_ROLE_BINDINGS = Resource(GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", False, RoleBinding)

@@ -1,4 +1,6 @@
-"""Prints the permissions of controllers, the values `rbac` of the chart: `python -m …permissions [module]`."""
+"""Prints the permissions of controllers, the values `rbac` of the chart: `python -m …permissions [module]`; gives them
+to the accounts of controllers in a cluster without the chart.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,13 +9,19 @@ from typing import Any
 
 import yaml
 
+from controller_manager.api.platform import MANAGER_NAME, SYSTEM_NAMESPACE
+from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
+from controller_manager.api.resource import Key
 from controller_manager.app import catalog
+from controller_manager.client import Client
 from controller_manager.controller import PolicyRule
 
 Tree = dict[str, Any]
 
 _HEAD = "# Written by `python -m controller_manager.app.permissions{}`: what the controllers declare.\n"
 
+_PREFIX = "system:controller:"
+_GRANTER = "cluster-up"
 # What the process does by itself, besides seeking its lease and asking who its callers are: recording events.
 EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
@@ -27,6 +35,21 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
     rbac = {"reads": list(map(_rule, reads(every))), "controllers": controllers}
     head = _HEAD.format(f" {module}" if module else "")
     return head + yaml.safe_dump({"rbac": rbac}, sort_keys=False, width=120)
+
+
+async def grant(client: Client, specs: Iterable[catalog.AnySpec]) -> None:
+    """Let the service accounts of controllers do what these declare, where a cluster has no default role for them."""
+    default = {role.metadata.name for role in (await client.list(CLUSTER_ROLES)).items}
+    rules: dict[str, list[PolicyRule]] = {}
+    for spec in specs:
+        if f"{_PREFIX}{spec.account}" not in default:
+            rules.setdefault(spec.account, [*EVENTS]).extend(spec.rbac)
+    for account, declared in rules.items():
+        key = Key("", f"{MANAGER_NAME}:{account}")
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}
+        role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": key.name}
+        await client.apply(CLUSTER_ROLES, key, {"rules": list(map(_rule, declared))}, _GRANTER)
+        await client.apply(CLUSTER_ROLE_BINDINGS, key, {"roleRef": role, "subjects": [subject]}, _GRANTER)
 
 
 def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:

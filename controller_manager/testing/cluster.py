@@ -16,13 +16,16 @@ from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec, CatalogOptions
+from controller_manager.app.clients import ClientOptions
 from controller_manager.app.manager import Ending, Manager
+from controller_manager.app.permissions import grant
 from controller_manager.app.program import flag_set
 from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.controller.runner import Phase
+from controller_manager.options import Parsed
 from controller_manager.testing.faults import FaultyNetwork, Link
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 from controller_manager.testing.virtual import LoopWatch, VirtualLoop
@@ -70,7 +73,8 @@ async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...
 Answer = Callable[[Request], Awaitable[Response]]
 
 ADMIN = Certificate("kubernetes-admin", (ADMIN_GROUP,))
-MANAGER = Certificate(MANAGER_USER)
+# A manager whose controllers have no accounts of their own does all that they do, which no default role allows.
+MANAGER, WHOLE_MANAGER = Certificate(MANAGER_USER), Certificate(MANAGER_USER, (ADMIN_GROUP,))
 # Renewals of leases never end: a cluster is settled although they go on.
 RESTLESS = frozenset({"leases.coordination.k8s.io"})
 QUIET_SECONDS = 1.0
@@ -155,10 +159,13 @@ class Replica:
 class Cluster:
     """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
 
-    `server_flags` are those of `apiserver-stub`. On a virtual-time loop nothing here takes real time.
+    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do. On a
+    virtual-time loop nothing here takes real time.
     """
 
     def __init__(self, server_flags: Sequence[str] = ()) -> None:
+        if not any(flag.startswith("--authorization-") for flag in server_flags):
+            server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()
@@ -219,18 +226,21 @@ class Cluster:
         `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
         `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
 
-        What a controller did not declare in its `rbac` is refused with 403. If it is `strict`, such a refusal, an error
-        that no retry will mend, a crash, and a manager that ends unasked fail the test: in `settle`, or when the
-        cluster ends.
+        What a controller did not declare in its `rbac` is refused with 403. With `--use-service-account-credentials`,
+        accounts that clusters have no role for are given what their controllers declare, as the chart does. If it is
+        `strict`, such a refusal, an error that no retry will mend, a crash, and a manager that ends unasked fail the
+        test: in `settle`, or when the cluster ends.
         """
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
         enforcer = RBACEnforcer(chosen)
         network = FaultyNetwork(
-            lambda obtain: PermittedTransport(self._reach(obtain), enforcer), faults, election=may_lose_lead
+            lambda obtain: PermittedTransport(self._reach(parsed, obtain), enforcer), faults, election=may_lose_lead
         )
         self._watch_over(chosen)
+        if parsed[ClientOptions].use_service_account_credentials:
+            await grant(self.client, chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
         task = self._tasks.start(manager.run(), name=name)
@@ -304,9 +314,11 @@ class Cluster:
     def _complaints(self) -> list[str]:
         return [complaint for replica in self._replicas for complaint in replica.complaints()]
 
-    def _reach(self, obtain: Obtain | None) -> Transport:
+    def _reach(self, options: Parsed, obtain: Obtain | None) -> Transport:
         """Return how a manager reaches the server: by its certificate, or with the credentials of somebody else."""
-        return self.transport(None if obtain else MANAGER, obtain)
+        if obtain is not None:
+            return self.transport(None, obtain)
+        return self.transport(MANAGER if options[ClientOptions].use_service_account_credentials else WHOLE_MANAGER)
 
     async def _handle(self, request: Request) -> Response:
         others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))

@@ -136,11 +136,15 @@ class Up:
         raise AssertionError("\n".join(self.said))
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
-        command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
-        told = {**os.environ, **SHORT_LIVED}
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
+        done = self.ask(*words, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def ask(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """What kubectl says, which may be a refusal."""
+        command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
+        told = {**os.environ, **SHORT_LIVED}
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
 
     def pid(self, name: str) -> int:
         """The process of one child, by its place in the command line."""

@@ -220,6 +220,14 @@ ATTACKS = {
 }
 
 
+ALL_OF_REQUESTS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "all-of-requests"},
+    "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["*"], "verbs": ["*"]}],
+}
+
+
 @pytest.fixture
 def as_joe(cluster: Up) -> Kubectl:
     """kubectl without credentials: those of Joe are his token."""
@@ -234,7 +242,10 @@ def as_joe(cluster: Up) -> Kubectl:
 
 
 def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
-    token = f"--token={JOE}"
+    token, role = f"--token={JOE}", tmp_path / "role.json"
+    role.write_text(json.dumps(ALL_OF_REQUESTS))
+    cluster.kubectl("apply", "-f", str(role))
+    cluster.kubectl("create", "clusterrolebinding", "joe", "--clusterrole=all-of-requests", "--user=joe")
     for name, (signer, subject, usages) in ATTACKS.items():
         made = tmp_path / f"{name}.csr"
         new = ("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / f"{name}.key", "-out", made)

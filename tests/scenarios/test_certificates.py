@@ -25,6 +25,9 @@ from controller_manager.api.certificates import (
     RequestCondition,
 )
 from controller_manager.api.errors import NotFound
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
+from controller_manager.api.rbac import GROUP as RBAC
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now
@@ -322,6 +325,10 @@ async def test_a_newcomer_is_approved_by_another_right(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         reviews.allowed.add((NEWCOMER.common_name, "nodeclient"))
+        role = RoleRef(api_group=RBAC, kind="ClusterRole", name="system:node-bootstrapper")
+        group = Subject(kind="Group", api_group=RBAC, name=NEWCOMER.organizations[0])
+        binding = RoleBinding(metadata=ObjectMeta(name="newcomers"), role_ref=role, subjects=(group,))
+        await cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
         await manage(cluster, APPROVING, ALONE, JSON)
         await cluster.connect(NEWCOMER).create(REQUESTS, signing_request("r"))
         await cluster.settle()

@@ -354,7 +354,7 @@ async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
         with pytest.raises(Forbidden, match="CN=system:node:n1 only"):
             await node.create(REQUESTS, other)
         await node.create(REQUESTS, signing_request("own", request_pem(), signer=signer))
-        await cluster.connect(Certificate("bootstrap", ("system:nodes",))).create(REQUESTS, other)
+        await cluster.connect(Certificate("bootstrap", ("system:nodes", "system:masters"))).create(REQUESTS, other)
 
 
 @pytest.mark.parametrize("nonsense", ["../../secrets", "a\r\nb", "p%2f0"])

@@ -1,0 +1,80 @@
+"""RBAC as kubectl shows it, in a cluster whose controllers have no more rights than anywhere else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Up
+from tests.e2e.test_cluster_up import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
+READER = {"apiGroups": ["example.com"], "resources": ["things"], "verbs": ["get", "list"]}
+
+
+def role(*rules: Any) -> dict[str, Any]:
+    metadata = {"name": "things", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata,
+        "rules": list(rules),
+    }
+
+
+def asked(cluster: Up, *words: str) -> str:
+    """What `kubectl auth can-i` says; a no is an exit status too."""
+    return cluster.ask("auth", "can-i", *words).stdout.strip()
+
+
+def rules_of(cluster: Up, name: str) -> Any:
+    return json.loads(cluster.kubectl("get", "clusterrole", name, "-o", "json"))["rules"]
+
+
+def test_can_i(cluster: Up) -> None:
+    cluster.kubectl("create", "namespace", "rbac")
+    cluster.kubectl("-n", "rbac", "create", "serviceaccount", "robot")
+    cluster.kubectl("-n", "rbac", "create", "rolebinding", "robot", "--clusterrole=edit", "--serviceaccount=rbac:robot")
+    robot = ("--as", "system:serviceaccount:rbac:robot")
+    assert asked(cluster, "create", "pods", "-n", "rbac", *robot) == "yes"
+    assert asked(cluster, "create", "pods", "-n", "default", *robot) == "no"
+    assert asked(cluster, "create", "rolebindings", "-n", "rbac", *robot) == "no"
+    assert asked(cluster, "*", "*") == "yes"
+    assert asked(cluster, "get", "/healthz", "--as", "jane", "--as-group", "system:authenticated") == "yes"
+    assert asked(cluster, "get", "/metrics", "--as", "jane", "--as-group", "system:authenticated") == "no"
+    listed = asked(cluster, "--list", "-n", "rbac", *robot)
+    pods = next(line for line in listed.splitlines() if line.startswith("pods "))
+    assert pods.split("[]")[-1].strip() == "[create delete deletecollection patch update get list watch]"
+    refused = cluster.ask("-n", "default", "get", "pods", *robot)
+    assert 'User "system:serviceaccount:rbac:robot" cannot list resource "pods" in API group ""' in refused.stderr
+    cluster.kubectl("delete", "namespace", "rbac")
+
+
+def test_reconcile_and_what_is_gathered(cluster: Up, tmp_path: Path) -> None:
+    file = tmp_path / "role.json"
+
+    def reconcile(*rules: Any, flag: str = "") -> Any:
+        file.write_text(json.dumps(role(*rules)))
+        cluster.kubectl("auth", "reconcile", "-f", str(file), *filter(None, [flag]))
+        return rules_of(cluster, "things")
+
+    assert reconcile(READER) == [READER]
+    watch = {**READER, "verbs": ["watch"]}
+    assert reconcile(watch) == [READER, watch]
+    assert reconcile(watch, flag="--remove-extra-permissions") == [watch]
+    wait_for(lambda: watch in rules_of(cluster, "admin"))
+    cluster.kubectl("delete", "clusterrole", "things")
+    wait_for(lambda: watch not in rules_of(cluster, "view"))
+
+
+def test_controllers_are_refused_nothing(cluster: Up) -> None:
+    cluster.kubectl("create", "namespace", "busy")
+    cluster.kubectl("-n", "busy", "create", "service", "clusterip", "s", "--tcp=80:80")
+    cluster.kubectl("-n", "busy", "run", "p", "--image=i", "--restart=Never")
+    cluster.kubectl("-n", "busy", "create", "deployment", "d", "--image=i")
+    cluster.kubectl("-n", "busy", "autoscale", "deployment", "d", "--max=2")
+    cluster.kubectl("delete", "namespace", "busy")
+    for log in cluster.folder.glob("manager-*.log"):
+        refusals = [line for line in log.read_text().splitlines() if "orbidden" in line and " cannot " in line]
+        assert refusals == []
