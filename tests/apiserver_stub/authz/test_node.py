@@ -16,6 +16,7 @@ from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.api.selectors import FieldSelector
 from controller_manager.base.registry import Registry
 from controller_manager.serving.authentication import User
@@ -234,3 +235,71 @@ def test_empty_names_are_no_references(volume: Any) -> None:
     assert all(reference.name for reference in found)
     assert bound is not None
     assert all(secret.name for secret in bound[1])
+
+
+_NODE = st.sampled_from(["", "n1", "n2"])
+_SOME = st.sampled_from(["a", "b"])
+_POD = st.tuples(st.just("Pod"), _SOME, _NODE, st.sets(_SOME), st.sets(_SOME), st.integers(0, 1))
+_VOLUME = st.tuples(st.just("PersistentVolume"), _SOME, st.sampled_from(["", "a", "b"]), st.sets(_SOME))
+_ATTACHMENT = st.tuples(st.just("VolumeAttachment"), _SOME, _NODE)
+_GONE = st.tuples(st.just("gone"), st.sampled_from(["Pod", "PersistentVolume", "VolumeAttachment"]), _SOME)
+
+
+def _tree(kind: str, name: str, *more: Any) -> Tree:
+    if kind == "Pod":
+        node, secrets, claims, uid = more
+        volumes = [
+            *({"name": each, "secret": {"secretName": each}} for each in sorted(secrets)),
+            *({"name": each, "persistentVolumeClaim": {"claimName": each}} for each in sorted(claims)),
+        ]
+        # What a pod that is bound refers to does not change, but in another pod of its name.
+        metadata = {"namespace": "ns", "name": name, "uid": f"{uid} {node} {sorted(secrets)} {sorted(claims)}"}
+        return {"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}
+    if kind == "PersistentVolume":
+        claim, secrets = more
+        refs = dict(zip(("nodeStageSecretRef", "nodePublishSecretRef"), sorted(secrets), strict=False))
+        csi = {key: {"namespace": "other", "name": secret} for key, secret in refs.items()}
+        bound = {"claimRef": {"namespace": "ns", "name": claim}} if claim else {}
+        return {"metadata": {"name": name}, "spec": {"csi": csi, **bound}}
+    return {"metadata": {"name": name}, "spec": {"nodeName": more[0]}}
+
+
+def _expected(objects: dict[tuple[str, str], Tree]) -> set[tuple[str, str, str, str]]:
+    """All that leads to nodes: kind, namespace, name and node, found out by looking at everything."""
+    found = set()
+    for (kind, name), tree in objects.items():
+        node = tree["spec"].get("nodeName")
+        if kind == "Pod" and node:
+            found |= {(*reference, node) for reference in pod_references("ns", name, tree)}
+        if kind == "VolumeAttachment" and node:
+            found.add(("volumeattachments", "", name, node))
+    for (kind, name), tree in objects.items():
+        bound = volume_references(tree) if kind == "PersistentVolume" else None
+        for node in ("n1", "n2"):
+            if bound is not None and (*bound[0], node) in found:
+                found.add(("persistentvolumes", "", name, node))
+                found |= {(*secret, node) for secret in bound[1]}
+    return found
+
+
+@given(st.lists(_POD | _VOLUME | _ATTACHMENT | _GONE, max_size=12))
+def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
+    graph = NodeGraph(WatchCache(EmbeddedStorage(MemoryBackend())), Registry())
+    objects: dict[tuple[str, str], Tree] = {}
+    for revision, change in enumerate(changes, 1):
+        kind, name = change[1:3] if change[0] == "gone" else change[:2]
+        known = objects.pop((kind, name), None)
+        if change[0] == "gone" and known is None:
+            continue
+        tree = known if change[0] == "gone" else _tree(*change)
+        if change[0] != "gone":
+            if kind == "Pod" and known is not None and known["spec"]["nodeName"] and not tree["spec"]["nodeName"]:
+                objects[kind, name] = known  # no pod is unbound
+                continue
+            objects[kind, name] = tree
+        row = Row(RESOURCES[kind], f"ns/{name}" if kind == "Pod" else name, revision, json.dumps(tree).encode())
+        graph._hear([Change(row, None, change[0] == "gone", 0.0)])
+        expected = _expected(objects)
+        for reference in {each[:3] for each in expected} | {("secrets", "ns", "a"), ("persistentvolumes", "", "b")}:
+            for node in ("n1", "n2"):
+                assert graph.leads(*reference, node) is ((*reference, node) in expected)
