@@ -18,6 +18,10 @@ NOTHING: Attributes = {}
 class Span(Protocol):
     """A part of the work on a request, and what is known of it."""
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether the request is still worked on; tasks that it has begun may outlive it."""
+
     def child(self, name: str, attributes: Attributes = NOTHING) -> "AbstractContextManager[Span]":
         """Return a part of this part; within its block it is the current span."""
 
@@ -56,4 +60,5 @@ CURRENT: ContextVar[Span | None] = ContextVar("span", default=None)
 
 def current_span() -> Span | None:
     """Return the span of what is worked on here; None where nothing is traced."""
-    return CURRENT.get()
+    span = CURRENT.get()
+    return span if span is not None and span.is_open else None

@@ -168,7 +168,8 @@ def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, 
     given = options[AuthenticationOptions]
     # With a file, the algorithm of a token need only be that of the key that signed it.
     algorithms = SIGNING_ALGORITHMS if given.authentication_config else given.oidc_signing_algs
-    dialers = {"controlplane": parts.egress.control_plane, "cluster": parts.egress.cluster}
+    known = {"controlplane": parts.egress.control_plane, "cluster": parts.egress.cluster}
+    dialers = {network: dialer for network, dialer in known.items() if network in parts.egress.selected}
     terms = Terms(algorithms, parts.audiences, options[TokenOptions].service_account_issuer, dialers)
     found = JWTAuthentication(given, terms, parts.runtime, parts.offload)
     return found.authenticators.find, found.run, found.anonymous

@@ -19,13 +19,15 @@ class EgressSelector:
     """The dialers of the networks; None where connections are direct.
 
     `control_plane` is for webhooks that a URL names and for those of authentication, authorization and audit, `cluster`
-    for services: of webhooks and of aggregated APIs; `etcd` for a storage behind the network. `close` ends every
-    connection through a proxy.
+    for services: of webhooks and of aggregated APIs; `etcd` for a storage behind the network. `selected` are the
+    networks that the file names, those that are reached directly among them. `close` ends every connection through a
+    proxy.
     """
 
     control_plane: Dialer | None = None
     cluster: Dialer | None = None
     etcd: Dialer | None = None
+    selected: frozenset[str] = frozenset()
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -41,4 +43,5 @@ def egress_selector(config_file: str, registry: CollectorRegistry | None, log: L
 
     made = EgressDialers(Path(config_file), registry, log)
     networks = made.by_network
-    return EgressSelector(networks.get(CONTROL_PLANE), networks.get(CLUSTER), networks.get(ETCD), made.close)
+    control_plane, cluster, etcd = (networks.get(name) for name in (CONTROL_PLANE, CLUSTER, ETCD))
+    return EgressSelector(control_plane, cluster, etcd, frozenset(networks), made.close)

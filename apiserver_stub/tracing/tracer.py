@@ -135,20 +135,24 @@ class Tracer:
 class TracedSpan:
     """A `Span` of the library's."""
 
-    def __init__(self, tracer: Tracer, span: Any, audit_id: str) -> None:
-        self._tracer = tracer
+    def __init__(self, request: "TracedRequest", span: Any) -> None:
+        self._request = request
         self._span = span
-        self._audit_id = audit_id
+
+    @property
+    def is_open(self) -> bool:
+        """See `Span`."""
+        return self._request.is_open
 
     def child(self, name: str, attributes: Attributes = NOTHING) -> AbstractContextManager[Span]:
         """See `Span`."""
-        span = self._tracer.start(name, self._span)
-        span.set_attributes({"audit-id": self._audit_id, **attributes})
+        span = self._request.tracer.start(name, self._span)
+        span.set_attributes({"audit-id": self._request.audit_id, **attributes})
         return self._within(span)
 
     def client(self, method: str, url: str) -> AbstractContextManager[Span]:
         """See `Span`."""
-        span = self._tracer.start(f"HTTP {method}", self._span, scope=_HTTP_SCOPE, kind=trace.SpanKind.CLIENT)
+        span = self._request.tracer.start(f"HTTP {method}", self._span, scope=_HTTP_SCOPE, kind=trace.SpanKind.CLIENT)
         span.set_attributes({"http.request.method": method, "url.full": url})
         return self._within(span)
 
@@ -170,7 +174,7 @@ class TracedSpan:
 
     @contextmanager
     def _within(self, span: Any) -> Iterator[Span]:
-        found = TracedSpan(self._tracer, span, self._audit_id)
+        found = TracedSpan(self._request, span)
         token = CURRENT.set(found)
         try:
             yield found
@@ -183,14 +187,20 @@ class TracedRequest:
     """A `RequestSpan`: the span of a request, and within it one for each filter that has begun."""
 
     def __init__(self, tracer: Tracer, context: RequestContext, span: Any) -> None:
-        self._tracer = tracer
+        self.tracer = tracer
+        self.audit_id = context.audit_id
         self._context = context
         self._open = [span]
-        CURRENT.set(TracedSpan(tracer, span, context.audit_id))
+        CURRENT.set(TracedSpan(self, span))
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it has not ended."""
+        return bool(self._open)
 
     def enter(self, filter_name: str) -> None:
         """See `RequestSpan`."""
-        self._open.append(self._tracer.start(filter_name, self._open[-1], scope=_FILTER_SCOPE))
+        self._open.append(self.tracer.start(filter_name, self._open[-1], scope=_FILTER_SCOPE))
         CURRENT.set(self._innermost)
 
     @contextmanager
@@ -220,7 +230,7 @@ class TracedRequest:
 
     @property
     def _innermost(self) -> "TracedSpan":
-        return TracedSpan(self._tracer, self._open[-1], self._context.audit_id)
+        return TracedSpan(self, self._open[-1])
 
     def answer(self, response: Response) -> Response:
         """See `RequestSpan`."""

@@ -75,9 +75,9 @@ class JWTAuthentication:
         expressions = check(configuration, self._terms.own_issuers, errors)
         for index, one in enumerate(configuration.jwt):
             egress = one.issuer.egress_selector_type
-            if egress and not errors.causes and self._terms.dialers.get(egress) is None:
+            if egress and not errors.causes and egress not in self._terms.dialers:
                 place = ((((None, "jwt"), index), "issuer"), "egressSelectorType")
-                errors.invalid(place, egress, "--egress-selector-config-file names no proxy for it")
+                errors.invalid(place, egress, "--egress-selector-config-file does not name it")
         if self._path is None:
             _refuse_flags(errors)
         else:

@@ -47,7 +47,8 @@ Compiled = Sequence[tuple[JWTAuthenticator, Expressions]]
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What holds for all issuers of a server: the algorithms that tokens may be signed with, what tokens call the
-    server, the issuers that are its own, which no other may be, and the dialers by `egressSelectorType`.
+    server, the issuers that are its own, which no other may be, and by `egressSelectorType` the dialers of networks
+    that may be named; None for one that is reached directly.
     """
 
     algorithms: Sequence[str]

@@ -114,6 +114,7 @@ async def test_each_network_has_its_dialer(tmp_path: Path, version: str) -> None
     assert found.control_plane is not None
     assert found.cluster is None
     assert found.etcd is not None
+    assert found.selected == {"controlplane", "cluster", "etcd"}
     await found.close()
 
 

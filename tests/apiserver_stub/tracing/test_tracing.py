@@ -199,8 +199,10 @@ async def test_webhooks_that_convert_are_told_of_the_trace(
         span = tracer.begin(context, User("admin", groups=("system:masters",)))
         assert span is not None
         await convert([thing("a")], V2)
+        later = asyncio.create_task(convert_at(over := asyncio.Event(), convert))
         span.end()
-        await convert([thing("a")], V2)
+        over.set()
+        await later
         await client.close()
     await tracer.close()
     found = paths(collector[0].spans)
@@ -211,6 +213,12 @@ async def test_webhooks_that_convert_are_told_of_the_trace(
     assert [name for name, _ in call.events] == ["Request completed"]
     told = [request.headers.get("traceparent") for request, _ in hook.seen]
     assert told == [f"00-{SAMPLED[3:35]}-{post.id}-01", None]
+
+
+async def convert_at(over: asyncio.Event, convert: Any) -> None:
+    """Ask the webhook in a task that a traced request has begun, and which outlives it."""
+    await over.wait()
+    await convert([thing("a")], V2)
 
 
 @pytest.mark.needs("tinyproxy")

@@ -123,6 +123,11 @@ def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Pat
         assert f"{field}: " in told
     file.write_text(document(rules(issuer__egressSelectorType="controlplane")))
     assert "jwt[0].issuer.egressSelectorType" in refused(f"--authentication-config={file}")
+    direct = [{"name": "controlplane", "connection": {"proxyProtocol": "Direct"}}]
+    kind = {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration"}
+    (tmp_path / "egress.yaml").write_text(json.dumps({**kind, "egressSelections": direct}))
+    flags = (f"--authentication-config={file}", f"--egress-selector-config-file={tmp_path / 'egress.yaml'}")
+    build(FLAGS.parse(("--storage-backend=memory", *flags)), Runtime("test"))
 
 
 async def who(path: str, *arguments: str) -> int:
