@@ -225,6 +225,8 @@ class Server:
                 if seat is not None:
                     seat.end()
         except Rejected as error:
+            info = context.info
+            context.resolved = self._kinds.find(info.group, info.version, info.resource) is not None
             self._telemetry.terminate(context, error.code)
             return error.response()
         except ApiError as error:

@@ -6,7 +6,7 @@ state is sent; what else goes on for long takes none.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from apiserver_stub.api_request import RequestContext
 from apiserver_stub.flow_control.classification import classify, deal, distinguisher, flow_hash
@@ -34,6 +34,7 @@ from controller_manager.serving.authentication import User
 FLOW_SCHEMA_UID = "x-kubernetes-pf-flowschema-uid"
 PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
 _LONGEST_WAIT = 60.0
+_LOOK_EVERY = 0.1  # seconds in which it is noticed that somebody has waited for too long
 _MOST_FLOWS = 10_000  # classified requests that are remembered
 _Key = tuple[str, tuple[str, ...], str, str, str, str, str]
 
@@ -50,7 +51,7 @@ class Flow:
         level: PriorityLevel,
         schema: FlowSchema,
         flow: str,
-        hand: Sequence[Queue],
+        hand: tuple[Queue, ...],
         counts: SchemaCounts,
         verb: str,
     ) -> None:
@@ -118,6 +119,8 @@ class PriorityAndFairness:
         self._patience = patience
         self._flows: dict[_Key, Flow | None] = {}
         self._without_turns: list[QueueSet] = []
+        self._waiting: dict[FlowRequest, float] = {}  # until when, in loop time
+        self._looking = False
 
     def configure(self, levels: Iterable[PriorityLevelConfiguration], schemas: Iterable[FlowSchema]) -> None:
         """Be as these say from now on."""
@@ -164,14 +167,15 @@ class PriorityAndFairness:
         woken: asyncio.Future[None] = loop.create_future()
         request.woken = woken
         context = request.context
-        timer = loop.call_at(context.started + self._longest_wait(context), _give_up, woken)
+        self._waiting[request] = context.started + self._longest_wait(context)
+        self._look_later(loop)
         try:
             await woken
         except asyncio.CancelledError:
             self._leave(request, Rejection.CANCELLED)
             raise
         finally:
-            timer.cancel()
+            del self._waiting[request]
             request.woken = None
         if not request.executing:
             self._leave(request, Rejection.TIME_OUT)
@@ -265,17 +269,26 @@ class PriorityAndFairness:
         for queues in taken:
             queues.renew_turns(self.now)
 
+    def _look(self) -> None:
+        """Tell those who have waited for too long; there is no timer for each, since most wait for a moment only."""
+        loop, self._looking = asyncio.get_running_loop(), False
+        now = loop.time()
+        for request, until in self._waiting.items():
+            if until <= now and request.woken is not None and not request.woken.done():
+                request.woken.set_result(None)
+        self._look_later(loop)
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._looking:
+            self._looking = True
+            loop.call_later(_LOOK_EVERY, self._look)
+
     def _rejected(self, flow: Flow, rejection: Rejection) -> Rejected:
         flow.counts.rejected(rejection, 0.0)
         return self._refusal(flow)
 
     def _refusal(self, flow: Flow) -> Rejected:
         return Rejected(flow.level.retry_after.rejected(wall_seconds()))
-
-
-def _give_up(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
 
 
 def _nothing() -> None:

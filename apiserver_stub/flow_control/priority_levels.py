@@ -14,7 +14,6 @@ from apiserver_stub.flow_control.concurrency import (
     first_seats,
     limits_of,
     most_seats_of_one,
-    rounded,
     smooth,
 )
 from apiserver_stub.flow_control.configuration import (
@@ -26,7 +25,6 @@ from apiserver_stub.flow_control.queue_set import QueueSet, SeatRequest
 from apiserver_stub.flow_control.retry_after import RetryAfter
 from apiserver_stub.kinds.flow_control import MANDATORY
 
-_TURNS, _LEAST_TURNS = 16, 4  # of all levels together, and of each
 _NO_SEATS = Limits(0, 0, 0)
 
 
@@ -121,8 +119,7 @@ class PriorityLevels:
         self.fair_fraction = division.fair_fraction
         for name, level in self._levels.items():
             level.target = needs[name].target
-            seats = division.seats[name]
-            level.queues.set_limit(seats, max(_LEAST_TURNS, rounded(_TURNS * seats / max(1, self.total))), now)
+            level.queues.set_limit(division.seats[name], now)
 
     def _take(self, name: str, configuration: PriorityLevelConfiguration, now: float) -> None:
         level = self._levels.get(name)
@@ -135,7 +132,7 @@ class PriorityLevels:
         limits = limits_of({name: level.configuration for name, level in self._levels.items()}, self.total)
         for name, level in self._levels.items():
             if level.limits is _NO_SEATS:
-                level.queues.set_limit(first_seats(limits[name]), 1, now)
+                level.queues.set_limit(first_seats(limits[name]), now)
             level.limits = limits[name]
             level.most_seats_of_one = most_seats_of_one(limits[name], level.configuration.queuing)
         self.adjust(now)

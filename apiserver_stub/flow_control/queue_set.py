@@ -6,17 +6,20 @@ if queues were served bit by bit; the one that would finish first goes first.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from operator import attrgetter
 
 import msgspec
 
 from apiserver_stub.flow_control.concurrency import Demand
 
 _EXPECTED = 0.003  # seconds that a request is expected to be executed, until it is known
+_TURNS = 8
 _STATES = 4096  # whose times are told apart
 State = tuple[int, int, int, int]
 _ALONE: State = (1, 1, 0, 0)
+_finish_r, _waiting_work = attrgetter("finish_r"), attrgetter("work")
 
 
 class Rejection(Enum):
@@ -49,7 +52,7 @@ ONE_SEAT = WorkEstimate()
 class Queue:
     """Requests that wait in one queue, first come first served, and what is executed of it."""
 
-    __slots__ = ("executing", "index", "next_r", "waiting", "work")
+    __slots__ = ("executing", "finish_r", "index", "next_r", "waiting", "work")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -57,6 +60,7 @@ class Queue:
         self.executing = 0  # requests
         self.work = 0.0  # seat-seconds that wait
         self.next_r = 0.0
+        self.finish_r = 0.0  # of the request that has waited longest
 
     @property
     def head(self) -> "SeatRequest":
@@ -101,12 +105,16 @@ class QueueSet:
 
     __slots__ = (
         "_active", "_alone", "_at", "_demand", "_desired", "_highest", "_length_limit", "_measured_from",
-        "_out_of_turns", "_robin", "_spent", "_squares", "_wake", "backlog", "executing", "limit", "queues", "r",
-        "seats", "seats_waiting", "turns", "turns_each", "waiting", "without_room",
+        "_out_of_turns", "_robin", "_spent", "_squares", "_turns_each", "_wake", "backlog", "executing", "limit",
+        "queues", "r", "seats", "seats_waiting", "turns", "waiting", "without_room",
     )  # fmt: skip
 
     def __init__(
-        self, wake: Callable[[SeatRequest], None], out_of_turns: "Callable[[QueueSet], None]", now: float
+        self,
+        wake: Callable[[SeatRequest], None],
+        out_of_turns: "Callable[[QueueSet], None]",
+        now: float,
+        turns: int = _TURNS,
     ) -> None:
         self.limit = 0
         self.queues: list[Queue] = []
@@ -116,7 +124,7 @@ class QueueSet:
         self.seats = 0  # in use, those kept for a while afterwards included
         self.seats_waiting = 0
         self.r = 0.0
-        self.turns = self.turns_each = 1
+        self.turns = self._turns_each = turns
         self.without_room: dict[str, int] = {}  # attempts to execute the next request, by its schema
         self._wake = wake
         self._out_of_turns = out_of_turns
@@ -146,15 +154,13 @@ class QueueSet:
         self.queues.extend(map(Queue, range(len(self.queues), queues)))
         self._shrink()
 
-    def set_limit(self, limit: int, turns: int, now: float) -> None:
-        """Have so many seats from now on, and turns each time."""
+    def set_limit(self, limit: int, now: float) -> None:
+        """Have so many seats from now on."""
         self.advance(now)
-        if self.turns > 0:  # otherwise they are renewed soon
-            self.turns = max(1, self.turns + turns - self.turns_each)
-        self.limit, self.turns_each = limit, turns
+        self.limit = limit
         self._dispatch(now)
 
-    def start(self, request: SeatRequest, hand: Sequence[Queue], now: float) -> Rejection | None:
+    def start(self, request: SeatRequest, hand: tuple[Queue, ...], now: float) -> Rejection | None:
         """Execute a request, or have it wait in one of the queues of its hand. Return why neither is possible."""
         if self.seats or self.waiting:
             self.advance(now)
@@ -183,8 +189,9 @@ class QueueSet:
         queue = request.queue
         assert queue is not None
         self._remove(queue, request)
-        self._bound(queue)
-        if not queue.waiting and not queue.executing:
+        if queue.waiting:
+            self._bound(queue)
+        elif not queue.executing:
             self._active -= 1
             self._shrink()
         self._dispatch(now)  # a narrower one may be next
@@ -203,7 +210,8 @@ class QueueSet:
             queue.executing -= 1
             if queue.waiting or queue.executing:
                 queue.next_r -= request.estimate.initial * (_EXPECTED - (now - request.started))
-                self._bound(queue)
+                if queue.waiting:
+                    self._bound(queue)
             else:
                 self._active -= 1
         latency = request.estimate.latency
@@ -224,7 +232,7 @@ class QueueSet:
 
     def renew_turns(self, clock: Callable[[], float]) -> None:
         """Give turns again, and dispatch requests that wait for one."""
-        self.turns = self.turns_each
+        self.turns = self._turns_each
         if self.waiting:
             now = clock()
             self.advance(now)
@@ -279,7 +287,7 @@ class QueueSet:
             yield from (request for request in executing if request.queue is queue)
         yield from (request for request in executing if request.queue is None)
 
-    def _start_queuing(self, request: SeatRequest, hand: Sequence[Queue], now: float) -> Rejection | None:
+    def _start_queuing(self, request: SeatRequest, hand: tuple[Queue, ...], now: float) -> Rejection | None:
         self._robin += 1
         queue = self._shortest(hand)
         if len(queue.waiting) >= self._length_limit:
@@ -293,10 +301,10 @@ class QueueSet:
         queue.next_r = self.r
         self._active += 1
 
-    def _shortest(self, hand: Sequence[Queue]) -> Queue:
+    def _shortest(self, hand: tuple[Queue, ...]) -> Queue:
         """Return the queue where least work waits; among equals the turn goes round."""
         first = self._robin % len(hand)
-        return min((*hand[first:], *hand[:first]), key=_waiting_work)
+        return min(hand[first:] + hand[:first], key=_waiting_work)
 
     def _enqueue(self, queue: Queue, request: SeatRequest) -> None:
         if not queue.executing and not queue.waiting:
@@ -328,19 +336,18 @@ class QueueSet:
             if not self._fits(request.seats):
                 self.without_room[request.schema] = self.without_room.get(request.schema, 0) + 1
                 return  # narrower ones must not pass it for ever
-            self._robin = queue.index
             self._remove(queue, request)
             self._narrow(request)
             self._execute_from(queue, request, now)
-            self._bound(queue)
+            if queue.waiting:
+                self._bound(queue)
+                del self.backlog[queue]
+                self.backlog[queue] = None  # behind its equals
             self._wake(request)
 
     def _next(self) -> Queue:
-        """Return the queue whose first request would finish first; among equals the turn goes round."""
-        if len(self.backlog) == 1:
-            return next(iter(self.backlog))
-        after, count = self._robin + 1, len(self.queues)
-        return min(self.backlog, key=lambda queue: (queue.next_r + queue.head.work, (queue.index - after) % count))
+        """Return the queue whose first request would finish first; of equals the one whose turn was longest ago."""
+        return min(self.backlog, key=_finish_r)
 
     def _fits(self, seats: int) -> bool:
         """Tell whether there are seats; a request that wants more than there ever are is executed alone."""
@@ -374,9 +381,13 @@ class QueueSet:
             self._highest = self.seats + self.seats_waiting
 
     def _bound(self, queue: Queue) -> None:
-        """Have a queue save no time for later: no request is dispatched, in virtual time, before it came."""
-        if queue.waiting:
-            queue.next_r = max(queue.next_r, queue.head.arrived_r)
+        """Have a queue in which requests wait save no time for later: no request is dispatched, in virtual time, before
+        it came.
+        """
+        head = queue.head
+        if queue.next_r < head.arrived_r:
+            queue.next_r = head.arrived_r
+        queue.finish_r = queue.next_r + head.work
 
     def _shrink(self) -> None:
         """Drop queues at the end that are too many and have no requests."""
@@ -387,10 +398,6 @@ class QueueSet:
 def work_of(estimate: WorkEstimate) -> float:
     """Return the seat-seconds that a request is expected to take."""
     return estimate.initial * _EXPECTED + estimate.final * estimate.latency
-
-
-def _waiting_work(queue: Queue) -> float:
-    return queue.work
 
 
 def _is_unused(queue: Queue) -> bool:

@@ -125,7 +125,7 @@ async def test_who_waits_for_too_long_is_told_to_come_again() -> None:
             began = monotonic()
             with pytest.raises(Rejected):
                 await request.wait()
-            assert monotonic() - began == pytest.approx(seconds)
+            assert monotonic() - began == pytest.approx(seconds, abs=0.11)
             assert not request.waiting
     assert server.value("rejected_requests_total", **TENANTS, reason="time-out") == 3
     assert server.value("request_wait_duration_seconds_count", **TENANTS, execute="false") == 3
@@ -280,6 +280,7 @@ async def test_seats_are_lent_by_demand_and_given_back() -> None:
             tasks.start(server.ask(f"u{number}", seconds=600), name="busy")
         await asyncio.sleep(10)
         control.adjust()
+        await asyncio.sleep(0.1)
         lent = control.levels.all["busy"].queues.limit
         assert lent == 18, "its own 10 and all that the other can lend"
         assert len(control.levels.all["busy"].queues.executing) == lent

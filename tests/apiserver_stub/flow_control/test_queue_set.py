@@ -17,9 +17,9 @@ class Level:
         self.now = 0.0
         self.woken: list[SeatRequest] = []
         self.renewals = 0
-        self.set = QueueSet(self.woken.append, self._out_of_turns, 0.0)
+        self.set = QueueSet(self.woken.append, self._out_of_turns, 0.0, turns)
         self.set.configure(queues, length)
-        self.set.set_limit(limit, turns, 0.0)
+        self.set.set_limit(limit, 0.0)
 
     def _out_of_turns(self, _: QueueSet) -> None:
         self.renewals += 1
@@ -27,7 +27,7 @@ class Level:
     def start(self, *hand: int, estimate: WorkEstimate | None = None) -> tuple[SeatRequest, Rejection | None]:
         found = estimate or WorkEstimate()
         request = SeatRequest(estimate=found, seats=found.seats, work=work_of(found))
-        return request, self.set.start(request, [self.set.queues[card] for card in hand], self.now)
+        return request, self.set.start(request, tuple(self.set.queues[card] for card in hand), self.now)
 
     def finish(self, request: SeatRequest) -> float:
         return self.set.finish(request, self.now)
@@ -123,7 +123,7 @@ def test_what_a_write_sets_off_takes_no_more_seats_than_there_are_and_the_longer
     level = Level(limit=1)
     level.start(0)
     write, _ = level.start(1, estimate=WorkEstimate(1, 10, 0.005))
-    level.set.set_limit(4, 100, 0.0)
+    level.set.set_limit(4, 0.0)
     level.set.executing.clear()
     level.set.seats = 0
     level.set.renew_turns(lambda: 0.0)
@@ -146,9 +146,9 @@ def test_a_raised_limit_is_used_at_once() -> None:
     level = Level(limit=1)
     for _ in range(4):
         level.start(0)
-    level.set.set_limit(3, 100, 0.0)
+    level.set.set_limit(3, 0.0)
     assert level.state() == (3, 1, 3)
-    level.set.set_limit(1, 100, 0.0)
+    level.set.set_limit(1, 0.0)
     assert level.state() == (3, 1, 3), "nobody is thrown out"
 
 
@@ -293,7 +293,7 @@ class QueueSetMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 6))
     def limit(self, limit: int) -> None:
-        self.level.set.set_limit(limit, 1 << 30, self.level.now)
+        self.level.set.set_limit(limit, self.level.now)
 
     @invariant()
     def nobody_is_lost(self) -> None:

@@ -101,6 +101,10 @@ async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_beg
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         assert refused.body == b"Too many requests, please try again later.\n"
         assert told(refused) == told(listed)
+        page = (await api.send("GET", "/metrics")).body
+        assert isinstance(page, bytes)
+        place = 'group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"'
+        assert f'apiserver_request_terminations_total{{code="429",component="apiserver",{place}}} 1' in page.decode()
         async for _ in listed.body:
             pass
         await listed.body.aclose()
