@@ -1,0 +1,275 @@
+"""Backends of the audit: batches and their bounds, order, who waits for what, and what becomes of lost events."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode
+from apiserver_stub.audit.log_backend import LogBackend
+from apiserver_stub.audit.log_file import Rotation
+from apiserver_stub.audit.metrics import AuditMetrics
+from apiserver_stub.audit.webhook_backend import WebhookBackend
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.base.log import get_logger
+from controller_manager.base.tasks import Tasks
+
+LIMITS = BatchLimits(buffer=5, batch=2, bytes=1 << 20, wait=30.0)
+
+
+def event(number: int, level: str = "Metadata", **more: Any) -> bytes:
+    parts = {
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level, "stage": "Panic", "auditID": str(number),
+        "requestURI": "/", "verb": "get", "user": {}, **more, "requestReceivedTimestamp": "2026-01-01T00:00:00.5Z",
+    }  # fmt: skip
+    return json.dumps(parts, separators=(",", ":")).encode()
+
+
+def ids(events: Sequence[bytes]) -> list[int]:
+    return [int(json.loads(each)["auditID"]) for each in events]
+
+
+class Metrics(AuditMetrics):
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry, get_logger("test"))
+
+    def count(self, plugin: str) -> float:
+        return self.registry.get_sample_value("apiserver_audit_error_total", {"plugin": plugin}) or 0.0
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+class Taker:
+    """Takes batches, `seconds` for each; notes when each began and what is in it."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.taken: list[tuple[float, list[int]]] = []
+
+    async def __call__(self, batch: Sequence[bytes]) -> None:
+        self.taken.append((round(asyncio.get_running_loop().time()), ids(batch)))
+        await asyncio.sleep(self.seconds)
+
+
+async def fed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
+    """Add events at their times, while the buffer works."""
+    loop = asyncio.get_running_loop()
+    async with Tasks() as tasks:
+        tasks.start(buffer.run(), name="buffer")
+        for at, number in events:
+            await asyncio.sleep(at - loop.time())
+            buffer.add(event(number))
+        await asyncio.sleep(until - loop.time())
+
+
+@pytest.mark.virtual
+async def test_a_batch_goes_when_it_is_full_or_has_waited_long_enough(metrics: Metrics) -> None:
+    taker = Taker()
+    buffer = Buffer(LIMITS, taker, metrics, in_order=False)
+    await fed(buffer, [(0, 1), (1, 2), (5, 3), (50, 4), (51, 5), (51, 6)], 100)
+    assert taker.taken == [(1, [1, 2]), (35, [3]), (51, [4, 5]), (81, [6])]
+
+
+@pytest.mark.virtual
+async def test_what_there_is_no_room_for_is_lost_and_counted(metrics: Metrics) -> None:
+    taker = Taker()
+    buffer = Buffer(LIMITS, taker, metrics, in_order=False)
+    for number in range(8):
+        buffer.add(event(number))
+    assert metrics.count("buffered") == 3
+    await fed(buffer, [], 100)
+    assert [number for _, batch in taker.taken for number in batch] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.virtual
+async def test_batches_are_throttled(metrics: Metrics) -> None:
+    taker = Taker()
+    limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0, rate=0.5, burst=2)
+    await fed(Buffer(limits, taker, metrics, in_order=False), [(0, number) for number in range(5)], 20)
+    assert [at for at, _ in taker.taken] == [0, 0, 2, 4, 6]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("in_order", "times"), [(True, [0, 10, 20]), (False, [0, 0, 0])])
+async def test_what_must_keep_its_order_goes_one_after_the_other(
+    metrics: Metrics, in_order: bool, times: list[int]
+) -> None:
+    taker = Taker(seconds=10)
+    limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0)
+    await fed(Buffer(limits, taker, metrics, in_order=in_order), [(0, 1), (0, 2), (0, 3)], 25)
+    assert taker.taken == [(at, [number]) for number, at in enumerate(times, 1)]
+
+
+@pytest.mark.virtual
+async def test_a_batch_is_divided_by_its_bytes(metrics: Metrics) -> None:
+    taker = Taker()
+    limits = BatchLimits(buffer=100, batch=10, bytes=len(event(1)) * 2, wait=1.0)
+    await fed(Buffer(limits, taker, metrics, in_order=True), [(0, number) for number in range(5)], 20)
+    assert [batch for _, batch in taker.taken] == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.virtual
+async def test_a_stop_delivers_what_is_left_and_what_was_under_way(metrics: Metrics) -> None:
+    taker = Taker(seconds=100)
+    buffer = Buffer(LIMITS, taker, metrics, in_order=False)
+    await fed(buffer, [(0, 1), (0, 2), (1, 3)], 5)
+    assert taker.taken == [(0, [1, 2])]
+    taker.seconds = 0
+    await buffer.drain(10)
+    assert [batch for _, batch in taker.taken[1:]] == [[1, 2], [3]]
+    assert metrics.count("buffered") == 0
+
+
+@pytest.mark.virtual
+async def test_a_stop_does_not_wait_for_ever(metrics: Metrics) -> None:
+    buffer = Buffer(LIMITS, Taker(seconds=1000), metrics, in_order=False)
+    for number in range(3):
+        buffer.add(event(number))
+    await buffer.drain(10)
+    assert asyncio.get_running_loop().time() == 10
+    assert metrics.count("buffered") == 3
+
+
+Open = Callable[..., LogBackend]
+
+
+@pytest.fixture
+def log(tmp_path: Path, metrics: Metrics) -> Open:
+    def opened(
+        mode: Mode, path: str = "", limits: BatchLimits = LIMITS, most: int = 0, *, legacy: bool = False
+    ) -> LogBackend:
+        return LogBackend(path or str(tmp_path / "audit.log"), Rotation(), legacy, mode, limits, most, metrics)
+
+    return opened
+
+
+async def test_whoever_waits_finds_its_event_and_all_before_it_in_the_file(log: Open, tmp_path: Path) -> None:
+    backend = log(Mode.BLOCKING)
+    for number in range(1, 100, 3):
+        assert backend.accept(event(number), wait=False) is None
+        waiting = [backend.accept(event(number + more), wait=True) for more in (1, 2)]
+        assert [await one for one in waiting if one is not None] == [True, True]
+        lines = (tmp_path / "audit.log").read_bytes().splitlines()
+        assert ids(lines) == list(range(1, number + 3))
+    await backend.close()
+
+
+async def test_nobody_waits_for_ever_for_an_event_that_comes_alone(log: Open, tmp_path: Path) -> None:
+    backend = log(Mode.BLOCKING)
+    backend.accept(event(1), wait=False)
+    async with asyncio.timeout(5):
+        while not (tmp_path / "audit.log").read_bytes():  # noqa: ASYNC110  # files tell nobody
+            await asyncio.sleep(0.01)
+    await backend.close()
+
+
+async def test_who_goes_away_takes_no_event_along(log: Open, tmp_path: Path) -> None:
+    backend = log(Mode.BLOCKING)
+    first, second = (backend.accept(event(number), wait=True) for number in (1, 2))
+    assert isinstance(first, asyncio.Future)
+    assert second is not None
+    first.cancel()
+    assert await second
+    assert ids((tmp_path / "audit.log").read_bytes().splitlines()) == [1, 2]
+    await backend.close()
+
+
+async def test_a_stop_writes_what_nobody_waits_for(log: Open, tmp_path: Path) -> None:
+    for mode in (Mode.BLOCKING, Mode.BATCH):
+        backend = log(mode)
+        for number in range(3):
+            backend.accept(event(number), wait=False)
+        await backend.close()
+    assert ids((tmp_path / "audit.log").read_bytes().splitlines()) == [0, 1, 2] * 2
+
+
+async def test_a_full_disk_is_counted_and_told_to_who_waits(log: Open, metrics: Metrics) -> None:
+    backend = log(Mode.BLOCKING_STRICT, "/dev/full")
+    assert backend.strict
+    waiting = backend.accept(event(1), wait=True)
+    assert waiting is not None
+    assert await waiting is False
+    assert metrics.count("log") == 1
+    await backend.close()
+
+
+async def test_standard_output_is_a_file_like_any_other(log: Open, capfd: pytest.CaptureFixture[str]) -> None:
+    backend = log(Mode.BLOCKING, "-", legacy=True)
+    waiting = backend.accept(event(1), wait=True)
+    assert waiting is not None
+    assert await waiting
+    assert capfd.readouterr().out.startswith("2026-01-01T00:00:00.5Z AUDIT: id=")
+    await backend.close()
+
+
+async def test_an_event_that_is_too_large_loses_its_objects_or_is_lost(
+    log: Open, tmp_path: Path, metrics: Metrics
+) -> None:
+    backend = log(Mode.BATCH, most=400)
+    backend.accept(event(1, "Request", requestObject={"a": "x" * 1000}), wait=True)
+    backend.accept(event(2, "Metadata", userAgent="x" * 1000), wait=True)
+    backend.accept(event(3, "Request", userAgent="x" * 1000), wait=True)
+    await backend.close()
+    (found,) = map(json.loads, (tmp_path / "audit.log").read_bytes().splitlines())
+    assert (found["auditID"], found["annotations"]) == ("1", {"audit.k8s.io/truncated": "true"})
+    assert "requestObject" not in found
+    assert metrics.count("truncate") == 2
+
+
+class Server:
+    """Takes documents, or fails."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[int]] = []
+        self.fails = False
+        self.closed = False
+
+    async def send(self, document: bytes) -> None:
+        await asyncio.sleep(1)
+        if self.fails:
+            raise ServiceUnavailable("nobody there")
+        self.lists.append([int(each["auditID"]) for each in json.loads(document)["items"]])
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.virtual
+async def test_a_webhook_gets_lists_in_batches(metrics: Metrics) -> None:
+    server = Server()
+    backend = WebhookBackend(server, Mode.BATCH, LIMITS, 0, metrics)
+    assert [backend.accept(event(number), wait=True) for number in range(3)] == [None] * 3
+    async with Tasks() as tasks:
+        tasks.start(backend.run(), name="audit")
+        await asyncio.sleep(10)
+        assert server.lists == [[0, 1]]
+    await backend.close()
+    assert (server.lists, server.closed) == ([[0, 1], [2]], True)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("mode", [Mode.BLOCKING, Mode.BLOCKING_STRICT])
+async def test_in_the_blocking_modes_each_event_goes_at_once_while_its_request_waits(
+    metrics: Metrics, mode: Mode
+) -> None:
+    server = Server()
+    backend = WebhookBackend(server, mode, LIMITS, 0, metrics)
+    waiting: Awaitable[bool] | None = backend.accept(event(1), wait=True)
+    assert waiting is not None
+    assert (await waiting, server.lists) == (True, [[1]])
+    server.fails = True
+    waiting = backend.accept(event(2), wait=True)
+    assert waiting is not None
+    assert (await waiting, metrics.count("webhook"), backend.strict) == (False, 1, mode is Mode.BLOCKING_STRICT)
+    assert backend.accept(event(3), wait=False) is None
+    server.fails = False
+    await backend.close()
+    assert server.lists == [[1], [3]]

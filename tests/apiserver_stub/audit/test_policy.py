@@ -1,0 +1,139 @@
+"""Policies of the audit: which rule is for which request, and what is wrong with a file."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiserver_stub.audit.events import Level, Stage
+from apiserver_stub.audit.policy import Coverage, PolicyEvaluator, read_policy
+from apiserver_stub.config_file import ConfigFileError
+from apiserver_stub.request_info import RequestInfo
+from controller_manager.serving.authentication import User
+
+ADA = User("ada", groups=("dev", "system:authenticated"))
+
+
+def policy_file(folder: Path, rules: list[dict[str, Any]], **more: Any) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules, **more}))
+    return path
+
+
+def coverage(folder: Path, rule: dict[str, Any], method: str, path: str, user: User | None = ADA) -> Level:
+    evaluator = PolicyEvaluator(read_policy(policy_file(folder, [{"level": "Request", **rule}])))
+    return evaluator.evaluate(RequestInfo.of(method, path, {}), user).level
+
+
+POD, LOG = "/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/log"
+SCALE, NODE = "/apis/apps/v1/namespaces/a/deployments/d/scale", "/api/v1/nodes/n"
+
+
+def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[str, Any]:
+    more = {"resourceNames": list(names)} if names else {}
+    return {"resources": [{"group": group, "resources": list(resources), **more}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "method", "path", "matches"),
+    [
+        ({}, "GET", POD, True),
+        ({}, "GET", "/version", True),
+        ({"users": ["ada"]}, "GET", POD, True),
+        ({"users": ["bob"]}, "GET", POD, False),
+        ({"userGroups": ["ops", "dev"]}, "GET", POD, True),
+        ({"userGroups": ["ops"]}, "GET", POD, False),
+        ({"users": ["ada"], "userGroups": ["ops"]}, "GET", POD, False),
+        ({"verbs": ["get", "list"]}, "GET", POD, True),
+        ({"verbs": ["update"]}, "GET", POD, False),
+        ({"verbs": ["get"]}, "GET", "/version", True),
+        (of("pods"), "GET", POD, True),
+        (of("pods"), "GET", LOG, False),
+        (of("pods/log"), "GET", LOG, True),
+        (of("pods/log"), "GET", POD, False),
+        (of("pods/*"), "GET", LOG, True),
+        (of("pods/*"), "GET", POD, True),
+        (of("*/log"), "GET", LOG, True),
+        (of("*/log"), "GET", POD, False),
+        (of("*/scale", group="apps"), "GET", SCALE, True),
+        (of("*"), "GET", LOG, True),
+        (of("*"), "GET", SCALE, False),
+        (of("*", group="*"), "GET", SCALE, True),
+        (of(group="apps"), "GET", SCALE, True),
+        (of(), "GET", SCALE, False),
+        (of("pods"), "GET", "/version", False),
+        (of("pods", names=("p", "q")), "GET", POD, True),
+        (of("pods", names=("q",)), "GET", POD, False),
+        (of("pods", names=("q",)), "GET", "/api/v1/namespaces/a/pods", False),
+        ({"resources": [*of("pods", names=("q",))["resources"], *of("pods")["resources"]]}, "GET", POD, True),
+        ({"resources": [*of("pods", names=("q",))["resources"], *of("nodes")["resources"]]}, "GET", POD, False),
+        ({"namespaces": ["a"]}, "GET", POD, True),
+        ({"namespaces": ["b"]}, "GET", POD, False),
+        ({"namespaces": [""]}, "GET", NODE, True),
+        ({"namespaces": [""]}, "GET", POD, False),
+        ({"namespaces": [""]}, "GET", "/version", False),
+        ({"nonResourceURLs": ["/version"]}, "GET", "/version", True),
+        ({"nonResourceURLs": ["/version"]}, "GET", "/version/x", False),
+        ({"nonResourceURLs": ["/healthz*"]}, "GET", "/healthz/ping", True),
+        ({"nonResourceURLs": ["*"]}, "GET", "/version", True),
+        ({"nonResourceURLs": ["*"]}, "GET", POD, False),
+        ({"nonResourceURLs": ["/version"], "verbs": ["post"]}, "GET", "/version", False),
+    ],
+)  # fmt: skip
+def test_a_rule_is_for_requests_that_match_all_it_names(
+    tmp_path: Path, rule: dict[str, Any], method: str, path: str, matches: bool
+) -> None:
+    assert coverage(tmp_path, rule, method, path) is (Level.REQUEST if matches else Level.NONE)
+
+
+def test_nobody_is_no_user_and_in_no_group(tmp_path: Path) -> None:
+    assert coverage(tmp_path, {"users": ["ada"]}, "GET", POD, None) is Level.NONE
+    assert coverage(tmp_path, {"userGroups": ["dev"]}, "GET", POD, None) is Level.NONE
+    assert coverage(tmp_path, {}, "GET", POD, None) is Level.REQUEST
+
+
+def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tmp_path: Path) -> None:
+    rules = [
+        {"level": "Metadata", **of("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
+        {"level": "RequestResponse", "namespaces": ["a"]},
+    ]
+    path = policy_file(tmp_path, rules, omitStages=["RequestReceived"], omitManagedFields=True)
+    evaluator = PolicyEvaluator(read_policy(path))
+    secret = evaluator.evaluate(RequestInfo.of("GET", "/api/v1/namespaces/a/secrets/s", {}), ADA)
+    assert (secret.level, set(secret.omitted), secret.omit_managed_fields) == (
+        Level.METADATA, {Stage.REQUEST_RECEIVED, Stage.PANIC}, False,
+    )  # fmt: skip
+    pod = evaluator.evaluate(RequestInfo.of("GET", POD, {}), ADA)
+    assert pod == Coverage(Level.REQUEST_RESPONSE, (Stage.REQUEST_RECEIVED,), True)
+    assert evaluator.evaluate(RequestInfo.of("GET", NODE, {}), ADA) == Coverage()
+
+
+@pytest.mark.parametrize(
+    ("rules", "more", "said"),
+    [
+        ([], {}, "rules: there must be at least one"),
+        ([{}], {}, "rules[0].level: Required value"),
+        ([{"level": "All"}], {}, 'rules[0].level: Unsupported value: "All": supported values: "None", "Metadata"'),
+        ([{"level": "None", "nonResourceURLs": ["version"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
+        ([{"level": "None", "nonResourceURLs": ["/a*b"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
+        ([{"level": "None", **of("pods", group="v1/x")}], {}, "rules[0].resources.group: Invalid value"),
+        ([{"level": "None", **of(names=("x",))}], {}, "rules[0].resources.resourceNames: Invalid value"),
+        ([{"level": "None", "omitStages": ["End"]}], {}, "rules[0].omitStages[0]: Invalid value"),
+        ([{"level": "None"}], {"omitStages": ["End"]}, "omitStages[0]: Invalid value"),
+        ([{"level": "None", "namespaces": ["a"], "nonResourceURLs": ["/a"]}], {}, "rules[0].nonResourceURLs: Invalid"),
+        ([{"level": "None", "resource": []}], {}, "rules[0]: Object contains unknown field `resource`"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_field(
+    tmp_path: Path, rules: list[dict[str, Any]], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigFileError) as refused:
+        read_policy(policy_file(tmp_path, rules, **more))
+    assert said in str(refused.value)
+    assert str(tmp_path / "policy.yaml") in str(refused.value)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFileError, match=r"omitStages\[0\].*rules\[0\].level.*rules\[1\].nonResourceURLs\[0\]"):
+        read_policy(policy_file(tmp_path, [{}, {"level": "None", "nonResourceURLs": ["x"]}], omitStages=["End"]))
