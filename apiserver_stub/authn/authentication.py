@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from apiserver_stub.audit import note_latency
 from apiserver_stub.authn.bootstrap_tokens import BootstrapTokens
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.jwt.configuration import AnonymousAuthConfig
@@ -101,7 +102,9 @@ class Authentication:
             user = await self._requests.recognize(request)
             refused = False
         finally:
-            self._metrics.authenticated(user, monotonic() - began, refused=refused)
+            seconds = monotonic() - began
+            self._metrics.authenticated(user, seconds, refused=refused)
+            note_latency("authentication", seconds)
         if user is None:
             raise unauthorized()
         return user

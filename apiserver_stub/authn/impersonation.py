@@ -6,6 +6,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.api_request import RequestContext
+from apiserver_stub.audit import note_latency
 from apiserver_stub.authn.impersonation_modes import LEGACY, MODES, Mode
 from apiserver_stub.encode.json import encode
 from controller_manager.api.errors import BadRequest, Forbidden, ServiceUnavailable
@@ -108,8 +109,10 @@ class Impersonation:
             mode = await self._allowing(context.info.attributes(user), wanted)
             labels = (mode.name, "allowed")
         finally:
+            seconds = monotonic() - began
             self._attempts.add(*labels)
-            self._attempt_time.observe(monotonic() - began, *labels)
+            self._attempt_time.observe(seconds, *labels)
+            note_latency("impersonation", seconds)
         return Impersonated(mode.user(wanted), mode.constraint)
 
     async def _allowing(self, attributes: Attributes, wanted: User) -> Mode:

@@ -10,6 +10,7 @@ import jwt
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from apiserver_stub.audit import annotate
 from apiserver_stub.authn.keys import SigningKey, VerifyingKeys
 from apiserver_stub.authn.tokens import (
     LEEWAY,
@@ -23,6 +24,7 @@ from apiserver_stub.authn.tokens import (
     user_of,
 )
 from apiserver_stub.watch_cache.row import CorruptRow, Row
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.metrics import Counters, Family
@@ -119,8 +121,17 @@ class ServiceAccountTokens:
         if self._get is not None and not all(_exists(self._get, one, now) for one in verified.needs):
             raise TokenRefused("the service account of the token, or what the token is bound to, no longer exists")
         if warn_after := verified.claims.subject.warn_after:
-            (self._metrics.stale if now > warn_after else self._metrics.valid).add()
+            self._note_age(verified.claims.username, now - warn_after)
         return Recognized(verified.user, meant)
+
+    def _note_age(self, subject: str, late: float) -> None:
+        """Count a use of a token that lives longer than asked for, and note one that comes seconds too `late`."""
+        if late <= 0:
+            self._metrics.valid.add()
+            return
+        self._metrics.stale.add()
+        told = f"subject: {subject}, seconds after warning threshold: {int(late)}"
+        annotate(f"authentication.{GROUP_DOMAIN}/stale-token", told)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
         self._remembered[digest] = verified

@@ -203,3 +203,30 @@ async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
         assert 'authenticated_user_requests{username="email_id"} 1' in lines
         assert any(line.startswith('authentication_duration_seconds_count{result="success"}') for line in lines)
         assert "apiserver_client_certificate_expiration_seconds_count 1" in lines
+
+
+async def test_audit_is_told_how_and_as_whom_callers_came(started: Any, signed: Signed, tmp_path: Path) -> None:
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+    (tmp_path / "policy").write_text(json.dumps(policy))
+    flags = f"--audit-policy-file={tmp_path / 'policy'}", f"--audit-log-path={tmp_path / 'log'}"
+    async with started(signed.flag, *flags, "--audit-log-mode=blocking", "--authorization-mode=RBAC") as api:
+        await who(api, await signed.prepare(api))
+        verbs = ["impersonate:user-info", "impersonate-on:user-info:get"]
+        rules = [{"apiGroups": ["*"], "resources": ["users", "namespaces"], "verbs": verbs}]
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        await api("POST", f"{rbac}/clusterroles", {"metadata": {"name": "deputy"}, "rules": rules})
+        bound = {"kind": "User", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
+        role = {"kind": "ClusterRole", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
+        binding = {"metadata": {"name": "deputy"}, "subjects": [bound], "roleRef": role}
+        await api("POST", f"{rbac}/clusterrolebindings", binding)
+        headers = {"impersonate-user": "jane"}
+        deputy = Certificate("deputy")
+        await api.server.handle(Request("GET", "/api/v1/namespaces/default", (), headers, b"", deputy))
+    events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    review = next(event for event in events if event["requestURI"].startswith(WHO_AM_I))
+    assert review["annotations"]["authentication.k8s.io/legacy-token"] == "system:serviceaccount:default:robot"
+    assert review["annotations"]["authentication.k8s.io/legacy-token-manual-secret"] == "robot-token"
+    acting = [event for event in events if event.get("impersonatedUser", {}).get("username") == "jane"]
+    assert {event["user"]["username"] for event in acting} == {"deputy"}
+    assert acting[-1]["impersonatedUser"]["groups"] == ["system:authenticated"]
+    assert acting[-1]["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"}
