@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from apiserver_stub.admission import Admission, plugins
+from apiserver_stub.admission import Admission, AdmissionMetrics, plugins
 from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.escalation import EscalationCheck
@@ -40,6 +40,7 @@ from apiserver_stub.flags import (
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
+    AdmissionOptions,
     AggregationOptions,
     AuditOptions,
     EgressOptions,
@@ -302,7 +303,7 @@ def build(
     network = options[NetworkOptions]
     own = RequestScope(store, hub, kinds, Admission(), offload=offload)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    admission = plugins.built_in(
+    there = plugins.built_in(
         store,
         addresses,
         _allows(authorizer),
@@ -310,6 +311,7 @@ def build(
         partial(amend, own, ("", "v1", QUOTAS)),
         scale_to_zero=features.enabled(SCALE_TO_ZERO),
     )
+    admission = Admission(plugins.enabled(there, options[AdmissionOptions]), AdmissionMetrics(runtime.registry))
     questions = {**authentication_reviews(authentication.find_token), **AccessReviews(authorizer).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(

@@ -10,13 +10,16 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from msgspec import Struct
+from msgspec import Struct, field
+from prometheus_client import CollectorRegistry
 
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import Compare, Write
+from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Family, Histograms
 from controller_manager.serving.authentication import User
 
 Operation = Literal["create", "update", "delete", "connect"]
@@ -27,13 +30,34 @@ _MOST_REMEMBERED = 4096  # choices of plugins
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
+class Notes:
+    """What plugins want to be told besides their verdict: warnings to the caller, each once, and annotations of the
+    event of the audit.
+    """
+
+    __slots__ = ("annotations", "warnings")
+
+    def __init__(self) -> None:
+        self.warnings: dict[str, None] = {}
+        self.annotations: dict[str, str] = {}
+
+    def warn(self, text: str) -> None:
+        """Have the caller warned, whatever becomes of the request."""
+        self.warnings[text] = None
+
+    def annotate(self, key: str, value: str) -> None:
+        """Have the audit told; what was told of the key first stays."""
+        self.annotations.setdefault(key, value)
+
+
 class Attributes(Struct, frozen=True):
     """A request about to be carried out, as admission sees it.
 
     `object` is what is to be: the object itself, which mutating plugins change in place; for a subresource that takes
     another kind that one (`Scale`, `Binding`, `Eviction`, `TokenRequest`); for `connect` the options of the connection,
     if any; None for a delete. `old_object` is what an update replaces or a delete removes. `name` is empty while a name
-    has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`).
+    has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`). The
+    `notes` are those of the request, in all phases.
     """
 
     operation: Operation
@@ -47,6 +71,7 @@ class Attributes(Struct, frozen=True):
     dry_run: bool = False
     options: Mapping[str, Any] = _NO_OPTIONS
     requested_name: str = ""
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def tree(self) -> Tree:
@@ -55,18 +80,18 @@ class Attributes(Struct, frozen=True):
         return self.object
 
 
-Plugin = Callable[[Attributes], Awaitable[Sequence[Write | Compare] | None]]
+Admit = Callable[[Attributes], Awaitable[Sequence[Write | Compare] | None]]
 """Looks at a request, and raises the refusal of one that it does not admit. In the allocation phase it may return
 writes of other rows, which are committed with that of the object or not at all, and what must hold of others then.
 """
 
 
 class Rule(NamedTuple):
-    """A plugin and what it is asked about: operations, resources named as in the store (`ResourceInfo.storage`), and
-    subresources, of which the empty name is the object itself.
+    """A function of a plugin and what it is asked about: operations, resources named as in the store
+    (`ResourceInfo.storage`), and subresources, of which the empty name is the object itself.
     """
 
-    plugin: Plugin
+    admit: Admit
     operations: tuple[Operation, ...]
     resources: tuple[str, ...] = (ALL,)
     subresources: tuple[str, ...] = ("",)
@@ -83,42 +108,111 @@ class Rule(NamedTuple):
 Rules = Sequence[Rule]
 
 
-class Admission:
-    """The plugins of each phase, asked in the order of their rules; each raises the refusal of what it does not
-    admit.
+class AdmissionPlugin(NamedTuple):
+    """A plugin by the name that flags and metrics know (`LimitRanger`), with its rules in each phase.
+
+    Without a name it belongs to the kinds it is about, and is always on.
     """
 
-    def __init__(self, mutating: Rules = (), validating: Rules = (), allocation: Rules = ()) -> None:
-        self._mutating = _Phase(mutating)
-        self._validating = _Phase(validating)
-        self._allocation = _Phase(allocation)
+    name: str
+    mutating: Rules = ()
+    validating: Rules = ()
+    allocation: Rules = ()
+
+
+_BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
+_PLUGIN = Family(
+    "apiserver_admission_controller_admission_duration_seconds",
+    "How long admission plugins took, by whether they refused.",
+    "histogram",
+    ("name", "operation", "rejected", "type"),
+    _BUCKETS,
+    stability="STABLE",
+)
+_STEP = Family(
+    "apiserver_admission_step_admission_duration_seconds",
+    "How long all plugins of a phase took together, by whether one refused.",
+    "histogram",
+    ("operation", "rejected", "type"),
+    _BUCKETS,
+    stability="STABLE",
+)
+
+
+class AdmissionMetrics:
+    """What is counted of plugins that have a name, and of the phases they are asked in."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self.plugins = Histograms(_PLUGIN, registry)
+        self.steps = Histograms(_STEP, registry)
+
+
+class Admission:
+    """The plugins in their order, asked in each phase about what concerns them; each raises the refusal of what it does
+    not admit.
+    """
+
+    def __init__(self, plugins: Sequence[AdmissionPlugin] = (), metrics: AdmissionMetrics | None = None) -> None:
+        metrics = metrics or AdmissionMetrics(None)
+        self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
+        self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
+        self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)
+
+    @classmethod
+    def of(cls, mutating: Rules = (), validating: Rules = (), allocation: Rules = ()) -> Self:
+        """Return the rules of one plugin that has no name."""
+        return cls([AdmissionPlugin("", mutating, validating, allocation)])
 
     async def mutate(self, attributes: Attributes) -> None:
         """Have the object changed; it may not keep the rules of its kind yet."""
-        for plugin in self._mutating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
-            await plugin(attributes)
+        await self._mutating.ask(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
         """Have the object judged as it is to be."""
-        for plugin in self._validating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
-            await plugin(attributes)
+        await self._validating.ask(attributes)
 
     async def allocate(self, attributes: Attributes) -> Sequence[Write | Compare]:
         """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
         and comparisons that are returned.
         """
         also: list[Write | Compare] = []
-        for plugin in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
-            also += await plugin(attributes) or ()
+        for _, admit in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
+            also += await admit(attributes) or ()
         return also
 
 
 class _Phase:
     """The rules of a phase; which of them concern a request is found out once for all requests like it."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, kind: str, rules: Sequence[tuple[str, Rule]], metrics: AdmissionMetrics) -> None:
+        self._kind = kind
         self._rules = tuple(rules)
+        self._metrics = metrics
         self.chosen = lru_cache(_MOST_REMEMBERED)(self._choose)
 
-    def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[Plugin, ...]:
-        return tuple(rule.plugin for rule in self._rules if rule.covers(resource, subresource, operation))
+    async def ask(self, attributes: Attributes) -> None:
+        """Ask each plugin in turn, up to one that refuses."""
+        chosen = self.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
+        if not chosen:
+            return
+        began = at = monotonic()
+        operation, kind, metrics = attributes.operation.upper(), self._kind, self._metrics
+        name, rejected = "", "true"
+        try:
+            for name, admit in chosen:  # the last one that was asked is told of
+                await admit(attributes)
+                now = monotonic()
+                if name:
+                    metrics.plugins.observe(now - at, name, operation, "false", kind)
+                at = now
+            rejected = "false"
+        finally:
+            if rejected == "true":
+                now = monotonic()
+                if name:
+                    metrics.plugins.observe(now - at, name, operation, rejected, kind)
+                at = now
+            metrics.steps.observe(at - began, operation, rejected, kind)
+
+    def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[tuple[str, Admit], ...]:
+        return tuple((name, rule.admit) for name, rule in self._rules if rule.covers(resource, subresource, operation))

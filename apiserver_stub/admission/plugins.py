@@ -1,7 +1,9 @@
 """The table of admission: which plugin is asked about which requests, in which order."""
 
+from collections.abc import Sequence
+
 from apiserver_stub.admission.certificates import Allows, CertificateRequests, certificate_subject_restriction
-from apiserver_stub.admission.chain import ALL, Admission, Attributes, Operation, Rule, Rules
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule, Rules
 from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
@@ -9,6 +11,7 @@ from apiserver_stub.admission.pods import PodAccounts, Priorities, RuntimeClasse
 from apiserver_stub.admission.quotas import ResourceQuotas, Update
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.authz.rbac.bindings import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
+from apiserver_stub.flags.admission import DEFAULT_ON, AdmissionOptions
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -63,44 +66,78 @@ def built_in(
     update_quota: Update,
     *,
     scale_to_zero: bool = False,
-) -> Admission:
-    """Return the plugins that every server has."""
+) -> Sequence[AdmissionPlugin]:
+    """Return the plugins that there are, in the order in which they are asked."""
     namespaces, limits, priorities = NamespaceLifecycle(store.get), LimitRanges(store), Priorities(store)
     accounts, runtimes = PodAccounts(store), RuntimeClasses(store)
     requests, quotas = CertificateRequests(allows), ResourceQuotas(store, update_quota)
     lowest: Rules = () if scale_to_zero else (Rule(refuse_scale_to_zero, _BOTH, _AUTOSCALERS),)
-    return Admission(
-        mutating=(
-            Rule(namespaces.check_protected, ("delete",), ("namespaces",)),
-            Rule(namespaces.check_alive, _CREATE, _ALL),
-            Rule(limits.admit, _CREATE, _PODS),
-            Rule(limits.admit, _UPDATE, _PODS, ("resize",)),
-            Rule(accounts.admit, _CREATE, _PODS),
-            Rule(priorities.admit, _BOTH, _PODS),
-            Rule(default_toleration_seconds, _BOTH, _PODS),
-            Rule(runtimes.admit, _CREATE, _PODS),
-            Rule(taint_new_node, _CREATE, ("nodes",)),
-            Rule(requests.name_sender, _CREATE, _REQUESTS),
-            # The last, since it judges what all others have made of an object.
-            Rule(escalation.check_role, _BOTH, (ROLES, CLUSTER_ROLES)),
-            Rule(escalation.check_binding, _BOTH, (BINDINGS, CLUSTER_BINDINGS)),
+    return (
+        AdmissionPlugin("", mutating=(Rule(requests.name_sender, _CREATE, _REQUESTS),), validating=lowest),
+        AdmissionPlugin(
+            "NamespaceLifecycle",
+            mutating=(
+                Rule(namespaces.check_protected, ("delete",), ("namespaces",)),
+                Rule(namespaces.check_alive, _CREATE, _ALL),
+            ),
+            allocation=(Rule(namespaces.keep_alive, _CREATE, _ALL),),
         ),
-        validating=(
-            *lowest,
-            Rule(limits.validate, _CREATE, _PODS),
-            Rule(limits.validate, _UPDATE, _PODS, ("resize",)),
-            Rule(limits.validate, _BOTH, _CLAIMS),
-            Rule(priorities.validate, _BOTH, _CLASSES),
-            Rule(requests.check_verdict, _UPDATE, _REQUESTS, ("approval", "status")),
-            Rule(certificate_subject_restriction, _CREATE, _REQUESTS),
-            Rule(quotas.validate, _CREATE, _ALL),
-            Rule(quotas.validate, _UPDATE, (*_PODS, *_SERVICES, *_CLAIMS)),
-            Rule(quotas.validate, _UPDATE, _PODS, ("resize",)),
+        AdmissionPlugin(
+            "LimitRanger",
+            mutating=(Rule(limits.admit, _CREATE, _PODS), Rule(limits.admit, _UPDATE, _PODS, ("resize",))),
+            validating=(
+                Rule(limits.validate, _CREATE, _PODS),
+                Rule(limits.validate, _UPDATE, _PODS, ("resize",)),
+                Rule(limits.validate, _BOTH, _CLAIMS),
+            ),
         ),
-        allocation=(
-            Rule(namespaces.keep_alive, _CREATE, _ALL),
-            Rule(requests.date_verdict, _UPDATE, _REQUESTS, ("approval", "status")),
-            Rule(addresses.allocate, _BOTH, _SERVICES),
-            Rule(addresses.allocate, ("delete",), _SERVICES, _ALL),
+        AdmissionPlugin("ServiceAccount", mutating=(Rule(accounts.admit, _CREATE, _PODS),)),
+        AdmissionPlugin("TaintNodesByCondition", mutating=(Rule(taint_new_node, _CREATE, ("nodes",)),)),
+        AdmissionPlugin(
+            "Priority",
+            mutating=(Rule(priorities.admit, _BOTH, _PODS),),
+            validating=(Rule(priorities.validate, _BOTH, _CLASSES),),
+        ),
+        AdmissionPlugin("DefaultTolerationSeconds", mutating=(Rule(default_toleration_seconds, _BOTH, _PODS),)),
+        AdmissionPlugin("RuntimeClass", mutating=(Rule(runtimes.admit, _CREATE, _PODS),)),
+        AdmissionPlugin(
+            "CertificateApproval", validating=(Rule(requests.check_verdict, _UPDATE, _REQUESTS, ("approval",)),)
+        ),
+        AdmissionPlugin(
+            "CertificateSigning", validating=(Rule(requests.check_verdict, _UPDATE, _REQUESTS, ("status",)),)
+        ),
+        AdmissionPlugin(
+            "CertificateSubjectRestriction",
+            validating=(Rule(certificate_subject_restriction, _CREATE, _REQUESTS),),
+        ),
+        AdmissionPlugin(
+            "ResourceQuota",
+            validating=(
+                Rule(quotas.validate, _CREATE, _ALL),
+                Rule(quotas.validate, _UPDATE, (*_PODS, *_SERVICES, *_CLAIMS)),
+                Rule(quotas.validate, _UPDATE, _PODS, ("resize",)),
+            ),
+        ),
+        AdmissionPlugin(
+            "",
+            mutating=(  # last, since they judge what all others have made of an object
+                Rule(escalation.check_role, _BOTH, (ROLES, CLUSTER_ROLES)),
+                Rule(escalation.check_binding, _BOTH, (BINDINGS, CLUSTER_BINDINGS)),
+            ),
+            allocation=(
+                Rule(requests.date_verdict, _UPDATE, _REQUESTS, ("approval", "status")),
+                Rule(addresses.allocate, _BOTH, _SERVICES),
+                Rule(addresses.allocate, ("delete",), _SERVICES, _ALL),
+            ),
         ),
     )
+
+
+def enabled(plugins: Sequence[AdmissionPlugin], options: AdmissionOptions) -> Sequence[AdmissionPlugin]:
+    """Return the plugins that the flags leave, in their order. Raises `ValueError` for one that is not there."""
+    there = {plugin.name for plugin in plugins}
+    for name in options.enable_admission_plugins:
+        if name not in there:
+            raise ValueError(f"--enable-admission-plugins: this server has no plugin {name}")
+    wanted = (DEFAULT_ON | {"", *options.enable_admission_plugins}) - set(options.disable_admission_plugins)
+    return [plugin for plugin in plugins if plugin.name in wanted]

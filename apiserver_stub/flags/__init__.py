@@ -1,5 +1,6 @@
 """The flags of the API server, by the names its users know; a file for each group of them."""
 
+from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.aggregation import AggregationOptions
 from apiserver_stub.flags.audit import AuditOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
@@ -34,6 +35,7 @@ __all__ = [
     "SCALE_TO_ZERO",
     "STREAMING_LISTS",
     "UNSAFE_DELETION",
+    "AdmissionOptions",
     "AggregationOptions",
     "AuditOptions",
     "AuthenticationOptions",
@@ -54,6 +56,7 @@ FLAGS = FlagSet(
     ServingOptions,
     AuthenticationOptions,
     AuthorizationOptions,
+    AdmissionOptions,
     AggregationOptions,
     TokenAuthenticationOptions,
     AuditOptions,

@@ -1,11 +1,11 @@
 """The environment of every verb: store, kinds, admission, limits and features."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apiserver_stub.admission.chain import Admission, Attributes, Operation
+from apiserver_stub.admission.chain import Admission, Attributes, Notes, Operation
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
@@ -15,6 +15,7 @@ from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
+from controller_manager.api.errors import ApiError
 from controller_manager.api.wire import Request
 
 
@@ -76,11 +77,18 @@ class RequestScope:
 
     async def admit(
         self, request: APIRequest, operation: Operation, tree: Tree | None = None, old: Tree | None = None
-    ) -> None:
-        """Show a request that writes no object to admission, which may change `tree` or raise a refusal."""
+    ) -> Sequence[str]:
+        """Show a request that writes no object to admission, which may change `tree` or raise a refusal; return the
+        warnings.
+        """
         attributes = attributes_of(request, operation, tree, old)
-        await self.admission.mutate(attributes)
-        await self.admission.validate(attributes)
+        try:
+            await self.admission.mutate(attributes)
+            await self.admission.validate(attributes)
+        except ApiError as error:
+            error.warnings = (*error.warnings, *attributes.notes.warnings)
+            raise
+        return tuple(attributes.notes.warnings)
 
 
 def attributes_of(
@@ -90,6 +98,7 @@ def attributes_of(
     old: Tree | None,
     name: str = "",
     options: Mapping[str, Any] | None = None,
+    notes: Notes | None = None,
 ) -> Attributes:
     """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters."""
     return Attributes(
@@ -104,4 +113,5 @@ def attributes_of(
         is_dry_run(request.query),
         request.query if options is None else options,
         request.name,
+        notes or Notes(),
     )

@@ -33,7 +33,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiserver_stub.admission import Admission, Attributes, Operation
+from apiserver_stub.admission import Admission, Attributes, Notes, Operation
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
@@ -151,6 +151,7 @@ class _Draft:
     run: Run
     again: bool
     seen: int = 0
+    notes: Notes = field(default_factory=Notes)
     rows: Sequence[tuple[str, str]] = ()
     new: Tree = field(default_factory=dict)
     old: Tree | None = None
@@ -167,11 +168,21 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
     nothing was written. What is refused may be so by what another server has changed since: it is tried once more if
     this one had not heard of all changes.
     """
+    notes = Notes()
+    try:
+        outcome = await _written(scope, request, mutation, notes)
+    except ApiError as error:
+        error.warnings = (*error.warnings, *notes.warnings)
+        raise
+    return replace(outcome, warnings=(*outcome.warnings, *notes.warnings)) if notes.warnings else outcome
+
+
+async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
     refusal: ApiError | None = None
     fresh = False
     for _ in range(scope.limits.attempts):
         try:
-            return await _attempt(scope, request, mutation)
+            return await _attempt(scope, request, mutation, notes)
         except RevisionConflict:
             pass  # what made it so is visible by now
         except _Lost as lost:
@@ -183,12 +194,13 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
     raise refusal or stale(request)
 
 
-async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
+async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
     """Take all steps, from the state that is visible here. Raises `_Lost` or `RevisionConflict` if it changes
     meanwhile.
     """
     admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation)
+    draft.notes = notes
     await draft.run(partial(_edit, request, draft))
     if draft.row is None:
         check_may_create(request.kind, _name(request, draft))
@@ -264,7 +276,7 @@ def _shown(request: APIRequest, draft: _Draft) -> Attributes:
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
     tree = None if operation == "delete" else new
-    return attributes_of(request, operation, tree, old, _name(request, draft), draft.mutation.options)
+    return attributes_of(request, operation, tree, old, _name(request, draft), draft.mutation.options, draft.notes)
 
 
 def _take(draft: _Draft, attributes: Attributes) -> None:

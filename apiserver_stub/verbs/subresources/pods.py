@@ -32,7 +32,7 @@ async def bind(scope: RequestScope, request: APIRequest) -> Reply:
     subresource = request.subresource
     assert subresource is not None
     binding, warnings = await read_body(scope, request)
-    await scope.admit(request, "create", binding)
+    warnings = (*warnings, *await scope.admit(request, "create", binding))
     problems = list(check_binding(binding))
     if problems:
         raise invalid(subresource.group, subresource.kind, request.name, problems)
@@ -76,7 +76,7 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
     """
     tree, warnings = await read_body(scope, request)
     request, options = as_options(scope, request, tree.get("deleteOptions") or {})
-    await scope.admit(request, "create", tree)
+    warnings = (*warnings, *await scope.admit(request, "create", tree))
     tried = replace(request, query={**request.query, "dryRun": "All"})
     for _ in range(scope.limits.attempts):
         cost, held = _judge(scope, request, options)

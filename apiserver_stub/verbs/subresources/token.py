@@ -65,7 +65,7 @@ class TokenRequests:
         account = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
         if account is None:
             raise object_not_found(request)
-        await scope.admit(request, "create", tree)
+        warnings = (*warnings, *await scope.admit(request, "create", tree))
         spec = read_spec(tree)
         causes = problems(spec)
         if causes:

@@ -35,7 +35,7 @@ async def admission() -> AsyncIterator[Admission]:
     await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
     addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))
     escalation = EscalationCheck(AlwaysAllow(), RBACAuthorizer(store))
-    yield built_in(store, addresses, allows, escalation, update)
+    yield Admission(built_in(store, addresses, allows, escalation, update))
     await store.close()
 
 

@@ -1,13 +1,28 @@
 """Which plugins are asked about a request, and in which order."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from apiserver_stub.admission import ALL, Admission, Attributes, Operation, Plugin, Rule
+from apiserver_stub.admission import (
+    ALL,
+    Admission,
+    AdmissionMetrics,
+    AdmissionPlugin,
+    Admit,
+    Attributes,
+    Operation,
+    Rule,
+    enabled,
+)
+from apiserver_stub.flags import FLAGS, AdmissionOptions
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.interface import Write
 from controller_manager.api import errors
+from controller_manager.api.errors import Forbidden
+from controller_manager.options import FlagError
 from controller_manager.serving.authentication import User
 
 KINDS = {kind.storage: kind for kind in built_in().all()}
@@ -24,7 +39,7 @@ class Log:
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def plugin(self, name: str, refuses: bool = False, *also: Write) -> Plugin:
+    def plugin(self, name: str, refuses: bool = False, *also: Write) -> Admit:
         async def plugin(_attributes: Attributes) -> Any:
             self.names.append(name)
             if refuses:
@@ -56,7 +71,7 @@ async def test_a_plugin_is_asked_about_what_its_rule_names(
         Rule(log.plugin("status"), ("update",), ("pods", "nodes"), ("status",)),
         Rule(log.plugin("every part"), ("connect",), (ALL,), (ALL,)),
     ]
-    admission = Admission(mutating=rules, validating=rules)
+    admission = Admission.of(mutating=rules, validating=rules)
     for phase in (admission.mutate, admission.validate):
         for _ in range(2):
             log.names.clear()
@@ -68,12 +83,67 @@ async def test_who_refuses_is_the_last_to_be_asked() -> None:
     log = Log()
     rules = [Rule(log.plugin(name, name == "b"), ("create",)) for name in ("a", "b", "c")]
     with pytest.raises(errors.Forbidden, match="b"):
-        await Admission(validating=rules).validate(about("create"))
+        await Admission.of(validating=rules).validate(about("create"))
     assert log.names == ["a", "b"]
 
 
 async def test_allocation_gathers_what_is_to_be_written_with_the_object() -> None:
     log = Log()
     rules = [Rule(log.plugin("a", False, ROW), ("create",)), Rule(log.plugin("b"), ("create",))]
-    assert await Admission(allocation=rules).allocate(about("create")) == [ROW]
+    assert await Admission.of(allocation=rules).allocate(about("create")) == [ROW]
     assert await Admission().allocate(about("create")) == []
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses: bool) -> None:
+    async def note(attributes: Attributes) -> None:
+        attributes.notes.warn("careful")
+        attributes.notes.warn("careful")
+        attributes.notes.annotate("a", "first")
+        attributes.notes.annotate("a", "second")
+        if refuses:
+            raise Forbidden("no")
+
+    registry = CollectorRegistry()
+    rules = [Rule(note, ("create",))]
+    plugins = [AdmissionPlugin("", rules if not refuses else ()), AdmissionPlugin("Noter", rules)]
+    request = about("create")
+    with pytest.raises(Forbidden) if refuses else nullcontext():
+        await Admission(plugins, AdmissionMetrics(registry)).mutate(request)
+    assert (list(request.notes.warnings), request.notes.annotations) == (["careful"], {"a": "first"})
+    told = {"operation": "CREATE", "type": "admit", "rejected": str(refuses).lower()}
+    name = "apiserver_admission_controller_admission_duration_seconds_count"
+    assert registry.get_sample_value(name, {**told, "name": "Noter"}) == 1
+    assert registry.get_sample_value("apiserver_admission_step_admission_duration_seconds_count", told) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--enable-admission-plugins=Nonsense"], "there is no admission plugin 'Nonsense'"),
+        (["--disable-admission-plugins=Priority,Nonsense"], "there is no admission plugin 'Nonsense'"),
+        (
+            ["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"],
+            "--enable-admission-plugins and --disable-admission-plugins both name Priority",
+        ),
+    ],
+)
+def test_flags_name_plugins_that_there_are_once(flags: list[str], said: str) -> None:
+    with pytest.raises(FlagError, match=said):
+        FLAGS.parse(flags)
+
+
+def test_flags_choose_among_plugins_that_are_there() -> None:
+    there = [AdmissionPlugin(name) for name in ("", "Priority", "AlwaysDeny", "ResourceQuota")]
+
+    def names(*flags: str) -> list[str]:
+        return [plugin.name for plugin in enabled(there, FLAGS.parse(flags)[AdmissionOptions])]
+
+    assert names() == ["", "Priority", "ResourceQuota"]
+    assert names("--enable-admission-plugins=AlwaysDeny", "--disable-admission-plugins=Priority") == [
+        "",
+        "AlwaysDeny",
+        "ResourceQuota",
+    ]
+    with pytest.raises(ValueError, match="this server has no plugin AlwaysAdmit"):
+        names("--enable-admission-plugins=AlwaysAdmit")

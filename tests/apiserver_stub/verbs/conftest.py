@@ -63,7 +63,7 @@ class Api:
     def _admission(self, allocation: Sequence[Rule]) -> Admission:
         namespaces, requests = NamespaceLifecycle(self.store.get), CertificateRequests(self._allows)
         parts = ("approval", "status")
-        return Admission(
+        return Admission.of(
             mutating=[
                 Rule(namespaces.check_protected, ("delete",), ("namespaces",)),
                 Rule(namespaces.check_alive, ("create",), (ALL,)),

@@ -65,7 +65,7 @@ async def test_defaults_that_admission_takes_away_come_again_before_rules_are_as
         attributes.tree["spec"].pop("mode")
 
     rule = Rule(forget, ("create",), ("things.example.com",))
-    api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, Admission(mutating=[rule])))
+    api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, Admission.of(mutating=[rule])))
     made = await api("POST", THINGS, thing("a", size=1))
     assert made.tree["spec"] == orjson.loads(row(api, "a").data)["spec"] == {"mode": "slow", "size": 1}
     assert row(api, "a").data + b"\n" == made.data

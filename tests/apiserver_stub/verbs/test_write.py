@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.admission import ALL, Admission, Attributes, Rule
-from apiserver_stub.admission.chain import Plugin
+from apiserver_stub.admission.chain import Admit
 from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.storage.interface import Write
@@ -28,7 +28,7 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 APPLY = "apply-patch+yaml"
 
 
-def about_all(plugin: Plugin) -> list[Rule]:
+def about_all(plugin: Admit) -> list[Rule]:
     return [Rule(plugin, ("create", "update", "delete", "connect"), (ALL,), (ALL,))]
 
 
@@ -36,8 +36,8 @@ def about_all(plugin: Plugin) -> list[Rule]:
 def admit(api) -> Callable[..., None]:
     """Ask these plugins about everything from now on, by phase."""
 
-    def ask(more: Any = None, **phases: Plugin) -> None:
-        admission = Admission(**{phase: about_all(plugin) for phase, plugin in phases.items()})
+    def ask(more: Any = None, **phases: Admit) -> None:
+        admission = Admission.of(**{phase: about_all(plugin) for phase, plugin in phases.items()})
         api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, admission), more)
 
     return ask
@@ -370,7 +370,7 @@ async def _thinking(kinds: ResourceRegistry) -> AsyncIterator[Api]:
         await asyncio.sleep(int(attributes.options.get("think", 0)))
 
     async with started_api(kinds) as api:
-        admission = Admission(mutating=about_all(think), validating=about_all(think))
+        admission = Admission.of(mutating=about_all(think), validating=about_all(think))
         api.verbs = Verbs(RequestScope(api.store, api.hub, kinds, admission))
         yield api
 

@@ -1,0 +1,88 @@
+"""Flags of admission: which plugins are asked before a change is carried out."""
+
+from typing import ClassVar, Self
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.options import Options, StringList, flag
+
+ORDERED = (
+    "AlwaysAdmit",
+    "NamespaceAutoProvision",
+    "NamespaceLifecycle",
+    "NamespaceExists",
+    "LimitPodHardAntiAffinityTopology",
+    "LimitRanger",
+    "ServiceAccount",
+    "NodeRestriction",
+    "TaintNodesByCondition",
+    "AlwaysPullImages",
+    "ImagePolicyWebhook",
+    "PodSecurity",
+    "PodNodeSelector",
+    "Priority",
+    "DefaultTolerationSeconds",
+    "PodTolerationRestriction",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "DefaultStorageClass",
+    "StorageObjectInUseProtection",
+    "PodGroupProtection",
+    "OwnerReferencesPermissionEnforcement",
+    "PersistentVolumeClaimResize",
+    "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "ClusterTrustBundleAttest",
+    "CertificateSubjectRestriction",
+    "DefaultIngressClass",
+    "DenyServiceExternalIPs",
+    "PodTopologyLabels",
+    "PodGroupWorkloadExists",
+    "NodeDeclaredFeatureValidator",
+    "JobValidation",
+    "PodResizeValidator",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+    "AlwaysDeny",
+)
+"""The plugins of 1.36, in the order in which they are asked."""
+DEFAULT_ON = frozenset(
+    {
+        "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "DefaultStorageClass", "PersistentVolumeClaimResize",
+        "DefaultTolerationSeconds", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ResourceQuota",
+        "StorageObjectInUseProtection", "PodGroupProtection", "Priority", "TaintNodesByCondition", "RuntimeClass",
+        "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction",
+        "DefaultIngressClass", "PodSecurity", "PodTopologyLabels", "MutatingAdmissionPolicy",
+        "ValidatingAdmissionPolicy", "PodGroupWorkloadExists", "NodeDeclaredFeatureValidator", "JobValidation",
+        "PodResizeValidator",
+    }
+)  # fmt: skip
+
+
+class AdmissionOptions(Options):
+    """Admission of requests that change something."""
+
+    title: ClassVar[str] = "Admission"
+
+    enable_admission_plugins: StringList = flag(
+        (), "Plugins that are on besides those that are by default; their order is fixed."
+    )
+    disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
+
+    @field_validator("enable_admission_plugins", "disable_admission_plugins")
+    @classmethod
+    def _are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in value if name not in ORDERED]:
+            raise ValueError(f"there is no admission plugin {unknown[0]!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if both := set(self.enable_admission_plugins) & set(self.disable_admission_plugins):
+            listed = ", ".join(sorted(both))
+            raise ValueError(f"--enable-admission-plugins and --disable-admission-plugins both name {listed}")
+        return self
