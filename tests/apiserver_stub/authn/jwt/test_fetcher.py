@@ -1,6 +1,7 @@
 """Documents over TLS on loopback: what is believed, what is followed, and what is bounded."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,8 +10,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from apiserver_stub.authn.jwt import fetcher
+from apiserver_stub.authn.jwt import authenticator, fetcher
+from apiserver_stub.authn.jwt.authenticators import JWTAuthenticators, Terms
+from apiserver_stub.authn.jwt.configuration import Issuer, JWTAuthenticator
 from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
+from apiserver_stub.authn.jwt.rules import Expressions
+from apiserver_stub.offload import Offload
+from controller_manager.base.runtime import Runtime
 from tests.apiserver_stub.webhook import self_signed
 
 
@@ -132,3 +138,45 @@ async def test_nobody_listens(tmp_path: Path) -> None:
         root = server.root
     with pytest.raises(FetchError):
         await Fetcher(ca).get(f"{root}/good")
+
+
+class Proxy:
+    """Reaches every host by the same socket, and notes which was wanted."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.wanted: list[tuple[str, int]] = []
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        self.wanted.append((host, port))
+        found = socket.socket()
+        found.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(found, ("127.0.0.1", self.port))
+        return found
+
+
+async def test_a_dialer_reaches_what_this_machine_cannot(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        proxy = Proxy(int(server.root.rpartition(":")[2]))
+        documents = Fetcher(ca, proxy)
+        with pytest.raises(FetchError):  # the certificate is for other names
+            await documents.get("https://issuer.invalid/good")
+        assert (await documents.get("https://localhost/good")).body == b"good"
+        assert proxy.wanted == [("issuer.invalid", 443), ("localhost", 443)]
+        documents.close()
+
+
+def test_an_issuer_is_reached_by_the_dialer_of_its_network() -> None:
+    made: list[object] = []
+    dialer = Proxy(1)
+    terms = Terms((), (), (), {"controlplane": None, "cluster": dialer})
+    authenticators = JWTAuthenticators(terms, Offload(), Runtime("test").log("jwt"), Runtime("test").registry)
+
+    def fetcher_of(_authorities: str, dialer: object) -> None:
+        made.append(dialer)
+
+    issuers = [Issuer(url="https://a"), Issuer(url="https://b", egress_selector_type="cluster")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authenticator, "Fetcher", fetcher_of)
+        authenticators.connections_for([(JWTAuthenticator(issuer=one), Expressions()) for one in issuers])
+    assert made == [None, dialer]
