@@ -63,8 +63,7 @@ class Fetcher:
         lines = [f"GET {target} HTTP/1.1", f"host: {parts.netloc.rpartition('@')[2]}", "accept: */*"]
         if token:
             lines.append(f"authorization: Bearer {token}")
-        head = "\r\n".join(lines)
-        if not head.isascii() or not head.replace("\r\n", "").isprintable():
-            raise FetchError(f"{url!r}: cannot be written as a request")
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            raise FetchError(f"{url!r}: it, or what is shown to it, cannot be written as a request")
         origin = Origin(parts.hostname, parts.port or _HTTPS, self._tls)
-        return await self._pool.send(origin, f"{head}\r\n\r\n".encode(), idempotent=True)
+        return await self._pool.send(origin, "\r\n".join([*lines, "", ""]).encode(), idempotent=True)

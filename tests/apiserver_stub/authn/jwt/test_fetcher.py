@@ -116,21 +116,31 @@ async def test_an_authority_that_is_not_known_is_not_believed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "why"),
     [
-        "http://127.0.0.1/x",
-        "file:///etc/passwd",
-        "https://",
-        "",
-        "https://a.b/\r\nx: y",
-        "https://[::1",
-        "https://a:x/",
+        ("http://127.0.0.1/x", "is no https URL"),
+        ("file:///etc/passwd", "is no https URL"),
+        ("https://", "is no https URL"),
+        ("", "is no https URL"),
+        ("https://a.b/\N{LATIN SMALL LETTER U WITH DIAERESIS}", "cannot be written"),
+        ("https://[::1", "Invalid IPv6 URL"),
+        ("https://a:x/", "Port could not be cast"),
     ],
 )
-async def test_urls_that_are_not_fetched(url: str) -> None:
+async def test_urls_that_are_not_fetched(url: str, why: str) -> None:
     documents = Fetcher("")
-    with pytest.raises(FetchError):
+    with pytest.raises(FetchError, match=why):
         await documents.get(url)
+
+
+async def test_credentials_bring_no_headers_of_their_own(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        for token in ("a\r\nx: y", "a\nb", "a\x00"):
+            with pytest.raises(FetchError, match="cannot be written"):
+                await documents.get(f"{server.root}/good", token)
+        assert server.shown == []
+        documents.close()
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
