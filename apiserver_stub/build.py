@@ -275,11 +275,11 @@ def build(
         parts.append(Part(encryption.open, encryption.run, encryption.close))
         storage = encryption.storage
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    authorization = build_authorization(options, AuthorizationParts(store, runtime, egress.control_plane))
+    offload = Offload()
+    authorization = build_authorization(options, AuthorizationParts(store, runtime, egress.control_plane, offload.run))
     parts.append(Part(run=authorization.run, close=authorization.close))
     authorizer = authorization.authorizer
     StorageMetrics(store.storage, runtime.registry)
-    offload = Offload()
     objects = Objects(lambda request: server.handle(request))
     authentication = build_authentication(
         options,

@@ -4,8 +4,10 @@ Which variables they may refer to, and what follows from an error, is decided by
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from apiserver_stub.offload import Run, at_once
 from controller_manager.cel import BOOL, CompileError, CostBudget, CostExceeded, Environment, EvaluationError, Program
 
 MOST_CONDITIONS = 64
@@ -13,6 +15,7 @@ MOST_OF_ONE = 1_000_000
 """The cost that the evaluation of one condition may have."""
 MOST_OF_ALL = 2_500_000
 """The cost that the conditions of one webhook may have together for a request."""
+_QUICK = 20_000  # the cost of what takes some milliseconds
 
 
 class ConditionError(ValueError):
@@ -40,20 +43,29 @@ class MatchConditions:
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = tuple(programs)
 
-    def match(self, variables: Mapping[str, Any]) -> tuple[bool, str]:
-        """Tell whether all conditions hold, and what went wrong with some before one was false. Raises `MatchError` if
-        none is false and some cannot be evaluated.
+    async def match(self, variables: Mapping[str, Any], run: Run = at_once) -> tuple[bool, str]:
+        """Tell whether all conditions hold, and what went wrong with some before one was false. What takes long is done
+        by `run`. Raises `MatchError` if none is false and some cannot be evaluated.
         """
+        try:
+            return self._match(variables, _QUICK, give_up=True)
+        except CostExceeded:
+            return await run(partial(self._match, variables, MOST_OF_ALL, give_up=False))
+
+    def _match(self, variables: Mapping[str, Any], most: int, *, give_up: bool) -> tuple[bool, str]:
+        """Return the same; with `give_up` raise `CostExceeded` as soon as that costs too much."""
         errors: list[str] = []
         spent = 0
         for program in self._programs:
-            budget = CostBudget(min(MOST_OF_ONE, MOST_OF_ALL - spent))
+            budget = CostBudget(min(MOST_OF_ONE, most - spent))
             try:
                 if not program.evaluate(variables, budget):
                     return False, "; ".join(errors)
             except EvaluationError as error:
                 errors.append(_told(program, error.message))
             except CostExceeded as error:
+                if give_up:
+                    raise
                 errors.append(_told(program, str(error)))
             spent += min(budget.spent, budget.limit)
         if errors:

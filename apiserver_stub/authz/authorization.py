@@ -14,6 +14,7 @@ from apiserver_stub.authz.node.graph import NodeGraph
 from apiserver_stub.authz.rbac import RBACAuthorizer
 from apiserver_stub.config_file import ConfigFileError, ReloadMetrics
 from apiserver_stub.flags import AuthorizationOptions
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
@@ -23,11 +24,14 @@ from controller_manager.transport.dialer import Dialer
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationParts:
-    """The parts of a server that authorizers are made of; without a `dialer` webhooks are reached directly."""
+    """The parts of a server that authorizers are made of; without a `dialer` webhooks are reached directly. What takes
+    long is done by `run`.
+    """
 
     store: WatchCache
     runtime: Runtime
     dialer: Dialer | None = None
+    run: Run = at_once
 
 
 class Authorization:
@@ -102,7 +106,7 @@ class Authorization:
         named = "--authorization-webhook-config-file"
         if self._file is not None:
             named = f"--authorization-config: authorizers[{index}].connectionInfo.kubeConfigFile"
-        return webhook_authorizer(of, named, self._metrics, self._log, self._parts.dialer)
+        return webhook_authorizer(of, named, self._metrics, self._log, self._parts.dialer, self._parts.run)
 
 
 def _file(path: str) -> ConfigurationFile | None:

@@ -11,9 +11,10 @@ from apiserver_stub.authz.metrics import AuthorizationMetrics
 from apiserver_stub.authz.review_spec import condition_environment, condition_variables, in_version, review_spec
 from apiserver_stub.encode import json
 from apiserver_stub.match_conditions import MatchConditions, MatchError, compile_condition
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.review_webhook import ReviewError, ReviewLimits, ReviewWebhook
 from apiserver_stub.webhooks import WebhookError
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.reviews import SubjectAccessReviewStatus
 from controller_manager.base.clock import monotonic
@@ -50,13 +51,20 @@ class WebhookAuthorizer:
     """Decides as a webhook does."""
 
     def __init__(
-        self, name: str, webhook: ReviewWebhook, rules: WebhookRules, metrics: AuthorizationMetrics, log: Logger
+        self,
+        name: str,
+        webhook: ReviewWebhook,
+        rules: WebhookRules,
+        metrics: AuthorizationMetrics,
+        log: Logger,
+        run: Run,
     ) -> None:
         self._name = name
         self._webhook = webhook
         self._rules = rules
         self._metrics = metrics
         self._log = log
+        self._run = run
         self._answers: Answers[SubjectAccessReviewStatus] = Answers(_REMEMBERED)
         self._digest = keyed_digest()
 
@@ -64,7 +72,7 @@ class WebhookAuthorizer:
         """Return what the webhook decides, now or when it was asked before; its failure is what the rules say."""
         rules = self._rules
         try:
-            if rules.conditions is not None and not self._matches(rules.conditions, attributes):
+            if rules.conditions is not None and not await self._matches(rules.conditions, attributes):
                 return NO_OPINION
         except MatchError as error:
             return Authorization(rules.on_error, "", str(error))
@@ -85,11 +93,13 @@ class WebhookAuthorizer:
         """Close the connections when the questions under way are answered."""
         await self._webhook.retire()
 
-    def _matches(self, conditions: MatchConditions, attributes: Attributes) -> bool:
+    async def _matches(self, conditions: MatchConditions, attributes: Attributes) -> bool:
         began, matches, failed = monotonic(), True, True
         try:
-            matches, errors = conditions.match(condition_variables(attributes))
+            matches, errors = await conditions.match(condition_variables(attributes), self._run)
             failed = bool(errors)
+        except TooManyRequests as error:
+            raise MatchError(error.message) from None
         finally:
             seconds = monotonic() - began
             self._metrics.matched(TYPE, self._name, seconds, excluded=not matches, failed=failed)
@@ -113,10 +123,16 @@ class WebhookAuthorizer:
 
 
 def webhook_authorizer(
-    of: AuthorizerConfiguration, named: str, metrics: AuthorizationMetrics, log: Logger, dialer: Dialer | None
+    of: AuthorizerConfiguration,
+    named: str,
+    metrics: AuthorizationMetrics,
+    log: Logger,
+    dialer: Dialer | None = None,
+    run: Run = at_once,
 ) -> WebhookAuthorizer:
     """Return the authorizer that a configuration which is right describes; `named` is the flag or the field with its
-    kubeconfig file. Raises `ConfigError` for a file that cannot be used, and `ConditionError`.
+    kubeconfig file, and conditions that take long are evaluated by `run`. Raises `ConfigError` for a file that cannot
+    be used, and `ConditionError`.
     """
     webhook = of.webhook
     assert webhook is not None
@@ -134,7 +150,7 @@ def webhook_authorizer(
         observe=lambda result, _, seconds: metrics.asked(of.name, result, seconds),
         dialer=dialer,
     )
-    return WebhookAuthorizer(of.name, asked, rules, metrics, log)
+    return WebhookAuthorizer(of.name, asked, rules, metrics, log, run)
 
 
 def _status(review: dict[str, Any]) -> SubjectAccessReviewStatus:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from aiohttp import web
@@ -42,7 +42,7 @@ def says(**status: Any) -> Callable[[Tree], Any]:
     return lambda review: {**review, "status": status}
 
 
-Made = Callable[..., WebhookAuthorizer]
+T = TypeVar("T")
 
 
 class Setting:
@@ -53,6 +53,7 @@ class Setting:
         self.registry = Registry()
         self.metrics = AuthorizationMetrics(self.registry)
         self.made: list[WebhookAuthorizer] = []
+        self.handed_over = 0
 
     def authorizer(self, *conditions: str, **fields: Any) -> WebhookAuthorizer:
         webhook = WebhookConfiguration(
@@ -64,8 +65,12 @@ class Setting:
             **fields,
         )
         configuration = AuthorizerConfiguration(type="Webhook", name="hook", webhook=webhook)
-        self.made.append(webhook_authorizer(configuration, "--file", self.metrics, get_logger("test"), None))
+        self.made.append(webhook_authorizer(configuration, "--file", self.metrics, get_logger("test"), None, self.run))
         return self.made[-1]
+
+    async def run(self, step: Callable[[], T]) -> T:
+        self.handed_over += 1
+        return step()
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         """The values of a family, by the values of labels in their order."""
@@ -327,12 +332,18 @@ async def test_conditions_see_selectors(setting: Setting) -> None:
     assert (await setting.authorizer(condition).authorize(narrowed)).decision is ALLOW
 
 
-async def test_conditions_have_a_bound(setting: Setting) -> None:
+@pytest.mark.parametrize(
+    ("groups", "handed_over", "fits"), [(2, 0, True), (20, 1, True), (300, 1, False)], ids=["cheap", "dear", "too dear"]
+)
+async def test_conditions_that_cost_much_are_not_evaluated_in_the_loop(
+    setting: Setting, groups: int, handed_over: int, fits: bool
+) -> None:
     dear = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a + b != c)))"
-    many = User("joe", groups=tuple(f"group-{number}" for number in range(300)))
+    many = User("joe", groups=tuple(f"group-{number}" for number in range(groups)))
     found = await setting.authorizer(dear).authorize(Attributes(many, "get", "/x"))
-    assert (found.decision, "cost" in found.error) == (NONE, True)
-    assert setting.hook.take() == []
+    assert found.decision is (ALLOW if fits else NONE)
+    assert ("cost" in found.error, setting.handed_over) == (not fits, handed_over)
+    assert bool(setting.hook.take()) is fits
 
 
 async def test_rules_are_not_listed(setting: Setting) -> None:
