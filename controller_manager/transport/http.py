@@ -167,7 +167,6 @@ def _connector(connections: int, to_one: int, dialed: "DialedSockets | None") ->
 
 
 _NAMED = ".dialed"
-_TAKEN_BY = 5.0  # seconds until a session that has given up is no longer expected to take a socket
 
 
 class DialedSockets(AbstractResolver):
@@ -192,7 +191,6 @@ class DialedSockets(AbstractResolver):
         found = await self._dialer.dial(bytes.fromhex(host.removesuffix(_NAMED)).decode(), port)
         self._last += 1
         self._dialed[self._last] = found
-        asyncio.get_running_loop().call_later(_TAKEN_BY, self._drop, self._last)
         return [
             ResolveResult(
                 hostname=host, host="127.0.0.1", port=self._last, family=socket.AF_INET, proto=0,
@@ -206,12 +204,9 @@ class DialedSockets(AbstractResolver):
 
     async def close(self) -> None:
         """Close what the session did not take."""
-        for number in tuple(self._dialed):
-            self._drop(number)
-
-    def _drop(self, number: int) -> None:
-        if number in self._dialed:
-            self._dialed.pop(number).close()
+        for one in self._dialed.values():
+            one.close()
+        self._dialed.clear()
 
 
 class _Connected(socket.socket):

@@ -15,6 +15,12 @@ SAMPLED = f"00-{'a' * 31}1-{PARENT}-01"
 Traced = Callable[..., "Front"]
 
 
+@pytest.fixture(autouse=True)
+def sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have spans sent before a test grows old."""
+    monkeypatch.setattr("apiserver_stub.tracing.export._EVERY", 0.1)
+
+
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[Collector, str]]:
     async with collecting() as found:

@@ -1,15 +1,17 @@
 """Requests that are passed on: how many at a time, and servers that do not speak HTTP as they should."""
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.connection_pool import Origin, authority
 from controller_manager.transport.streaming import StreamingTransport
-from controller_manager.transport.transport import TransportError, known_length
+from controller_manager.transport.transport import TransportError, known_length, whole_body
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
@@ -145,3 +147,69 @@ async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaita
 @pytest.mark.parametrize(("told", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
 def test_the_length_of_an_answer(told: str, length: int | None) -> None:
     assert known_length(Response(200, {"content-length": told})) == length
+
+
+class Dials:
+    """A dialer that goes to one place, whoever is asked for."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.asked: list[tuple[str, int]] = []
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        self.asked.append((host, port))
+        found = socket.socket()
+        found.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(found, self.origin[:2])
+        return found
+
+
+@pytest.mark.parametrize("host", ["::1", "10.0.0.1", "server", f"{'a' * 60}.{'b' * 60}.svc.cluster.local"])
+async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
+    serve: Callable[[Talk], Awaitable[Origin]], host: str
+) -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                heads.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    dialer = Dials(await serve(talk))
+    transport = StreamingTransport(dialer=dialer)
+    for _ in range(2):
+        assert await whole_body(await transport.send(Origin(host, 8080), ASKED)) == b"ok"
+    await transport.close()
+    assert dialer.asked == [(host, 8080)]  # and the connection is used again
+    assert f"host: {authority(Origin(host, 8080))}\r\n".encode() in heads[0]
+
+
+async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
+    given_up = asyncio.Event()
+
+    class Hangs:
+        async def dial(self, host: str, port: int) -> socket.socket:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                given_up.set()
+            raise AssertionError
+
+    transport = StreamingTransport(dialer=Hangs())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await transport.send(Origin("server", 1), ASKED)
+    await asyncio.wait_for(given_up.wait(), 1)
+    await transport.close()
+
+
+async def test_a_dialer_that_fails_is_told_as_a_failure() -> None:
+    class Fails:
+        async def dial(self, host: str, port: int) -> socket.socket:
+            raise TransportError(f"no way to {host}:{port}")
+
+    transport = StreamingTransport(dialer=Fails())
+    with pytest.raises(TransportError, match="no way to server:1"):
+        await transport.send(Origin("server", 1), ASKED)
+    await transport.close()
