@@ -20,6 +20,7 @@ from benchmarks import (
     heartbeats,
     informer,
     namespaces,
+    rbac,
     start,
     writes,
 )
@@ -30,6 +31,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "audit": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(audit.run()),
     "forms": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(forms.run()),
     "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
+    "rbac": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(rbac.run()),
     "custom": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(custom_resources.run()),
     "bodies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(bodies.run()),
     "controllers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(controllers.run()),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from apiserver_stub.authz.rbac.bindings import Bindings, Grant
+from apiserver_stub.authz.rbac.rules import meant_by
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.rbac import RoleRef, RoleRule
 from controller_manager.serving.authentication import User
@@ -43,10 +44,11 @@ class _View:
     def find(self, verb: str, group: str, resource: str) -> _Known:
         """Return the decisions that allow a verb on a resource."""
         named: dict[str, Authorization] = {}
+        resources = meant_by(resource)
         for role, decision in self.grants:
-            names = role.names(verb, group, resource)
+            names = role.names_by(verb, group, resources)
             if names is None:
-                return decision, named or _NOBODY
+                return decision, _NOBODY
             for name in names:
                 named.setdefault(name, decision)
         return None, named or _NOBODY
@@ -73,14 +75,17 @@ class RBACAuthorizer:
 
     def decide(self, attributes: Attributes) -> Authorization:
         """Return the same at once."""
-        for namespace in ("", attributes.namespace) if attributes.namespace else ("",):
-            view = self._view(attributes.user, namespace)
-            if view is not None and view.grants:
-                found = self._decision(view, attributes)
-                if found is not None:
-                    return found
-        errors = self.errors_of(attributes.user, attributes.namespace)
-        return Authorization(Decision.NO_OPINION, f"RBAC: {all_errors(errors)}") if errors else NO_OPINION
+        user, namespace = attributes.user, attributes.namespace
+        everywhere, here = self._view(user, ""), _NOTHING
+        found = self._decision(everywhere, attributes) if everywhere.grants else None
+        if found is None and namespace:
+            here = self._view(user, namespace)
+            found = self._decision(here, attributes) if here.grants else None
+        if found is not None:
+            return found
+        if not (everywhere.errors or here.errors):
+            return NO_OPINION
+        return Authorization(Decision.NO_OPINION, f"RBAC: {all_errors([*everywhere.errors, *here.errors])}")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return all that is allowed in a namespace."""
@@ -100,8 +105,8 @@ class RBACAuthorizer:
         return [rule for view in self._both(user, namespace) for role, _ in view.grants for rule in role.rules]
 
     def errors_of(self, user: User, namespace: str) -> Sequence[str]:
-        """Return what is wrong with the bindings of a user, each once."""
-        return list(dict.fromkeys(error for view in self._both(user, namespace) for error in view.errors))
+        """Return what is wrong with the bindings of a user."""
+        return [error for view in self._both(user, namespace) for error in view.errors]
 
     def role_rules(self, reference: RoleRef, namespace: str) -> Sequence[RoleRule] | None:
         """Return the rules of the role that a binding in a namespace refers to; None if there is none."""
@@ -121,20 +126,23 @@ class RBACAuthorizer:
         decision, named = known
         return decision or named.get(attributes.name)
 
-    def _view(self, user: User, namespace: str) -> _View | None:
-        """Return the view of a user; None where there are no bindings at all."""
+    def _view(self, user: User, namespace: str) -> _View:
+        """Return what a user has in a namespace (empty: in the cluster)."""
         views = self._views.get(namespace)
+        if views is None:
+            if not self._bindings.is_bound(namespace):
+                return _NOTHING
+            views = self._views[namespace] = {}
         who = user.name, user.groups
-        view = None if views is None else views.get(who)
-        if view is None and self._bindings.is_bound(namespace):
-            self._count(1)
+        view = views.get(who)
+        if view is None:
             granted = list(self._bindings.granted(user, namespace))
-            view = self._views.setdefault(namespace, {})[who] = _View(granted) if granted else _NOTHING
+            view = views[who] = _View(granted) if granted else _NOTHING
+            self._count(1)
         return view
 
     def _both(self, user: User, namespace: str) -> list[_View]:
-        found = [self._view(user, each) for each in dict.fromkeys(("", namespace))]
-        return [view for view in found if view is not None]
+        return [self._view(user, each) for each in dict.fromkeys(("", namespace))]
 
     def _count(self, more: int) -> None:
         self._remembered += more

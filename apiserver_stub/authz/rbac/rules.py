@@ -35,6 +35,11 @@ class _Paths(Struct, frozen=True, gc=False):
         return (verb in self.verbs or ALL in self.verbs) and (path in self.exact or path.startswith(self.beginnings))
 
 
+def meant_by(resource: str) -> tuple[str, ...]:
+    """Return the resources of rules that are for one; for a subresource also that of all resources."""
+    return (resource, ALL, f"*/{resource.partition('/')[2]}") if "/" in resource else (resource, ALL)
+
+
 class RoleRules:
     """The rules of a role, found by what is asked for."""
 
@@ -62,13 +67,18 @@ class RoleRules:
         """Return the names of the objects on which a verb is allowed, None for all; `resource` may be `*` or name a
         subresource (`pods/log`, `*/scale`).
         """
-        found = NO_NAMES
-        for one in (resource, ALL, f"*/{resource.partition('/')[2]}") if "/" in resource else (resource, ALL):
-            for permit in self._resources.get(one, ()):
-                if permit.covers(verb, group):
-                    if permit.names is None:
-                        return None
-                    found |= permit.names
+        return self.names_by(verb, group, meant_by(resource))
+
+    def names_by(self, verb: str, group: str, resources: tuple[str, ...]) -> frozenset[str] | None:
+        """Return the same for the resources that `meant_by` returns."""
+        found, permits_of = NO_NAMES, self._resources
+        for resource in resources:
+            if resource in permits_of:
+                for permit in permits_of[resource]:
+                    if permit.covers(verb, group):
+                        if permit.names is None:
+                            return None
+                        found |= permit.names
         return found
 
     @property
