@@ -344,11 +344,15 @@ class Server:
         if is_long:
             labels = self._telemetry.opened(context)
             return ObservedStream(body, partial(self._ended, context, labels))
-        return (
-            body
-            if context.audit is None and seat is None
-            else ObservedStream(body, partial(self._ended, context, None))
-        )
+        if seat is None:
+            return body if context.audit is None else ObservedStream(body, partial(self._ended, context, None))
+        # Who takes a list slowly gets all of it, but has no seat for longer than any request.
+        patience = asyncio.get_running_loop().call_later(self._handlers.patience, seat.release)
+        return ObservedStream(body, partial(self._sent, context, patience))
+
+    def _sent(self, context: RequestContext, patience: asyncio.TimerHandle) -> None:
+        patience.cancel()
+        self._ended(context, None)
 
     async def _talk(self, context: RequestContext, upgrade: Upgrade, stream: DuplexStream) -> None:
         labels = self._telemetry.opened(context)

@@ -52,6 +52,9 @@ _NO_ROOM = Family(
 )
 _INQUEUE = _gauge("current_inqueue_requests", "Requests that wait in queues.", _SCHEMA, beta=True)
 _INQUEUE_SEATS = _gauge("current_inqueue_seats", "Seats that requests in queues wait for.", _SCHEMA)
+_ALL_INQUEUE = Family(
+    "apiserver_current_inqueue_requests", "Requests that wait in queues, by their kind.", "gauge", ("request_kind",)
+)
 _EXECUTING = _gauge("current_executing_requests", "Requests that have seats.", _SCHEMA, beta=True)
 _EXECUTING_SEATS = _gauge("current_executing_seats", "Seats that requests have.", _SCHEMA, beta=True)
 _IN_USE = _gauge("request_concurrency_in_use", "Seats that requests have.", _SCHEMA)
@@ -315,12 +318,15 @@ class FlowMetrics(Collector):
     def _of_requests(self) -> Iterator[Metric]:
         zeros = dict.fromkeys(self._counts, 0)
         waiting, waiting_seats, executing, seats = dict(zeros), dict(zeros), dict(zeros), dict(zeros)
+        kinds = {"mutating": 0, "readOnly": 0}
         for level in self._levels.all.values():
             for request in level.queues.requests():
+                kinds["mutating" if request.is_mutating else "readOnly"] += request.waiting
                 labels = level.name, request.schema
                 of, of_seats = (waiting, waiting_seats) if request.waiting else (executing, seats)
                 of[labels] = of.get(labels, 0) + 1
                 of_seats[labels] = of_seats.get(labels, 0) + request.seats
+        yield Shown(_ALL_INQUEUE, [((kind,), float(count)) for kind, count in kinds.items()])
         for family, found in (
             (_INQUEUE, waiting), (_INQUEUE_SEATS, waiting_seats),
             (_EXECUTING, executing), (_EXECUTING_SEATS, seats), (_IN_USE, seats),
@@ -337,8 +343,8 @@ class FlowMetrics(Collector):
 
 
 _FAMILIES = (
-    _REJECTED, _DISPATCHED, _NO_ROOM, _INQUEUE, _INQUEUE_SEATS, _EXECUTING, _EXECUTING_SEATS, _IN_USE, _WAITED,
-    _EXECUTED, _LENGTH, _ESTIMATED, _WATCHES, _SEAT_UTILIZATION, _REQUEST_UTILIZATION, _DEMAND, _FAIR_FRACTION,
+    _REJECTED, _DISPATCHED, _NO_ROOM, _INQUEUE, _INQUEUE_SEATS, _ALL_INQUEUE, _EXECUTING, _EXECUTING_SEATS, _IN_USE,
+    _WAITED, _EXECUTED, _LENGTH, _ESTIMATED, _WATCHES, _SEAT_UTILIZATION, _REQUEST_UTILIZATION, _DEMAND, _FAIR_FRACTION,
     *_OF_LEVELS,
 )  # fmt: skip
 

@@ -33,6 +33,7 @@ from controller_manager.serving.authentication import User
 
 FLOW_SCHEMA_UID = "x-kubernetes-pf-flowschema-uid"
 PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
+_READS = frozenset({"get", "list", "watch"})
 _LONGEST_WAIT = 60.0
 _LOOK_EVERY = 0.1  # seconds in which it is noticed that somebody has waited for too long
 _MOST_FLOWS = 10_000  # classified requests that are remembered
@@ -82,6 +83,11 @@ class FlowRequest(SeatRequest, gc=False, eq=False):
     def schema(self) -> str:
         """The name of its FlowSchema."""
         return self.flow.schema.name
+
+    @property
+    def is_mutating(self) -> bool:
+        """Tell whether it may change something."""
+        return self.context.info.verb not in _READS
 
     async def wait(self) -> None:
         """Return once it is executed. Raises `Rejected` when that takes too long."""

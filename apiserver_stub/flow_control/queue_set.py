@@ -90,6 +90,11 @@ class SeatRequest(msgspec.Struct, eq=False, gc=False, kw_only=True):
         """The name of its FlowSchema, where that is known."""
         return ""
 
+    @property
+    def is_mutating(self) -> bool:
+        """Tell whether it may change something."""
+        return False
+
 
 class QueueSet:
     """The queues and seats of a priority level.

@@ -108,6 +108,15 @@ async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_beg
         async for _ in listed.body:
             pass
         await listed.body.aclose()
+        slowly = await ask(api.server)
+        assert (await ask(api.server)).status == 429
+        await asyncio.sleep(60)
+        other = await ask(api.server)
+        assert other.status == 200, "nobody has a seat for longer than a request may take"
+        for listed in (slowly, other):
+            assert not isinstance(listed.body, bytes)
+            assert [chunk async for chunk in listed.body], "but whoever is slow gets all of it"
+            await listed.body.aclose()
         watch = await api.server.handle(Request("GET", CONFIGS, (("watch", "1"),), {}, b"", JOE))
         assert (await ask(api.server)).status == 429
         events = watch.body

@@ -1,0 +1,38 @@
+"""The metrics of flow control are those of kube-apiserver."""
+
+import json
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
+from controller_manager.base.metrics import Shown, bound_text
+
+# Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, as far as it had anything to tell.
+RECORDED = [
+    json.loads(line) for line in (Path(__file__).parent / "data/metric_families.jsonl").read_text().splitlines()
+]
+# How many requests read and write, as a part of what there may be: told by apiserver_current_inflight_requests too.
+NOT_TOLD = {"apiserver_flowcontrol_read_vs_write_current_requests"}
+
+
+@pytest.mark.virtual
+async def test_families_have_the_names_labels_and_buckets_that_dashboards_query() -> None:
+    control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
+    families = {shown.family.name: shown.family for shown in control.metrics.describe() if isinstance(shown, Shown)}
+    assert {name for name, *_ in RECORDED} - families.keys() == NOT_TOLD
+    for name, type_, stability, labels, buckets in RECORDED:
+        if name in NOT_TOLD:
+            continue
+        family = families[name]
+        assert (family.type, family.stability) == (type_, stability), name
+        assert not labels or sorted(family.labels) == labels, name
+        assert not buckets or list(map(bound_text, family.buckets)) == buckets, name
+
+
+@pytest.mark.virtual
+async def test_all_that_is_declared_can_be_collected() -> None:
+    control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
+    told = {shown.family.name for shown in control.metrics.collect() if isinstance(shown, Shown)}
+    assert told == {shown.family.name for shown in control.metrics.describe() if isinstance(shown, Shown)}
