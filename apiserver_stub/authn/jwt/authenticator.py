@@ -40,21 +40,26 @@ async def _verified(
 class DistributedClaims:
     """Asks others for a claim that a token says they have (OpenID Connect Core 1.0, section 5.6.2).
 
-    Their answers are tokens, too: of any issuer over TLS, at most sixteen, which are found when first needed.
+    Their answers are tokens, too: of any issuer over TLS, at most sixteen, which are found when first needed. Sources
+    that hang keep nobody from fetching keys.
     """
 
     def __init__(self, fetcher: Fetcher, log: Logger) -> None:
         self._fetcher = fetcher
+        self._sources = fetcher.apart()
         self._log = log
         self._tasks: Tasks | None = None
         self._providers: dict[str, Provider] = {}
 
     async def run(self) -> None:
         """Keep the keys of these issuers, until cancelled."""
-        async with Tasks() as self._tasks:
-            for provider in self._providers.values():
-                self._tasks.start(provider.run(), name=f"keys of {provider.issuer.url}")
-            await asyncio.Event().wait()
+        try:
+            async with Tasks() as self._tasks:
+                for provider in self._providers.values():
+                    self._tasks.start(provider.run(), name=f"keys of {provider.issuer.url}")
+                await asyncio.Event().wait()
+        finally:
+            self._sources.close()
 
     async def resolve(
         self, name: str, registered: RegisteredClaims, algorithms: Sequence[str], audiences: Collection[str]
@@ -65,7 +70,7 @@ class DistributedClaims:
         source = (registered.claim_sources or {}).get((registered.claim_names or {}).get(name, ""))
         if source is None or not source.endpoint:
             return {}
-        response = await self._fetcher.get(source.endpoint, source.access_token or "")
+        response = await self._sources.get(source.endpoint, source.access_token or "")
         assert isinstance(response.body, bytes)
         token = take_apart(response.body.decode("latin-1"))
         if token is None:

@@ -1,6 +1,8 @@
 """Documents that providers publish, fetched over TLS: bounded in time, bytes and redirects."""
 
 import asyncio
+from copy import copy
+from typing import Self
 from urllib.parse import urljoin, urlsplit
 
 from controller_manager.api.wire import Response
@@ -27,8 +29,15 @@ class Fetcher:
     """
 
     def __init__(self, ca: str, dialer: Dialer | None = None) -> None:
+        self._dialer = dialer
         self._tls = client_context(Endpoint("https://", ca.encode()), b"", b"")
-        self._pool = ConnectionPool(_CONNECTIONS, _TIMEOUT, _TIMEOUT, _LARGEST, dialer)
+        self._pool = self._new_pool()
+
+    def apart(self) -> Self:
+        """Return one that believes the same authorities, over connections of its own."""
+        other = copy(self)
+        other._pool = self._new_pool()
+        return other
 
     async def get(self, url: str, token: str = "") -> Response:
         """Return the document at a URL; `token` is shown to its host, and to no other. Raises `FetchError`."""
@@ -43,6 +52,9 @@ class Fetcher:
     def close(self) -> None:
         """End every connection; fetches under way fail."""
         self._pool.close()
+
+    def _new_pool(self) -> ConnectionPool:
+        return ConnectionPool(_CONNECTIONS, _TIMEOUT, _TIMEOUT, _LARGEST, self._dialer)
 
     async def _follow(self, url: str, token: str) -> Response:
         first = urlsplit(url).netloc

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn.token_cache import TokenCache
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
+from controller_manager.base.clock import wall_seconds
 from controller_manager.serving.access_metrics import TokenCacheMetrics
 from controller_manager.serving.authentication import User
 
@@ -49,6 +50,23 @@ async def test_an_owner_is_remembered_for_ten_seconds_and_for_the_audiences_that
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "hit"}) == 2
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "miss"}) == 4
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "ok"}) == 4
+
+
+async def test_an_owner_is_remembered_no_longer_than_the_token_is_good() -> None:
+    end = wall_seconds() + 5
+    asked: list[str] = []
+
+    async def find(token: str, audiences: Sequence[str]) -> Recognized | None:
+        asked.append(token)
+        return Recognized(User("jane"), tuple(audiences), end) if wall_seconds() < end else None
+
+    tokens = TokenCache(find, TokenCacheMetrics(CollectorRegistry()), 10.0)
+    assert await tokens.find("good", US)
+    await asyncio.sleep(4)
+    assert await tokens.find("good", US)
+    assert len(asked) == 1
+    await asyncio.sleep(2)
+    assert await tokens.find("good", US) is None
 
 
 async def test_refusals_are_asked_about_each_time() -> None:

@@ -73,6 +73,10 @@ class Issuer:
             raise answer
         return Response(200, self.headers, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
+    def apart(self) -> "Issuer":
+        """In place of `Fetcher.apart`."""
+        return self
+
     def close(self) -> None:
         """In place of `Fetcher.close`."""
 

@@ -182,11 +182,25 @@ def test_an_issuer_is_reached_by_the_dialer_of_its_network() -> None:
     terms = Terms((), (), (), {"controlplane": None, "cluster": dialer})
     authenticators = JWTAuthenticators(terms, Offload(), Runtime("test").log("jwt"), Runtime("test").registry)
 
-    def fetcher_of(_authorities: str, dialer: object) -> None:
+    def fetcher_of(authorities: str, dialer: Proxy | None) -> Fetcher:
         made.append(dialer)
+        return Fetcher(authorities, dialer)
 
     issuers = [Issuer(url="https://a"), Issuer(url="https://b", egress_selector_type="cluster")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(authenticator, "Fetcher", fetcher_of)
         authenticators.connections_for([(JWTAuthenticator(issuer=one), Expressions()) for one in issuers])
     assert made == [None, dialer]
+
+
+async def test_a_server_that_hangs_keeps_nobody_back_who_is_apart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, ca):
+        documents = Fetcher(ca)
+        other = documents.apart()
+        hanging = [asyncio.create_task(documents.get(f"{server.root}/hang")) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(5):
+            assert (await other.get(f"{server.root}/good")).body == b"good"
+        documents.close()
+        assert all(isinstance(one, FetchError) for one in await asyncio.gather(*hanging, return_exceptions=True))
+        other.close()

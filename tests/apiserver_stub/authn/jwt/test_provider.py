@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from apiserver_stub.authn.jwt.fetcher import FetchError
+from controller_manager.base.clock import wall_seconds
 from tests.apiserver_stub.authn.jwt.conftest import Judging, document, rules
 from tests.apiserver_stub.authn.jwt.issuer import DISCOVERY, EC_KEYS, KEYS, RSA_KEYS, URL, Issuer, jwk
 
@@ -207,6 +208,20 @@ async def test_a_set_of_very_many_keys_is_bounded(issuer: Issuer, judging: Judgi
     async with judging() as judge:
         assert await judge.user(issuer.token(NEW, kid="key 63")) is not None
         assert await judge.user(issuer.token(EC_KEYS["ES256"], "ES256", kid="last")) is None
+
+
+async def test_a_token_is_for_this_server_whatever_it_is_called_and_for_nobody_else(
+    issuer: Issuer, judging: Judging
+) -> None:
+    async with judging() as judge:
+        find = judge.authentication.authenticators.find
+        end = int(wall_seconds()) + 60
+        found = await find(issuer.token(exp=end), ("elsewhere", "api"))
+        assert found is not None
+        assert (found.audiences, found.expires) == (("api",), end)
+        asked = len(issuer.asked)
+        assert await find(issuer.token(NEW, kid="new"), ("elsewhere",)) is None
+        assert len(issuer.asked) == asked
 
 
 async def test_metrics_tell_of_tokens_and_of_fetches(issuer: Issuer, judging: Judging) -> None:
