@@ -19,7 +19,6 @@ from apiserver_stub.audit import (
     AuditIds,
     Auditor,
     AuditRecord,
-    Level,
     Stage,
     reset_current,
     set_current,
@@ -176,7 +175,12 @@ class Server:
             if token is not None:
                 reset_current(token)
         if auditor is not None and context.audit is not None:
-            await _tell(auditor, context.audit, context, response)
+            try:
+                for told in _tell(auditor, context.audit, context, response):
+                    await told
+            except asyncio.CancelledError:
+                await _give_up(context, response)
+                raise
         response = self._finished(context, response)
         return response if context.span is None else context.span.answer(response)
 
@@ -274,7 +278,7 @@ class Server:
         representation = negotiator.check(request)
         if request.verb in _READS:
             reply = await answer(request)
-            if record is not None:
+            if record is not None and (record.is_full or not _shows_row(reply)):
                 await self._note_reply(record, request, representation, reply)
             return await negotiator.respond(request, representation, reply)
         patience = self._handlers.patience
@@ -295,7 +299,7 @@ class Server:
         body = reply.body
         if isinstance(body, Item) and body.data.startswith(_STATUS):
             record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
-        elif record.level >= Level.REQUEST_RESPONSE and not isinstance(body, Stream):
+        elif record.is_full and not isinstance(body, Stream):
             coverage = record.coverage
             trimmed = without_managed_fields if coverage is not None and coverage.omit_managed_fields else None
             record.response_object = await self._negotiator.as_json(request, representation, body, trimmed)
@@ -391,28 +395,33 @@ async def _stored(context: RequestContext, waiting: Sequence[Awaitable[object]])
     context.audit = record
 
 
-async def _tell(auditor: Auditor, record: AuditRecord, context: RequestContext, response: Response) -> None:
-    """Tell of an answer before it goes; of one that is a stream, that it begins."""
+def _tell(
+    auditor: Auditor, record: AuditRecord, context: RequestContext, response: Response
+) -> Sequence[Awaitable[object]]:
+    """Tell of an answer; of one that is a stream, that it begins. Return what is to be awaited before it goes."""
     record.note_code(response.status)
-    waiting: list[Awaitable[object]] = []
     if context.user is None:
         context.audit = None
-        waiting += auditor.unrecognized(record)
-    else:
-        if record.info.is_long_running:
-            waiting += auditor.answered(record, Stage.RESPONSE_STARTED)
-        if isinstance(response.body, bytes):
-            waiting += auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
-    try:
-        for told in waiting:
-            await told
-    except asyncio.CancelledError:
-        if context.seat is not None:
-            context.seat.end()
-        if context.span is not None:
-            context.span.end()
-        await close_body(response)
-        raise
+        return auditor.unrecognized(record)
+    started = auditor.answered(record, Stage.RESPONSE_STARTED) if record.info.is_long_running else ()
+    if not isinstance(response.body, bytes):
+        return started
+    complete = auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
+    return (*started, *complete) if started else complete
+
+
+async def _give_up(context: RequestContext, response: Response) -> None:
+    """Let go of an answer whose caller is gone."""
+    if context.seat is not None:
+        context.seat.end()
+    if context.span is not None:
+        context.span.end()
+    await close_body(response)
+
+
+def _shows_row(reply: Reply) -> bool:
+    """Return whether an answer is an object as it is stored, of which only the most talkative level tells."""
+    return type(reply.body) is Item and reply.body.row is not None
 
 
 def _note_decision(record: AuditRecord, authorization: Authorization) -> None:

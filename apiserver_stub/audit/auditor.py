@@ -44,7 +44,8 @@ class Auditor:
 
     def answered(self, record: AuditRecord, stage: Stage) -> Sequence[Awaitable[object]]:
         """Tell that an answer is made, or begins; return what is to be awaited before it goes."""
-        return [waiting for _, waiting in self._tell(record, stage, wait=True)]
+        told = self._tell(record, stage, wait=True)
+        return [waiting for _, waiting in told] if told else ()
 
     def ended(self, record: AuditRecord) -> None:
         """Tell that an answer has ended, for which nobody waits any more; or that its caller is gone before it."""

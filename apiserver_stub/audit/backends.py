@@ -50,10 +50,10 @@ class Backend(Protocol):
 
 
 def fit(event: bytes, most: int, metrics: AuditMetrics) -> bytes | None:
-    """Return an event of `most` bytes (0: any number): without its objects if it is too large with them. One that is so
+    """Return an event of at most so many bytes: without its objects if it is too large with them. One that is so
     even then is lost.
     """
-    if not most or len(event) <= most:
+    if len(event) <= most:
         return event
     smaller = truncated(event)
     if len(smaller) <= most:

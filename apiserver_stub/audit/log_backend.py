@@ -91,7 +91,7 @@ class LogBackend:
         """Take an event. Return what tells whether it was written; None in the mode `batch`, and if nobody is to `wait`
         for that: then it may be written with what comes next.
         """
-        fitted = fit(event, self._most, self._metrics)
+        fitted = fit(event, self._most, self._metrics) if self._most else event
         if fitted is None:
             return None
         if self._buffer is not None:

@@ -79,11 +79,14 @@ def read_policy(path: Path) -> Policy:
     return policy
 
 
+_Rule = tuple[PolicyRule, Coverage, bool]  # and whether it is for everybody and every object of its resources
+
+
 class PolicyEvaluator:
     """Finds the rule for a request. Which rules concern requests like it is found out once."""
 
     def __init__(self, policy: Policy) -> None:
-        self._rules = [(rule, _coverage(policy, rule)) for rule in policy.rules]
+        self._rules = [(rule, _coverage(policy, rule), _is_for_all(rule)) for rule in policy.rules]
         self._of_resource = lru_cache(_MOST_REMEMBERED)(self._choose_of_resource)
         self._of_path = lru_cache(_MOST_REMEMBERED)(self._choose_of_path)
 
@@ -93,12 +96,12 @@ class PolicyEvaluator:
             rules = self._of_path(info.verb, info.path)
         else:
             rules = self._of_resource(info.verb, info.group, info.resource, info.subresource)
-        for rule, coverage in rules:
-            if _is_of(rule, user) and (not info.resource or _is_about(rule, info)):
+        for rule, coverage, always in rules:
+            if always or (_is_of(rule, user) and (not info.resource or _is_about(rule, info))):
                 return coverage
         return _NOTHING
 
-    def _choose_of_path(self, verb: str, path: str) -> tuple[tuple[PolicyRule, Coverage], ...]:
+    def _choose_of_path(self, verb: str, path: str) -> tuple[_Rule, ...]:
         def fits(rule: PolicyRule) -> bool:
             if rule.namespaces or rule.resources or (rule.verbs and verb not in rule.verbs):
                 return False
@@ -106,9 +109,7 @@ class PolicyEvaluator:
 
         return tuple(each for each in self._rules if fits(each[0]))
 
-    def _choose_of_resource(
-        self, verb: str, group: str, resource: str, subresource: str
-    ) -> tuple[tuple[PolicyRule, Coverage], ...]:
+    def _choose_of_resource(self, verb: str, group: str, resource: str, subresource: str) -> tuple[_Rule, ...]:
         def fits(rule: PolicyRule) -> bool:
             if rule.verbs and verb not in rule.verbs:
                 return False
@@ -123,6 +124,11 @@ def _coverage(policy: Policy, rule: PolicyRule) -> Coverage:
     omit = policy.omit_managed_fields if rule.omit_managed_fields is None else rule.omit_managed_fields
     omitted = tuple({STAGES[stage] for stage in (*policy.omit_stages, *rule.omit_stages)})
     return Coverage(LEVELS[rule.level], omitted, omit)
+
+
+def _is_for_all(rule: PolicyRule) -> bool:
+    named = any(one.resource_names for one in rule.resources)
+    return not (rule.users or rule.user_groups or rule.namespaces or named)
 
 
 def _is_of(rule: PolicyRule, user: User | None) -> bool:

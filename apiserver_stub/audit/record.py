@@ -75,6 +75,11 @@ class AuditRecord(Struct):
         """How fully it is told of."""
         return Level.REQUEST_RESPONSE if self.coverage is None else self.coverage.level
 
+    @property
+    def is_full(self) -> bool:
+        """Whether answers are told, too."""
+        return self.coverage is None or self.coverage.level is Level.REQUEST_RESPONSE
+
     def annotate(self, key: str, value: str, level: Level = Level.METADATA) -> None:
         """Add an annotation to the events from `level` on; the first value of a key stays."""
         if self.level >= level:
@@ -143,7 +148,8 @@ class AuditRecord(Struct):
             parts = self.parts = self._begun()
         parts.status = self.status
         parts.request_object, parts.response_object = self.request_object, self.response_object
-        parts.annotations = encode(self.annotations) if self.annotations else b""
+        if self.annotations:
+            parts.annotations = encode(self.annotations)
         return parts.event(self.level, stage, micro_time(at) if stage else parts.received)
 
     def _begun(self) -> Parts:

@@ -46,7 +46,7 @@ class WebhookBackend:
         """Take an event. Return what sends it and tells whether it arrived; None in the mode `batch`, and if nobody is
         to `wait` for that.
         """
-        fitted = fit(event, self._most, self._metrics)
+        fitted = fit(event, self._most, self._metrics) if self._most else event
         if fitted is None:
             return None
         if not (wait and self._waits):
