@@ -206,12 +206,15 @@ class Server:
                 user = impersonated.user
                 if context.audit is not None:
                     context.audit.note_impersonation(user, impersonated.constraint)
+                    context.audit.lap("impersonation")
             attributes = context.info.attributes(user)
             if span is not None:
                 span.enter("priorityandfairness")
             seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
             if seat is not None and seat.waiting:
                 await seat.wait()
+                if context.audit is not None:
+                    context.audit.lap("apf-queue-wait")
             try:
                 if span is not None:
                     span.enter("authorization")
@@ -378,6 +381,8 @@ def _begin_audit(auditor: Auditor, context: RequestContext, user: User) -> Seque
     """Find out whether anything is to be told of a request, and begin to; return what is to be awaited first."""
     info, record = context.info, context.audit
     assert record is not None
+    record.since = context.started
+    record.lap("authentication")
     name = info.attributes(user).name if info.field_selector else info.name
     stored = auditor.begin(record, user, name)
     if stored is None:
@@ -426,6 +431,7 @@ def _shows_row(reply: Reply) -> bool:
 
 def _note_decision(record: AuditRecord, authorization: Authorization) -> None:
     """Note whether a request is allowed, and why."""
+    record.lap("authorization")
     allowed = authorization.decision is Decision.ALLOW
     if authorization.error and not allowed:
         record.annotations[_REASON] = "internal error"

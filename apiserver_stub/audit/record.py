@@ -31,6 +31,7 @@ from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.errors import Status
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request
+from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.options.types import format_duration
 from controller_manager.serving.authentication import User
@@ -39,6 +40,7 @@ HEADER = "audit-id"
 _PREFIX = 24  # characters of a UUID before its last group, which counts
 _LONGEST_AGENT = 1024
 _CUT = "...TRUNCATED"
+_BRIEF = 0.001  # seconds
 _SLOW = 0.5  # seconds from which on an event tells where they went
 _NOBODY = UserInfo()
 _second = (0, b"1970-01-01T00:00:00.")  # wall seconds, and how times in that second begin
@@ -49,13 +51,14 @@ _current: ContextVar["AuditRecord | None"] = ContextVar("audited request", defau
 class AuditRecord(Struct):
     """What is known of one request. Until its `coverage` is known, all is noted.
 
-    `received` is wall seconds; the objects are JSON in one line.
+    `received` is wall seconds, `since` the loop time of the last lap; the objects are JSON in one line.
     """
 
     request: Request
     info: RequestInfo
     audit_id: str
     received: float
+    since: float = 0.0
     coverage: Coverage | None = None
     user: UserInfo = _NOBODY
     code: int = 0
@@ -101,6 +104,13 @@ class AuditRecord(Struct):
         if self.latencies is None:
             self.latencies = {}
         self.latencies[layer] = self.latencies.get(layer, 0.0) + seconds
+
+    def lap(self, layer: str) -> None:
+        """Note that a layer took all the time since the lap before; less than a millisecond is not worth it."""
+        now = monotonic()
+        if now - self.since >= _BRIEF:
+            self.note_latency(layer, now - self.since)
+        self.since = now
 
     def note_object(self, metadata: Mapping[str, Any], encoded: Callable[[], bytes]) -> None:
         """Note the object that the request brought, once: what it is called, and from level Request on the object

@@ -36,6 +36,7 @@ from msgspec.structs import replace
 from apiserver_stub.admission import Admission, Attributes, Notes, Operation
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
+from apiserver_stub.audit import note_latency
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
@@ -59,6 +60,7 @@ from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import answered, for_storage, key_of, read
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
+from controller_manager.base.clock import monotonic
 
 Load = Callable[[], Tree]
 """Returns the current state, each time as another tree, to keep and change at will."""
@@ -387,10 +389,12 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     kind, row, removes = request.kind, draft.row, draft.removes
     data = for_storage(kind, draft.stored or draft.new)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
+    began = monotonic()
     if request.span is None:
         written = await scope.store.commit(change, *also)
     else:
         written = await _commit_traced(request.span, scope, request, change, also)
+    note_latency("etcd", monotonic() - began)
     if draft.whole and kind.converter is None:
         written.settled = kind.serial
     if draft.answered is draft.stored:

@@ -313,7 +313,15 @@ async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: S
     assert {"responseStatus", "impersonatedUser", "annotations"}.isdisjoint(first)
     assert last["responseStatus"] == {"metadata": {}, "code": 200}
     assert last["impersonatedUser"] == {"username": "bob", "groups": [KNOWN]}
-    assert last["annotations"] == {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""}
+    assert last["annotations"] == {
+        "authorization.k8s.io/decision": "allow",
+        "authorization.k8s.io/reason": "",
+        "apiserver.latency.k8s.io/authentication": "1s",
+        "apiserver.latency.k8s.io/impersonation": "1s",
+        "apiserver.latency.k8s.io/apf-queue-wait": "1s",
+        "apiserver.latency.k8s.io/authorization": "1s",
+        "apiserver.latency.k8s.io/total": "5s",
+    }
     assert last["requestReceivedTimestamp"] == first["stageTimestamp"] == first["requestReceivedTimestamp"]
     late = parse_time(last["stageTimestamp"]) - parse_time(first["stageTimestamp"])
     assert late.total_seconds() == pytest.approx(len(ORDER))
