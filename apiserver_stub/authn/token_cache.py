@@ -30,7 +30,7 @@ class TokenCache:
 
     async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
         """See `FindToken`."""
-        question = self._digest(_question(token, audiences))
+        question = self._digest(question_of(token, audiences))
         with self._metrics.asked(known=self._answers.knows(question)):
             try:
                 answer = await self._answers.get(question, lambda: self._ask(token, audiences))
@@ -58,7 +58,7 @@ class TokenCache:
             raise TokenRefused("the token could not be judged in time") from None
 
 
-def _question(token: str, audiences: Sequence[str]) -> bytes:
+def question_of(token: str, audiences: Sequence[str]) -> bytes:
     """Return token and audiences as one text that no others make."""
     parts = [part.encode("utf-8", "surrogateescape") for part in (token, *audiences)]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

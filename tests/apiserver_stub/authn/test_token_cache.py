@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.authn.token_cache import TokenCache
+from apiserver_stub.authn.token_cache import TokenCache, question_of
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving.access_metrics import TokenCacheMetrics
@@ -116,3 +118,11 @@ async def test_too_many_different_questions_at_once_are_refused() -> None:
     found = await asyncio.gather(*(tokens.find(f"t{number}", US) for number in range(300)), return_exceptions=True)
     assert len(elsewhere.asked) == 256
     assert sum(isinstance(one, TokenRefused) for one in found) == 44
+
+
+QUESTIONS = st.tuples(st.text(max_size=5), st.lists(st.text(max_size=5), max_size=3))
+
+
+@given(QUESTIONS, QUESTIONS)
+def test_no_two_questions_are_the_same_text(one: tuple[str, list[str]], other: tuple[str, list[str]]) -> None:
+    assert (question_of(*one) == question_of(*other)) == (one == other)
