@@ -1,0 +1,98 @@
+"""A trial by fault of remembered tokens: whoever is asked about them hangs, fails, changes its mind, and callers leave.
+
+What must hold whatever goes wrong:
+
+- nobody is let in by a token that was not accepted within the last ten seconds, or while the caller waited;
+- nobody waits longer than the patience of two questions, one of them begun by another who left;
+- a token that is accepted always lets in, unless too many are asked about at once or a question failed meanwhile;
+- when all is over, nothing is waited for any more.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.authn.token_cache import TokenCache
+from apiserver_stub.authn.tokens import Recognized, TokenRefused
+from controller_manager.base.random import random_source
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.access_metrics import TokenCacheMetrics
+from controller_manager.serving.authentication import User
+
+LIFETIME, PATIENCE = 10.0, 30.0
+TOKENS = tuple(f"token-{number}" for number in range(6))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Elsewhere:
+    """Accepts some tokens at a time; answers late, or never, or with a failure."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[str, list[float]] = {token: [] for token in TOKENS}
+        self.good = set(TOKENS[:3])
+        self.failed: list[float] = []
+
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        chance = random_source()
+        await asyncio.sleep(chance.uniform(0, 3))
+        match chance.uniform(0, 1):
+            case luck if luck < 0.1:
+                self.failed.append(now())
+                await asyncio.sleep(1000)
+            case luck if luck < 0.3:
+                self.failed.append(now())
+                raise TokenRefused("it has failed")
+        if token not in self.good:
+            return None
+        self.accepted[token].append(now())
+        return Recognized(User(token), tuple(audiences))
+
+    async def change(self) -> None:
+        while True:
+            await asyncio.sleep(random_source().uniform(1, 20))
+            token = TOKENS[int(random_source().uniform(0, len(TOKENS)))]
+            self.good ^= {token}
+
+
+async def call(cache: TokenCache, elsewhere: Elsewhere, token: str, problems: list[str]) -> None:
+    began = now()
+    try:
+        found = await cache.find(token, ("us",))
+    except TokenRefused:
+        found = None
+        if not any(began - PATIENCE <= moment <= now() for moment in elsewhere.failed):
+            problems.append(f"{token} was refused at {now()}, and nothing had failed")
+    if now() - began > 2 * PATIENCE:
+        problems.append(f"{token} waited from {began} to {now()}")
+    if found is None:
+        return
+    if found.user.name != token:
+        problems.append(f"{token} let in {found.user.name}")
+    if not any(began - LIFETIME <= moment <= now() for moment in elsewhere.accepted[token]):
+        problems.append(f"{token} let in at {now()}, and was accepted at {elsewhere.accepted[token][-1:]}")
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_tokens_are_believed_as_long_as_they_may_be_and_no_longer() -> None:
+    elsewhere, registry, problems = Elsewhere(), CollectorRegistry(), list[str]()
+    cache = TokenCache(elsewhere.find, TokenCacheMetrics(registry), LIFETIME)
+    chance = random_source()
+    async with Tasks() as tasks:
+        tasks.start(elsewhere.change(), name="changes of mind")
+        callers = []
+        for _ in range(300):
+            token = TOKENS[int(chance.uniform(0, len(TOKENS)))]
+            callers.append(tasks.start(call(cache, elsewhere, token, problems), name="a caller"))
+            await asyncio.sleep(chance.uniform(0, 1.5))
+            if chance.uniform(0, 1) < 0.2:
+                callers[int(chance.uniform(0, len(callers)))].cancel()
+        await asyncio.wait(callers)
+    assert not problems
+    assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "blocked"}) == 0
+    assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "in_flight"}) == 0
+    assert not cache._answers._asked
