@@ -16,7 +16,7 @@ from apiserver_stub.egress.configuration import (
     read_egress_selections,
 )
 from apiserver_stub.egress.http_connect import HTTPConnectProxy, ProxyAddress
-from apiserver_stub.egress.konnectivity import KonnectivityProxy
+from apiserver_stub.egress.konnectivity import KonnectivityMetrics, KonnectivityProxy
 from apiserver_stub.egress.sockets import CarriedSockets
 from apiserver_stub.spans import current_span
 from controller_manager.base.clock import monotonic
@@ -53,6 +53,7 @@ class EgressMetrics:
         self.starts = Counters(_STARTS, registry)
         self.failures = Counters(_FAILURES, registry)
         self.durations = Histograms(_DURATION, registry)
+        self.konnectivity = KonnectivityMetrics(registry)
 
 
 class Proxy(Protocol[C]):
@@ -126,7 +127,9 @@ class EgressDialers:
         if selection.connection.proxy_protocol == GRPC:
             channel = GrpcChannel(f"unix:{quote(uds)}")
             self._channels.append(channel)
-            return EgressDialer(KonnectivityProxy(channel, sockets), ("grpc", "uds"), self._metrics)
+            return EgressDialer(
+                KonnectivityProxy(channel, sockets, self._metrics.konnectivity), ("grpc", "uds"), self._metrics
+            )
         if transport.tcp is None:
             proxy = HTTPConnectProxy(ProxyAddress(uds), sockets)
             return EgressDialer(proxy, ("http_connect", "uds"), self._metrics)

@@ -21,6 +21,7 @@ from tests.apiserver_stub.egress.test_http_connect import GET, MEGABYTE, get, ok
 from tests.controller_manager.transport.grpc_servers import Conversation, grpc_server
 
 Tree = dict[str, Any]
+CLIENT = "konnectivity_network_proxy_client_"
 LABELS = {"protocol": "grpc", "transport": "uds"}
 
 
@@ -90,6 +91,10 @@ async def through(egress: Egress) -> AsyncIterator[Through]:
         yield start
 
 
+def told(egress: Egress, name: str, **labels: str) -> float | None:
+    return egress.registry.get_sample_value(CLIENT + name, labels)
+
+
 async def test_requests_reach_a_server_and_connections_are_closed_in_order(egress: Egress, through: Through) -> None:
     port, proxy = await egress.serve(ok), Konnectivity()
     selector = await through(proxy)
@@ -103,6 +108,11 @@ async def test_requests_reach_a_server_and_connections_are_closed_in_order(egres
         await asyncio.sleep(0.02)
     assert proxy.closed == [1, 2]
     assert proxy.dialed == [f"localhost:{port}"] * 2
+    assert told(egress, "stream_packets_total", segment="from_client", packet_type="DIAL_REQ") == 2
+    assert told(egress, "stream_packets_total", segment="to_client", packet_type="DIAL_RSP") == 2
+    assert told(egress, "stream_packets_total", segment="from_client", packet_type="CLOSE_REQ") == 2
+    statuses = ("created", "dialing", "ok")
+    assert [told(egress, "client_connections", status=status) for status in statuses] == [0, 0, 0]
     assert egress.counted("start_total", **LABELS) == 2
     assert egress.counted("duration_seconds_count", **LABELS) == 2
 
@@ -147,6 +157,7 @@ async def test_a_server_that_cannot_be_reached(egress: Egress, through: Through)
     with pytest.raises(TransportError, match="could not reach localhost:1"):
         await get(selector, Origin("localhost", 1))
     assert egress.counted("failure_count", **LABELS, stage="proxy") == 1
+    assert told(egress, "dial_failure_total", reason="endpoint") == 1
 
 
 async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
@@ -190,22 +201,33 @@ async def refuse(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("talk", "told"),
+    ("talk", "why", "reason"),
     [
-        (end, "ended the dial"),
-        (refuse, "PERMISSION_DENIED: not you"),
-        (answering(lambda random: {"type": Packet.DIAL_CLS, "closeDial": {"random": random}}), "ended the dial"),
+        (end, "ended the dial|the call is over", "tunnelclosed"),
+        (refuse, "PERMISSION_DENIED: not you", "tunnelclosed"),
+        (
+            answering(lambda random: {"type": Packet.DIAL_CLS, "closeDial": {"random": random}}),
+            "ended the dial",
+            "dialclosed",
+        ),
     ],
 )
-async def test_a_proxy_that_opens_no_connection(through: Through, talk: Talk, told: str) -> None:
-    with pytest.raises(TransportError, match=told):
+async def test_a_proxy_that_opens_no_connection(
+    egress: Egress, through: Through, talk: Talk, why: str, reason: str
+) -> None:
+    with pytest.raises(TransportError, match=why):
         await get(await through(talk), Origin("localhost", 1))
+    assert told(egress, "dial_failure_total", reason=reason) == 1
+    assert told(egress, "client_connections", status="dialing") == 0
+    errors = told(egress, "stream_errors_total", segment="to_client", code="PermissionDenied", packet_type="Unknown")
+    assert errors == (1 if talk is refuse else None)
 
 
-async def test_a_proxy_that_hangs_or_answers_another_dial_is_given_up(through: Through) -> None:
+async def test_a_proxy_that_hangs_or_answers_another_dial_is_given_up(egress: Egress, through: Through) -> None:
     selector = await through(answering(lambda random: accepted(random + 1)))
     with pytest.raises(TimeoutError):
         await get(selector, Origin("localhost", 1), seconds=0.3)
+    assert told(egress, "dial_failure_total", reason="context") == 1
 
 
 async def test_packets_of_other_connections_and_kinds_are_passed_over(through: Through) -> None:
