@@ -349,7 +349,9 @@ def build(
     auditing = open_auditing(options[AuditOptions], runtime.registry, runtime.log("audit"), webhook)
     parts.append(Part(run=auditing.run, close=auditing.close))
     server = Server(
-        Filters(authentication, authorizer, impersonation, flow_control.limiter, auditing.auditor, tracer),
+        Filters(
+            authentication, authorization.of_requests, impersonation, flow_control.limiter, auditing.auditor, tracer
+        ),
         kinds,
         Handlers(
             health.answer,

@@ -7,7 +7,7 @@ from pathlib import Path
 from apiserver_stub.authz.abac import ABACAuthorizer, read_policies
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
 from apiserver_stub.authz.configuration import AuthorizationConfiguration, AuthorizerConfiguration, from_flags
-from apiserver_stub.authz.configured import ConfigurationFile, ConfiguredAuthorizer
+from apiserver_stub.authz.configured import ConfigurationFile, ConfiguredAuthorizer, RequestAuthorizer
 from apiserver_stub.authz.metrics import AuthorizationMetrics
 from apiserver_stub.authz.node import NodeAuthorizer
 from apiserver_stub.authz.node.graph import NodeGraph
@@ -18,6 +18,7 @@ from apiserver_stub.offload import Run, at_once
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
+from controller_manager.serving.access_metrics import AuthorizationMetrics as RequestMetrics
 from controller_manager.serving.authorization import Authorizer
 from controller_manager.transport.dialer import Dialer
 
@@ -35,8 +36,9 @@ class AuthorizationParts:
 
 
 class Authorization:
-    """How a server decides what callers may do: `anonymous_paths` are those at which the unknown are let through to
-    the authorizer, None for all. `rbac` knows the roles, whether or not it is asked for decisions.
+    """How a server decides what callers may do: `of_requests` is asked about requests, which it counts, and
+    `authorizer` about all else. `anonymous_paths` are those at which the unknown are let through to the authorizer,
+    None for all. `rbac` knows the roles, whether or not it is asked for decisions.
 
     Raises `ValueError` for flags and files that cannot be used.
     """
@@ -52,6 +54,7 @@ class Authorization:
         self._node = NodeAuthorizer(NodeGraph(parts.store, parts.runtime.registry)) if "Node" in begun.types else None
         self._lasting = self._made_once(begun)
         self.authorizer = ConfiguredAuthorizer(begun, self._make, self._metrics)
+        self.of_requests = RequestAuthorizer(self.authorizer, RequestMetrics(parts.runtime.registry))
         # Who is unknown is no user that "always allow" means; upstream turns anonymous requests off with that mode.
         self.anonymous_paths: Container[str] | None = PUBLIC if "AlwaysAllow" in begun.types else None
 

@@ -1,5 +1,6 @@
 """The authorizers of an AuthorizationConfiguration, put together; another configuration takes its place at any time."""
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +17,7 @@ from apiserver_stub.config_file import (
 )
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.base.log import Logger
+from controller_manager.serving.access_metrics import AuthorizationMetrics as RequestMetrics
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import (
     Attributes,
@@ -69,6 +71,28 @@ class ConfiguredAuthorizer:
     async def close(self) -> None:
         """End the connections of all authorizers."""
         await retire(self._authorizers)
+
+
+class RequestAuthorizer:
+    """Decides about requests as another authorizer does, and counts that."""
+
+    def __init__(self, authorizer: Authorizer, metrics: RequestMetrics) -> None:
+        self._authorizer = authorizer
+        self._metrics = metrics
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return what the other decides."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        authorization = await self._authorizer.authorize(attributes)
+        decision = authorization.decision
+        failed = decision is not Decision.ALLOW and authorization.error
+        self._metrics.authorized(None if failed else decision, clock() - began)
+        return authorization
+
+    def rules_for(self, user: User, namespace: str) -> Coroutine[Any, Any, Rules]:
+        """Return the rules of the other."""
+        return self._authorizer.rules_for(user, namespace)
 
 
 @runtime_checkable

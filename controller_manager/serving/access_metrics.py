@@ -86,9 +86,14 @@ class AuthorizationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counters(_DECISIONS, registry)
         self._authorization = Histograms(_AUTHORIZATION, registry)
+        self._allowed = self._authorization.of("allowed")
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
         """Something was decided; None: it could not be."""
+        if decision is Decision.ALLOW:
+            self._decisions.add("allowed")
+            self._allowed.observe(seconds)
+            return
         result = "error" if decision is None else decision.value
         self._decisions.add(result)
         self._authorization.observe(seconds, result)

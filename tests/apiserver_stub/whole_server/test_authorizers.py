@@ -166,3 +166,17 @@ async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook
             for _ in range(5):
                 assert await status(api, NODE, "/version") == 200
         assert {task.result() for task in asked} == {500}
+
+
+async def test_what_is_counted_of_requests(started: Started, hook: Webhook) -> None:
+    async with started(configured(hook, "Deny")) as api:
+        for answer in ({"allowed": True}, {"allowed": False}, {"denied": True}, {"allowed": 1}):
+            hook.answer = says(**answer)
+            await status(api, JOE, SECRETS)
+        lines = (await api.send("GET", "/metrics")).body.decode().splitlines()
+    for result in ("no-opinion", "denied", "error"):
+        assert f'authorization_attempts_total{{result="{result}"}} 1' in lines
+        assert f'authorization_duration_seconds_count{{result="{result}"}} 1' in lines
+    for decision, count in (("allowed", 1), ("denied", 2)):
+        labels = f'decision="{decision}",name="hook",type="Webhook"'
+        assert f"apiserver_authorization_decisions_total{{{labels}}} {count}" in lines
