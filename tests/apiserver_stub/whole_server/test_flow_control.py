@@ -10,9 +10,12 @@ import pytest
 from apiserver_stub.build import ApiServer
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.tasks import Tasks
+from controller_manager.serving.http import fold_headers, repeated_headers
+from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CONFIGS = "/api/v1/namespaces/default/configmaps"
+ADMIN = Certificate("admin", ("system:masters",))
 JOE = Certificate("joe", ("tenants",))
 ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
 HEADERS = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
@@ -183,3 +186,41 @@ async def test_what_is_mandatory_stays_but_for_the_shares_of_exempt_requests(sta
         exempt = {"nominalConcurrencyShares": 5, "lendablePercent": 50}
         assert await changed("prioritylevelconfigurations/exempt", exempt=exempt) == 200
         assert await changed("prioritylevelconfigurations/catch-all", limited={"nominalConcurrencyShares": 7}) == 422
+
+
+REQUESTS = [
+    json.loads(line) for line in (Path(__file__).parent / "data/flow_control_requests.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("row", REQUESTS, ids=lambda row: row["id"])
+async def test_recorded_requests_are_classified_as_by_a_real_server(started: Any, row: Any) -> None:
+    captured = {"RUN": "x1"}
+    async with started("--authorization-mode=Node,RBAC") as api, Tasks() as tasks:
+        tasks.start(api.server.run(), name="server")
+        for step in row["steps"]:
+            await asyncio.sleep(step.get("wait_s", 1))
+            response = await api.server.handle(_request(step, captured))
+            found = json.loads(response.body) if response.body.startswith(b"{") else {}
+            captured |= {name: at(found, path) for name, path in step.get("capture", {}).items()}
+            named = ("status", "body_out", "headers_out")
+            expected = substituted({name: step[name] for name in named if name in step}, captured)
+            assert {name: response.headers[name.lower()] for name in step.get("headers_out", {})} == expected.pop(
+                "headers_out", {}
+            )
+            assert not difference({**step, **expected}, outcome(step, response.status, found, []))
+
+
+def _request(step: Any, captured: Any) -> Request:
+    asked = substituted({name: step.get(name) for name in ("path", "headers", "body")}, captured)
+    told = [
+        (name, one)
+        for name, value in (asked["headers"] or {}).items()
+        for one in ([value] if isinstance(value, str) else value)
+    ]
+    if "content_type" in step:
+        told.append(("Content-Type", step["content_type"]))
+    body = b"" if asked["body"] is None else json.dumps(asked["body"]).encode()
+    headers, apart = fold_headers(told), repeated_headers(told)
+    return Request(step["verb"], asked["path"], (), headers, body, ADMIN, apart)
