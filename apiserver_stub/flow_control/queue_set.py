@@ -179,11 +179,15 @@ class QueueSet:
             queue = hand[self._robin % len(hand)]
             if not queue.executing:
                 self._activate(queue)
-            self._execute_from(queue, request, now)
-            return None
-        if not self._desired and not self._fits(request.seats):
+            self._take_turn(queue, request)
+        elif not self._desired and not self._fits(request.seats):
             return Rejection.CONCURRENCY_LIMIT
-        self._execute(request, now)
+        # As `_execute` does; most requests come by here.
+        request.executing, request.started = True, now
+        self.executing[request] = None
+        self.seats += request.seats
+        if self.seats > self._highest:
+            self._highest = self.seats
         return None
 
     def leave(self, request: SeatRequest, now: float) -> bool:
@@ -207,7 +211,12 @@ class QueueSet:
 
         They are free already if that is 0.
         """
-        self.advance(now)
+        if self.seats == 1 and not self.waiting:  # as `advance` does
+            elapsed, self._at = now - self._at, now
+            self._alone += elapsed
+            self.r += elapsed
+        else:
+            self.advance(now)
         request.executing = False
         del self.executing[request]
         queue = request.queue
@@ -343,7 +352,8 @@ class QueueSet:
                 return  # narrower ones must not pass it for ever
             self._remove(queue, request)
             self._narrow(request)
-            self._execute_from(queue, request, now)
+            self._take_turn(queue, request)
+            self._execute(request, now)
             if queue.waiting:
                 self._bound(queue)
                 del self.backlog[queue]
@@ -368,15 +378,14 @@ class QueueSet:
             request.estimate = WorkEstimate(estimate.initial, self.limit, latency)
             request.seats = request.estimate.seats
 
-    def _execute_from(self, queue: Queue, request: SeatRequest, now: float) -> None:
-        """Execute the next request of a queue."""
+    def _take_turn(self, queue: Queue, request: SeatRequest) -> None:
+        """Count a request that is executed next as one of a queue."""
         queue.executing += 1
         queue.next_r += request.work
         self.turns -= 1
         if not self.turns:
             self._out_of_turns(self)
         request.queue = queue
-        self._execute(request, now)
 
     def _execute(self, request: SeatRequest, now: float) -> None:
         request.executing, request.started = True, now
