@@ -341,25 +341,29 @@ class Server:
         """Return the same stream, which counts as long-running until its end and tells the auditor of it."""
         seat = context.seat
         is_long = context.long_running or isinstance(body, Upgrade)
-        if is_long and seat is not None:
-            if isinstance(body, Initializing):
-                body.when_initialized(seat.release)
-            else:
-                seat.release()
+        patience = None if seat is None else self._bounded(seat, body, is_long=is_long)
         if isinstance(body, Upgrade):
             return Upgrade(body.protocol, partial(self._talk, context, body))
         if is_long:
             labels = self._telemetry.opened(context)
-            return ObservedStream(body, partial(self._ended, context, labels))
-        if seat is None:
-            return body if context.audit is None else ObservedStream(body, partial(self._ended, context, None))
-        # Who takes a list slowly gets all of it, but has no seat for longer than any request.
-        patience = asyncio.get_running_loop().call_later(self._handlers.patience, seat.release)
-        return ObservedStream(body, partial(self._sent, context, patience))
+            return ObservedStream(body, partial(self._ended, context, labels, patience))
+        if seat is None and context.audit is None:
+            return body
+        return ObservedStream(body, partial(self._ended, context, None, patience))
 
-    def _sent(self, context: RequestContext, patience: asyncio.TimerHandle) -> None:
-        patience.cancel()
-        self._ended(context, None)
+    def _bounded(
+        self, seat: Seat, body: AsyncIterator[bytes] | Upgrade, *, is_long: bool
+    ) -> asyncio.TimerHandle | None:
+        """Have a stream give its seat back: a watch when its first state is sent, what else goes on for long at once.
+
+        Whoever takes a stream slowly gets all of it, but has no seat for longer than any request.
+        """
+        if isinstance(body, Initializing):
+            body.when_initialized(seat.release)
+        elif is_long:
+            seat.release()
+            return None
+        return asyncio.get_running_loop().call_later(self._handlers.patience, seat.release)
 
     async def _talk(self, context: RequestContext, upgrade: Upgrade, stream: DuplexStream) -> None:
         labels = self._telemetry.opened(context)
@@ -368,7 +372,11 @@ class Server:
         finally:
             self._ended(context, labels)
 
-    def _ended(self, context: RequestContext, labels: Labels | None) -> None:
+    def _ended(
+        self, context: RequestContext, labels: Labels | None, patience: asyncio.TimerHandle | None = None
+    ) -> None:
+        if patience is not None:
+            patience.cancel()
         if context.seat is not None:
             context.seat.end()
         if labels is not None:
