@@ -1,6 +1,7 @@
 """The authorizer of the mode ABAC: decides by a file of policies, one in JSON a line."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _ALL = "*"
 _AUTHENTICATED = "system:authenticated"
 _READING = ("get", "list", "watch")
 _LONGEST_LINE = 64 << 10
-_MOST_POLICIES = 100_000
+_MOST_POLICIES = 10_000
 _NO_POLICY = Authorization(Decision.NO_OPINION, "No policy matched.")
 
 
@@ -81,11 +82,17 @@ class ABACAuthorizer:
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = tuple(policies)
+        self._of_users: dict[str, list[Policy]] = {}
+        self._of_groups: dict[str, list[Policy]] = {}  # those that name no user
+        for policy in policies:
+            place, name = (self._of_users, policy.user) if policy.user else (self._of_groups, policy.group)
+            place.setdefault(name, []).append(policy)
 
     async def authorize(self, attributes: Attributes) -> Authorization:
         """Return ALLOW or NO_OPINION."""
         user = attributes.user
-        allowed = any(policy.is_for(user) and policy.allows(attributes) for policy in self._policies)
+        found = [self._of_users.get(user.name, ()), *(self._of_groups.get(group, ()) for group in user.groups)]
+        allowed = any(policy.is_for(user) and policy.allows(attributes) for policies in found for policy in policies)
         return ALLOWED if allowed else _NO_POLICY
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
@@ -103,7 +110,7 @@ def read_policies(path: Path) -> tuple[Policy, ...]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise ValueError(f"{path} can't be read: {error.strerror}") from None
-    policies = tuple(_policies(path, lines))
+    policies = tuple(islice(_policies(path, lines), _MOST_POLICIES + 1))
     if len(policies) > _MOST_POLICIES:
         raise ValueError(f"{path} has more than {_MOST_POLICIES} policies")
     return policies

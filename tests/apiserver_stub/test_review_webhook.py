@@ -1,6 +1,7 @@
 """Questions to the server of a kubeconfig file: what is sent, what is asked for again, and what is bounded."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,37 @@ async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened
     hook.answer = answer
     assert await webhook.post(REVIEW) == ALLOWED
     assert shown == ["Bearer first", "Bearer second"]
+
+
+async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "printed"},
+    }
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(0o700)
+    run = {"command": str(plugin), "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    await opened(kubeconfig(hook, {"exec": run})).post(REVIEW)
+    assert hook.seen[0][0].headers.get("Authorization") == "Bearer printed"
+
+
+async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
+        place = server.sockets[0].getsockname()
+        file = kubeconfig(Webhook(tmp_path), {"token": "secret"}, server=f"http://127.0.0.1:{place[1]}")
+        webhook = ReviewWebhook(file, "--some-flag", LIMITS)
+        await refused(webhook)
+        await webhook.close()
+    assert heard
+    assert not any(b"secret" in each for each in heard)
 
 
 @pytest.mark.parametrize(

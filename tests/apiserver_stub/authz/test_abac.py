@@ -89,6 +89,11 @@ async def test_what_a_user_may_do_at_all(tmp_path: Path) -> None:
     assert await found.rules_for(BOB, "ns") == Rules((ResourceRule(("*",), ("",), ("nodes",)),))
 
 
+def test_there_may_not_be_too_many(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="more than 10000 policies"):
+        authorizer(tmp_path, *['{"user":"bob"}'] * 10_001)
+
+
 def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_text('# who may read\n\n   \n  # more\n{"user":"bob"}\n')
