@@ -24,6 +24,7 @@ from apiserver_stub.flags.token_authentication import TokenAuthenticationOptions
 from apiserver_stub.flags.tokens import TokenOptions
 from apiserver_stub.flags.tracing import TracingOptions
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
+from controller_manager.component.request_headers import check_uid_headers
 from controller_manager.options import FlagSet
 
 __all__ = [
@@ -71,5 +72,5 @@ FLAGS = FlagSet(
     ProfilingOptions,
     FeatureOptions,
     LoggingOptions,
-    checks=(logs_allowed,),
+    checks=(logs_allowed, check_uid_headers),
 )

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from controller_manager.component import features
 from controller_manager.component.features import COMMON, feature_gates
+from controller_manager.component.request_headers import REMOTE_UID
 from controller_manager.options import StringMultimap
 
 COMPRESSION = "APIResponseCompression"
@@ -21,6 +22,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         CBOR: "reads and writes CBOR",
         UNSAFE_DELETION: "lets objects that cannot be read be deleted",
         STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
+        REMOTE_UID: "allows --requestheader-uid-headers",
         CONSTRAINED_IMPERSONATION: "lets users act as others only for some requests, by rules for that",
         SCALE_TO_ZERO: "lets autoscalers scale to zero",
     }

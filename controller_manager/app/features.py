@@ -10,9 +10,9 @@ from pydantic import field_validator
 from controller_manager.api.platform import API_VERSION
 from controller_manager.component import features
 from controller_manager.component.features import COMMON, OURS, check_component, feature_gates
+from controller_manager.component.request_headers import REMOTE_UID
 from controller_manager.options import StringList, StringMultimap, Version, flag
 
-REMOTE_UID = "RemoteRequestHeaderUID"
 WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller_manager.app import catalog
-from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions, check_uid_headers
+from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions
 from controller_manager.app.catalog import KNOWN, AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions, MigrationOptions
@@ -16,6 +16,7 @@ from controller_manager.app.pages.routes import ServingOptions
 from controller_manager.app.unimplemented import AWAITED
 from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
+from controller_manager.component.request_headers import check_uid_headers
 from controller_manager.options import Check, FlagSet, Options
 
 _PROCESS: tuple[type[Options], ...] = (

@@ -1,11 +1,12 @@
 """Flags of proxies that are believed when they say in headers for whom they speak."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.options import Options, StringList, flag
+from controller_manager.component.features import FeatureOptions
+from controller_manager.options import Options, Parsed, StringList, flag
 
 REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "allowed_names": "requestheader-allowed-names",
@@ -15,6 +16,9 @@ REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "extra_prefixes": "requestheader-extra-headers-prefix",
 }
 """The name of each field of `RequestHeaderConfig`: as a flag, and where it is published."""
+
+REMOTE_UID = "RemoteRequestHeaderUID"
+"""The feature gate of the headers of uids."""
 
 
 class RequestHeaderOptions(Options):
@@ -57,3 +61,12 @@ class RequestHeaderOptions(Options):
 
     def _lists(self) -> dict[str, tuple[str, ...]]:
         return {name: getattr(self, name.replace("-", "_")) for name in REQUEST_HEADER_NAMES.values()}
+
+
+def check_uid_headers(parsed: Parsed) -> Iterator[str]:
+    """Yield what is wrong with the headers of uids, which came later than the others."""
+    headers = parsed[RequestHeaderOptions].requestheader_uid_headers
+    if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
+        yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"
+    elif headers and "x-remote-uid" not in map(str.lower, headers):
+        yield "--requestheader-uid-headers: X-Remote-Uid must be among them, for API servers use it"

@@ -182,3 +182,19 @@ async def test_services_are_given_addresses_and_ports_of_the_ranges(ports: str, 
     assert found["clusterIPs"][1].startswith("10.7.0.")
     assert found["ports"][0]["nodePort"] == expected
     await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--requestheader-uid-headers=X-Uid",), "X-Remote-Uid must be among them"),
+        (
+            ("--requestheader-uid-headers=x-remote-uid", "--feature-gates=RemoteRequestHeaderUID=false"),
+            "needs --feature-gates=RemoteRequestHeaderUID=true",
+        ),
+    ],
+)
+def test_headers_of_uids(words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(Exception, match=f"--requestheader-uid-headers.*{why}"):
+        FLAGS.parse(words)
+    assert FLAGS.parse(("--requestheader-uid-headers=x-remote-uid,X-Uid",))

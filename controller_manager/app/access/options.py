@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from controller_manager.app.features import REMOTE_UID, FeatureOptions
 from controller_manager.base.log import Logger
 from controller_manager.component.request_headers import RequestHeaderOptions
-from controller_manager.options import Duration, Options, Parsed, StringList, flag
+from controller_manager.options import Duration, Options, StringList, flag
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
 
 # Flags of the authentication of callers: by client certificates, proxies and tokens.
@@ -54,15 +53,6 @@ class AuthenticationOptions(RequestHeaderOptions):
         "following flags is not given is looked up",
         metavar="file",
     )
-
-
-def check_uid_headers(parsed: Parsed) -> Iterator[str]:
-    """Yield what is wrong with the headers of uids, which came later than the others."""
-    headers = parsed[AuthenticationOptions].requestheader_uid_headers
-    if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
-        yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"
-    elif headers and "x-remote-uid" not in map(str.lower, headers):
-        yield "--requestheader-uid-headers: X-Remote-Uid must be among them, for API servers use it"
 
 
 def believe_files(options: AuthenticationOptions, trust: Trust) -> None:

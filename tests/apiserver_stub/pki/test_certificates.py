@@ -270,7 +270,7 @@ async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path)
 
 
 async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
-    more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid")
+    more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid,X-Remote-Uid")
     proxies, flags = flags_of_proxies(tmp_path, *more)
     async with serving(tmp_path / "data", *flags) as server:
         data = await published(server)
@@ -279,7 +279,7 @@ async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
     assert {name: json.loads(text) for name, text in told.items() if text.startswith("[")} == {
         "allowed-names": ["front"],
         "username-headers": ["X-User"],
-        "uid-headers": ["X-Uid"],
+        "uid-headers": ["X-Uid", "X-Remote-Uid"],
         "group-headers": ["x-remote-group"],
         "extra-headers-prefix": ["x-remote-extra-"],
     }
