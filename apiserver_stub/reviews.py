@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Model)
 _NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
 Review = Callable[[APIRequest, Tree], Awaitable[Tree]]
-"""Answers a question with the status of the object."""
+"""Answers a question with the status of the object; what it changes of the question is answered so."""
 Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
 """Reads the object a request carries, fitted to its schema, and what the caller is warned of."""
 
@@ -38,8 +38,8 @@ class Reviews:
         tree, warnings = await self._read(request)
         for name in _NOT_SENT:
             put_in(tree, ("metadata", name), None)
-        answered = in_order({**tree, "status": await review(request, tree)})
-        return Reply(Item(encode(answered)), 201, warnings)
+        status = await review(request, tree)
+        return Reply(Item(encode(in_order({**tree, "status": status}))), 201, warnings)
 
 
 def read(tree: Tree, model: type[M]) -> M:

@@ -22,7 +22,7 @@ from apiserver_stub.authz.rbac.bindings import missing
 from apiserver_stub.authz.rbac.rules import compact, count_parts, parts
 from apiserver_stub.kinds.trees import get_in
 from controller_manager.api.decode import Decoder
-from controller_manager.api.errors import UnknownError, forbidden, not_found
+from controller_manager.api.errors import BadRequest, UnknownError, forbidden, not_found
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.rbac import GROUP, Role, RoleBinding, RoleRule
 from controller_manager.base.log.formats import quote
@@ -70,6 +70,10 @@ class EscalationCheck:
         resource = {"Role": "roles", "ClusterRole": "clusterroles"}.get(reference.kind)
         if resource and await self._may(attributes, "bind", resource, reference.name, attributes.namespace):
             return
+        if resource and not reference.name:
+            raise BadRequest("Name parameter required.")
+        if reference.kind == "Role" and not attributes.namespace:
+            raise BadRequest("Namespace parameter required.")
         rules = self._roles.role_rules(reference, attributes.namespace)
         if rules is None:
             if not resource:

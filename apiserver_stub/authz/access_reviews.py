@@ -54,6 +54,7 @@ class AccessReviews:
         if not namespace:
             raise BadRequest("no namespace on request")
         rules = await self._authorizer.rules_for(request.user, namespace)
+        tree["spec"] = {}  # kube-apiserver does not repeat the question
         resources = [
             _shown(verbs=rule.verbs, apiGroups=rule.groups, resources=rule.resources, resourceNames=rule.names)
             for rule in rules.resource_rules

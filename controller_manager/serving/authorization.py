@@ -13,6 +13,7 @@ from controller_manager.api.errors import BadRequest, Details, Forbidden, Intern
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import monotonic
+from controller_manager.base.log.formats import quote
 from controller_manager.serving.authentication import (
     RequestAuthenticator,
     User,
@@ -150,8 +151,8 @@ class PrivilegedGroups:
         return NO_OPINION if self._groups.isdisjoint(attributes.user.groups) else ALLOWED
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return everything for a member."""
-        return NO_RULES if self._groups.isdisjoint(user.groups) else ALL_RULES
+        """Return nothing: members need no rules, and what lists these tells of none (`union.NewRuleResolvers`)."""
+        return NO_RULES
 
 
 class AlwaysAllowedPaths:
@@ -179,16 +180,16 @@ def all_errors(errors: Sequence[str]) -> str:
 def refusal(attributes: Attributes, reason: str = "") -> Forbidden:
     """Return the error for a request that is not allowed; it says who wanted what."""
     why = f": {reason}" if reason else ""
-    user, verb = attributes.user.name, attributes.verb
+    user, verb = quote(attributes.user.name), attributes.verb
     if not attributes.resource:
-        return Forbidden(f'forbidden: User "{user}" cannot {verb} path "{attributes.path}"{why}')
+        return Forbidden(f"forbidden: User {user} cannot {verb} path {quote(attributes.path)}{why}", Details())
     group, name, resource = attributes.group, attributes.name, attributes.resource
     qualified = f"{resource}.{group}" if group else resource
-    subject = f'{qualified} "{name}"' if name else qualified
+    subject = f"{qualified} {quote(name)}" if name else qualified
     target = f"{resource}/{attributes.subresource}" if attributes.subresource else resource
-    scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    asked = f'{verb} resource "{target}" in API group "{group}" {scope}'
-    message = f'{subject} is forbidden: User "{user}" cannot {asked}{why}'
+    scope = f"in the namespace {quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    asked = f"{verb} resource {quote(target)} in API group {quote(group)} {scope}"
+    message = f"{subject} is forbidden: User {user} cannot {asked}{why}"
     return Forbidden(message, Details(name=name, group=group, kind=resource))
 
 

@@ -34,8 +34,17 @@ def _policy_rule(namespaced: bool) -> Rule:
 
 
 _SOME_ROLES = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+
+
+def _selector(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    before = len(errors.causes)
+    SELECTOR(tree, at, errors)
+    if len(errors.causes) > before:
+        errors.invalid(at, None, "invalid label selector.")
+
+
 _AGGREGATION = record(
-    {"clusterRoleSelectors": each(SELECTOR)}, need("clusterRoleSelectors", why=_SOME_ROLES),
+    {"clusterRoleSelectors": each(_selector)}, need("clusterRoleSelectors", why=_SOME_ROLES),
 )  # fmt: skip
 
 

@@ -190,6 +190,9 @@ async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: 
     assert (code, answer["message"]) == (404, 'rolebindings.rbac.authorization.k8s.io "later" not found')
     code, answer = await eve("POST", CLUSTER_BINDINGS, binding("b", "later"))
     assert (code, answer["message"]) == (404, 'clusterrolebindings.rbac.authorization.k8s.io "later" not found')
+    assert (await eve("POST", BINDINGS, binding("b", "")))[0] == 400
+    assert (await eve("POST", CLUSTER_BINDINGS, binding("b", "later", "Role")))[0] == 400
+    assert (await eve("POST", BINDINGS, binding("b", "later", "Odd")))[0] == 500  # as kube-apiserver answers
     await admin.must("POST", BINDINGS, binding("b", "later", "Role"))
     assert refused(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
 
