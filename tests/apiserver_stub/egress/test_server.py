@@ -9,11 +9,14 @@ import pytest
 from apiserver_stub.egress import EgressSelector
 from apiserver_stub.webhooks import WebhookClient, WebhookConfig, WebhookError
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.transport.transport import HandlerTransport
 from tests.apiserver_stub.aggregation.conftest import ADMIN, RESOURCES, Front, answer
 from tests.apiserver_stub.egress.conftest import Egress
 from tests.apiserver_stub.egress.test_http_connect import over_tcp
+from tests.apiserver_stub.egress.test_konnectivity import Konnectivity
 from tests.apiserver_stub.test_webhooks import Resolver
 from tests.apiserver_stub.webhook import Webhook
+from tests.controller_manager.transport.grpc_servers import grpc_server
 
 ROOT = "/apis/x.example.com/v1"
 
@@ -38,14 +41,32 @@ async def test_aggregated_apis_are_reached_through_the_proxy_of_the_cluster(egre
         await front.aggregate(extension)
         assert await front("GET", ROOT) == (200, RESOURCES)
         assert await front("PUT", f"{ROOT}/namespaces/a/foos/b", bytes(300_000)) == (200, {"size": 300_000})
-        offer = {"upgrade": "websocket", "connection": "upgrade"}
-        response = await front.api.handle(Request("GET", f"{ROOT}/namespaces/a/foos/talk", (), offer, b"", ADMIN))
-        assert response.status == 101
         dials = front.runtime.registry.get_sample_value(
             "apiserver_egress_dialer_dial_duration_seconds_count", {"protocol": "http_connect", "transport": "tcp"}
         )
         assert dials
-        assert isinstance(response.body, Upgrade)
+
+
+async def test_aggregated_apis_are_reached_through_konnectivity(egress: Egress, tmp_path: Path) -> None:
+    proxy, path = Konnectivity(), f"{egress.folder}/k"
+    file = egress.write(cluster={"proxyProtocol": "GRPC", "transport": {"uds": {"udsName": path}}})
+    async with (
+        grpc_server(f"unix:{path}", "konnectivity", talks={"Proxy": proxy}),
+        Front(tmp_path, f"--egress-selector-config-file={file}") as front,
+    ):
+        await front.aggregate(extension)
+        assert await front("GET", ROOT) == (200, RESOURCES)
+        assert await front("PUT", f"{ROOT}/namespaces/a/foos/b", bytes(300_000)) == (200, {"size": 300_000})
+        assert set(proxy.dialed) == {f"localhost:{front.behind[0].port}"}
+        offer = {"upgrade": "websocket", "connection": "upgrade"}
+        transport = HandlerTransport(front.api.handle, ADMIN)
+        response, stream = await transport.upgrade(Request("GET", f"{ROOT}/namespaces/a/foos/talk", (), offer))
+        assert response.status == 101
+        assert stream is not None
+        await stream.write(b"hello")
+        assert await stream.read(100) == b"hello"
+        await stream.aclose()
+        await transport.close()
 
 
 async def test_an_aggregated_api_is_unavailable_without_its_proxy(egress: Egress, tmp_path: Path) -> None:
