@@ -65,8 +65,9 @@ class Authentication:
     |-------|-----------------------------------------------------|--------------------------------------------|
     | 1     | request headers, of a trusted proxy                 | nothing                                    |
     | 2     | client certificates                                 | that TLS verified the chain                |
-    | 3     | bearer tokens: static, of service accounts,         | signatures; whom they name is looked up    |
-    |       | then those that others are asked about              | their owners, for ten seconds              |
+    | 3     | bearer tokens: static, of service accounts, of      | signatures; whom they name is looked up    |
+    |       | bootstrap secrets; then those of OpenID providers,  | their owners, for ten seconds              |
+    |       | and those that a webhook knows                      |                                            |
     | 4     | the same tokens as a subprotocol of a WebSocket     |                                            |
     | 5     | the anonymous user, where nothing else was shown    |                                            |
     """
