@@ -1,0 +1,324 @@
+"""A server whose callers and rights others decide about, while each of those others hangs, lies, dies and comes back.
+
+Whatever goes wrong:
+- who does not need the endpoint in trouble is answered as ever, and as fast;
+- nobody is let in who would not be if all were well;
+- each endpoint has a bounded number of connections, and no more of an answer is taken than is bounded;
+- metrics tell, and each event of the audit arrives or is counted as lost;
+- when the trouble is over, everybody is soon answered as before.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.random import random_source
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from tests.apiserver_stub.authn.jwt.issuer import RSA_KEYS, Issuer, jwk
+from tests.apiserver_stub.whole_server.endpoint import FAULTS, WELL, Endpoint, Tree
+
+ADMIN = Certificate("admin", ("system:masters",))
+ISSUER, TOKENS, STRICT, LENIENT, AUDIT = "issuer", "tokens", "strict", "lenient", "audit"
+ENDPOINTS = (ISSUER, TOKENS, STRICT, LENIENT, AUDIT)
+PEOPLE = "clerk-token,clerk,1\nbuyer-token,buyer,2\nthief-token,thief,3\nguard-token,guard,4\n"
+PROMPT = 0.1  # seconds for who needs nobody
+LONGEST = 65.0  # seconds for who waits for an endpoint that hangs
+TROUBLE, RECOVERY = 20.0, 40.0  # seconds
+MOST_CONNECTIONS = {ISSUER: 4, TOKENS: 64, STRICT: 64, LENIENT: 64, AUDIT: 64}
+LARGEST_ANSWER = 10 << 20  # bytes of one, with what waits in sockets
+
+
+class Caller(NamedTuple):
+    """Somebody who reads a ConfigMap of a namespace: the answer while all is well, and while an endpoint that they
+    need is in trouble.
+    """
+
+    name: str
+    namespace: str
+    calm: int
+    needs: Collection[str] = ()
+    troubled: Collection[int] = ()
+
+
+REMEMBERED, TIMEOUT = 5, 3  # seconds of answers, and of a question to an authorizer
+CALLERS = (  # who is neither allowed nor denied because of a failure gets 500, as from kube-apiserver
+    Caller("admin", "default", 200),
+    Caller("clerk", "default", 200),
+    Caller("jane", "default", 200),  # by a token of the issuer, whose keys are known
+    Caller("forger", "default", 401, (ISSUER, TOKENS), (401,)),  # by a token of the issuer with a key of somebody else
+    Caller("anonymous", "default", 403),
+    Caller("thief", "default", 403),
+    Caller("robot", "default", 200, (TOKENS,), (200, 401)),
+    Caller("stranger", "default", 401, (TOKENS,), (401,)),
+    Caller("guard", "vault", 200, (STRICT,), (200, 500)),
+    Caller("clerk", "vault", 403, (STRICT,), (403, 500)),  # the roles would let him in
+    Caller("thief", "vault", 403, (STRICT,), (403, 500)),
+    Caller("clerk", "shop", 200, (LENIENT,), (200,)),  # the roles let him in
+    Caller("buyer", "shop", 200, (LENIENT,), (200, 500)),
+    Caller("thief", "shop", 403, (LENIENT,), (403, 500)),
+)
+
+
+class Cluster:
+    """The server and its endpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.delivered: dict[tuple[str, str], int] = {}
+        self.endpoints = {name: Endpoint(folder, name, getattr(self, f"_{name}")) for name in ENDPOINTS}
+        self.runtime = Runtime("test")
+        self.tokens: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Cluster"]:
+        async with AsyncExitStack() as stack:
+            for endpoint in self.endpoints.values():
+                await endpoint.become(WELL)
+                stack.push_async_callback(endpoint.end)
+            self.server: ApiServer = build(FLAGS.parse(tuple(self._flags())), self.runtime)
+            await self.server.start()
+            stack.push_async_callback(self.server.stop)
+            tasks = await stack.enter_async_context(Tasks())
+            tasks.start(self.server.run(), name="server")
+            await self._fill()
+            await asyncio.sleep(2)  # the issuer is asked for its keys
+            yield self
+
+    async def ask(self, caller: Caller) -> int:
+        """The status that a caller gets."""
+        return await self.get(caller.name, caller.namespace, "c")
+
+    async def get(self, caller: str, namespace: str, name: str) -> int:
+        """The status that somebody gets who reads a ConfigMap."""
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        if caller == "admin":
+            return (await self.server.handle(Request("GET", path, certificate=ADMIN))).status
+        token = self.tokens.get(caller, f"{caller}-token")
+        headers = {} if caller == "anonymous" else {"authorization": f"Bearer {token}"}
+        return (await self.server.handle(Request("GET", path, headers=headers))).status
+
+    def sample(self, name: str, /, **labels: str) -> float:
+        """The sum of the series with these labels."""
+        return sum(
+            sample.value
+            for family in self.runtime.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def _flags(self) -> Iterator[str]:
+        kubeconfigs = {name: endpoint.kubeconfig for name, endpoint in self.endpoints.items()}
+        yield "--storage-backend=memory"
+        yield f"--token-auth-file={self._file('people.csv', PEOPLE)}"
+        yield f"--authentication-config={self._file('authentication.json', self._authentication())}"
+        yield f"--authentication-token-webhook-config-file={kubeconfigs[TOKENS]}"
+        yield "--authentication-token-webhook-version=v1"
+        yield f"--authentication-token-webhook-cache-ttl={REMEMBERED}s"
+        authorizers = [
+            self._authorizer(STRICT, "vault", "Deny"),
+            self._authorizer(LENIENT, "shop", "NoOpinion"),
+            {"type": "Node", "name": "node"},
+            {"type": "RBAC", "name": "rbac"},
+        ]
+        document = _document("AuthorizationConfiguration", authorizers=authorizers)
+        yield f"--authorization-config={self._file('authorization.json', document)}"
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+        yield f"--audit-policy-file={self._file('policy.json', json.dumps(policy))}"
+        yield f"--audit-webhook-config-file={kubeconfigs[AUDIT]}"
+        yield from ("--audit-webhook-batch-max-wait=1s", "--audit-webhook-initial-backoff=1s")
+        yield "--audit-webhook-batch-buffer-size=200"
+
+    def _file(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def _authentication(self) -> str:
+        url, issuer = self.endpoints[ISSUER].url, Issuer()
+        self.tokens["jane"] = issuer.token(iss=url)
+        self.tokens["forger"] = issuer.token(RSA_KEYS[1], kid="two", iss=url, sub="admin", groups=["system:masters"])
+        authenticator = {
+            "issuer": {"url": url, "audiences": ["cluster"], "certificateAuthority": self.endpoints[ISSUER].ca},
+            "claimMappings": {
+                "username": {"claim": "sub", "prefix": ""},
+                "groups": {"claim": "groups", "prefix": ""},
+            },
+        }
+        return _document("AuthenticationConfiguration", jwt=[authenticator])
+
+    def _authorizer(self, name: str, namespace: str, policy: str) -> Tree:
+        webhook = {
+            "timeout": f"{TIMEOUT}s",
+            "authorizedTTL": f"{REMEMBERED}s",
+            "unauthorizedTTL": f"{REMEMBERED}s",
+            "subjectAccessReviewVersion": "v1",
+            "matchConditionSubjectAccessReviewVersion": "v1",
+            "failurePolicy": policy,
+            "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": self.endpoints[name].kubeconfig},
+            "matchConditions": [
+                {"expression": "has(request.resourceAttributes)"},
+                {"expression": f"request.resourceAttributes.namespace == '{namespace}'"},
+            ],
+        }
+        return {"type": "Webhook", "name": name, "webhook": webhook}
+
+    async def _fill(self) -> None:
+        """Make namespaces, ConfigMaps, and a role that lets the clerk, jane and the robot read them all."""
+        group = "rbac.authorization.k8s.io"
+        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+        subjects = [{"apiGroup": group, "kind": "User", "name": name} for name in ("clerk", "jane", "robot")]
+        reference = {"apiGroup": group, "kind": "ClusterRole", "name": "reads"}
+        await self._make(f"/apis/{group}/v1/clusterroles", "reads", rules=rules)
+        await self._make(f"/apis/{group}/v1/clusterrolebindings", "reads", subjects=subjects, roleRef=reference)
+        for name in ("default", "vault", "shop"):
+            if name != "default":
+                await self._make("/api/v1/namespaces", name)
+            await self._make(f"/api/v1/namespaces/{name}/configmaps", "c")
+
+    async def _make(self, path: str, name: str, **fields: Any) -> None:
+        body = json.dumps({"metadata": {"name": name}, **fields}).encode()
+        response = await self.server.handle(Request("POST", path, body=body, certificate=ADMIN))
+        assert response.status == 201, response.body
+
+    def _issuer(self, path: str, _: Tree) -> Tree:
+        url = self.endpoints[ISSUER].url
+        return {"keys": [jwk(RSA_KEYS[0], "one")]} if path == "/keys" else {"issuer": url, "jwks_uri": f"{url}/keys"}
+
+    def _tokens(self, _: str, review: Tree) -> Tree:
+        known = review["spec"]["token"] == "robot-token"
+        return {**review, "status": {"authenticated": known, "user": {"username": "robot"} if known else {}}}
+
+    def _strict(self, _: str, review: Tree) -> Tree:
+        allowed = review["spec"]["user"] == "guard"
+        return {**review, "status": {"allowed": allowed, "denied": not allowed}}
+
+    def _lenient(self, _: str, review: Tree) -> Tree:
+        return {**review, "status": {"allowed": review["spec"]["user"] == "buyer"}}
+
+    def _audit(self, _: str, events: Tree) -> Tree:
+        for event in events["items"]:
+            key = event["auditID"], event["stage"]
+            self.delivered[key] = self.delivered.get(key, 0) + 1
+        return {}
+
+
+def _document(kind: str, **fields: Any) -> str:
+    return json.dumps({"apiVersion": "apiserver.config.k8s.io/v1", "kind": kind, **fields})
+
+
+@dataclass
+class Watcher:
+    """Has everybody come again and again, and holds the answers to what must hold."""
+
+    cluster: Cluster
+    waits: list[tuple[float, str, str]] = field(default_factory=list)
+    """The seconds that callers waited who did not need the endpoint in trouble; who they were, and the trouble."""
+
+    async def look(self, trouble: str, seconds: float) -> None:
+        """Let all callers come once a second for so long, each at times of their own; wait for the last answer."""
+        async with Tasks() as tasks:
+            asked = [
+                tasks.start(self._once(caller, trouble, random_source().uniform(0, seconds)), name=caller.name)
+                for caller in CALLERS
+                for _ in range(int(seconds))
+            ]
+            await asyncio.wait(asked)
+            for one in asked:
+                one.result()
+
+    async def recovers(self) -> None:
+        """Return when everybody is answered as ever, which must be soon."""
+        async with asyncio.timeout(RECOVERY):
+            while True:
+                answers = await asyncio.gather(*map(self.cluster.ask, CALLERS))
+                if all(status == caller.calm for status, caller in zip(answers, CALLERS, strict=True)):
+                    return
+                await asyncio.sleep(1)
+
+    async def _once(self, caller: Caller, trouble: str, when: float) -> None:
+        await asyncio.sleep(when)
+        loop = asyncio.get_running_loop()
+        began, troubled = loop.time(), trouble in caller.needs
+        status = await self.cluster.ask(caller)
+        waited = loop.time() - began
+        fault = f"{trouble}: {self.cluster.endpoints[trouble].fault}" if trouble else ""
+        if not troubled:
+            self.waits.append((waited, caller.name, fault))
+        what = caller, fault, status, waited
+        assert status in (caller.troubled if troubled else (caller.calm,)), what
+        assert waited < LONGEST, what
+
+
+def failures(cluster: Cluster, name: str) -> float:
+    """How often, or when, metrics have told that an endpoint could not be asked."""
+    match name:
+        case "issuer":
+            fetched = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds"
+            return cluster.sample(fetched, result="failure")
+        case "tokens":
+            return cluster.sample("authentication_token_cache_fetch_total", status="error")
+        case "audit":
+            return cluster.sample("apiserver_audit_error_total")
+    asked = "apiserver_authorization_webhook_evaluations_total"
+    return sum(cluster.sample(asked, name=name, result=result) for result in ("error", "timeout"))
+
+
+def drawn(limit: int) -> int:
+    return int(random_source().uniform(0, limit))
+
+
+@pytest.mark.virtual(seeds=3)
+async def test_each_endpoint_in_trouble_and_back(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    async with cluster.running():
+        watcher = Watcher(cluster)
+        await watcher.look("", 5)
+        for name in sorted(ENDPOINTS, key=lambda _: drawn(1000)):
+            endpoint, fault, failed = cluster.endpoints[name], FAULTS[drawn(len(FAULTS))], failures(cluster, name)
+            await endpoint.become(fault)
+            await watcher.look(name, TROUBLE)
+            await endpoint.become(WELL)
+            await watcher.recovers()
+            assert name == AUDIT or failures(cluster, name) > failed, (name, fault)
+        slow = [wait for wait in watcher.waits if wait[0] > PROMPT]
+        assert len(slow) < len(watcher.waits) / 100, slow
+    for name, endpoint in cluster.endpoints.items():
+        assert 0 < endpoint.most_open <= MOST_CONNECTIONS[name], (name, endpoint.most_open)
+        assert endpoint.most_sent < LARGEST_ANSWER, name
+        assert endpoint.generous == 0, name
+        assert endpoint.open == 0, name
+    told, lost = (cluster.sample(f"apiserver_audit_{name}_total") for name in ("event", "error"))
+    assert told <= len(cluster.delivered) + lost
+
+
+@pytest.mark.virtual
+async def test_who_floods_an_endpoint_that_hangs_keeps_others_of_a_priority_level_waiting_for_one_timeout_at_most(
+    tmp_path: Path,
+) -> None:
+    """A request has its seat while the authorizer is asked, so that a flood can hold all seats of its level."""
+    async with Cluster(tmp_path).running() as cluster, Tasks() as tasks:
+        await cluster.endpoints[STRICT].become("hang")
+        flood = [tasks.start(cluster.get("guard", "vault", f"c{number}"), name="flood") for number in range(1000)]
+        loop, waits = asyncio.get_running_loop(), []
+        while not all(one.done() for one in flood):
+            await asyncio.sleep(0.3)
+            began = loop.time()
+            assert await cluster.get("admin", "default", "c") == 200
+            assert loop.time() == began
+            assert await cluster.get("clerk", "default", "c") == 200
+            waits.append(loop.time() - began)
+        assert 1 < max(waits) <= TIMEOUT
+        assert {one.result() for one in flood} == {429, 500}
+        assert cluster.endpoints[STRICT].most_open <= MOST_CONNECTIONS[STRICT]
+        await cluster.endpoints[STRICT].become(WELL)
+        await Watcher(cluster).recovers()
