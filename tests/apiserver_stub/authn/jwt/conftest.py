@@ -48,11 +48,11 @@ def document(*authenticators: Tree, **more: Any) -> str:
 class Judge:
     """The authenticators that a file describes, which are running."""
 
-    def __init__(self, file: Path, runtime: Runtime) -> None:
+    def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = SIGNING_ALGORITHMS) -> None:
         self.file = file
         self.runtime = runtime
         options = AuthenticationOptions(authentication_config=str(file))
-        terms = Terms(SIGNING_ALGORITHMS, ("api",), ("https://kubernetes.default.svc",), {})
+        terms = Terms(algorithms, ("api",), ("https://kubernetes.default.svc",), {})
         self.offload = Offload()
         self.authentication = JWTAuthentication(options, terms, runtime, self.offload)
 
@@ -93,10 +93,10 @@ def judging(tmp_path: Path, issuer: Issuer) -> Judging:
     """Run the authenticators of a document."""
 
     @asynccontextmanager
-    async def run(text: str = "") -> AsyncIterator[Judge]:
+    async def run(text: str = "", algorithms: Sequence[str] = SIGNING_ALGORITHMS) -> AsyncIterator[Judge]:
         file = tmp_path / "authentication.json"
         file.write_text(text or document(rules()))
-        judge = Judge(file, Runtime("test"))
+        judge = Judge(file, Runtime("test"), algorithms)
         async with Tasks() as tasks:
             tasks.start(judge.authentication.run(), name="authentication")
             for connection in judge.authentication.authenticators.connections.values():

@@ -276,3 +276,12 @@ async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judgi
             assert await judge.user(issuer.token(key, kid=kid)) is None
         assert await judge.user(issuer.token(STRANGER, "PS256", kid="bound")) is not None
         assert await judge.user(issuer.token(algorithm="RS512")) is None
+
+
+async def test_algorithms_that_the_flag_does_not_name_are_refused(issuer: Issuer, judging: Judging) -> None:
+    publish(issuer)
+    async with judging(algorithms=("ES256", "PS384")) as judge:
+        assert await judge.user(issuer.token()) is None
+        assert await judge.user(issuer.token(algorithm="PS256")) is None
+        assert await judge.user(issuer.token(algorithm="PS384")) is not None
+        assert await judge.user(issuer.token(EC_KEYS["ES256"], "ES256", kid="curve")) is not None
