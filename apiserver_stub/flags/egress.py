@@ -10,6 +10,6 @@ class EgressOptions(Options):
 
     egress_selector_config_file: str = flag(
         "",
-        "File of an EgressSelectorConfiguration, which says through which proxies webhooks, aggregated APIs and the "
-        "storage are reached; all connections are direct without it.",
+        "File of an EgressSelectorConfiguration, which says through which proxies webhooks and aggregated APIs are "
+        "reached; all connections are direct without it.",
     )

@@ -246,3 +246,23 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Throug
 
     with pytest.raises(TransportError):
         await get(await through(die), Origin("localhost", 1))
+
+
+async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Through) -> None:
+    heard: list[Tree | None] = []
+
+    async def talk(conversation: Conversation) -> None:
+        first = await conversation.read()
+        await conversation.write(accepted((first or {})["dialRequest"]["random"]))
+        for _ in range(10):
+            await conversation.write(data(bytes(25_000))(0))
+        await conversation.write(closed(0))
+        heard.append(await conversation.read())
+
+    selector = await through(talk)
+    assert selector.cluster is not None
+    reader, writer = await asyncio.open_connection(sock=await selector.cluster.dial("localhost", 1), limit=1000)
+    await asyncio.sleep(0.3)
+    assert len(await reader.read()) == 250_000
+    writer.close()
+    assert not any(heard)  # what is closed need not be closed
