@@ -10,7 +10,6 @@ from typing import Any
 from apiserver_stub.offload import Run, at_once
 from controller_manager.cel import BOOL, CompileError, CostBudget, CostExceeded, Environment, EvaluationError, Program
 
-MOST_CONDITIONS = 64
 MOST_OF_ONE = 1_000_000
 """The cost that the evaluation of one condition may have."""
 MOST_OF_ALL = 2_500_000
