@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from controller_manager.api.errors import Cause
 from controller_manager.api.model import Model
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.metric_rules import Stability
 from controller_manager.base.metrics import Counters, Family, Gauges, Shown
 from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.options.types import parse_duration
@@ -105,8 +106,10 @@ class ReloadMetrics:
     def __init__(self, kind: str, registry: CollectorRegistry | None) -> None:
         name, what = f"apiserver_{kind}_config_controller", f"the {kind} configuration"
         labels = ("status", "apiserver_id_hash")
+        stability: Stability = "ALPHA" if kind == "encryption" else "BETA"
         self._reloads = Counters(
-            Family(f"{name}_automatic_reloads_total", f"Reloads of {what}.", "counter", labels), registry
+            Family(f"{name}_automatic_reloads_total", f"Reloads of {what}.", "counter", labels, stability=stability),
+            registry,
         )
         self._times = Gauges(
             Family(
@@ -114,6 +117,7 @@ class ReloadMetrics:
                 f"When a reload of {what} last succeeded or failed (seconds since the epoch).",
                 "gauge",
                 labels,
+                stability=stability,
             ),
             registry,
         )
