@@ -60,7 +60,6 @@ from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.response_headers import with_headers
-from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts, mark_used
@@ -382,6 +381,8 @@ def build(
 
 
 def _audit_webhook(dialer: Dialer | None, config_file: str, pause: float) -> Sender:
+    from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook  # loads the HTTP client
+
     limits, backoff = ReviewLimits(question=_AUDIT_ATTEMPTS), Backoff(pause, always=True)
     return ReviewWebhook(config_file, "--audit-webhook-config-file", limits, backoff, dialer=dialer)
 

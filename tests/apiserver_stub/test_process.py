@@ -306,3 +306,10 @@ def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
             [sys.executable, "-c", code, asked], capture_output=True, text=True, timeout=60, check=True
         )
         assert done.stdout.endswith("\n[]\n")
+
+
+def test_a_server_without_sockets_loads_nothing_that_it_may_never_need() -> None:
+    unwanted = ["aiohttp", "grpc", "opentelemetry", "nacl", "controller_manager.cel"]
+    code = f"import sys, apiserver_stub.build; print([name for name in {unwanted} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
