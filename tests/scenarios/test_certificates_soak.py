@@ -34,6 +34,9 @@ from controller_manager.api.certificates import (
     RequestCondition,
 )
 from controller_manager.api.errors import ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
+from controller_manager.api.rbac import GROUP as RBAC
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import utc_now
@@ -125,6 +128,11 @@ class World:
         self.replicas: list[Replica] = []
 
     async def begin(self) -> None:
+        renewal = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+        role = RoleRef(api_group=RBAC, kind="ClusterRole", name=renewal)
+        nodes = Subject(kind="Group", api_group=RBAC, name="system:nodes")
+        binding = RoleBinding(metadata=ObjectMeta(name="renewal"), role_ref=role, subjects=(nodes,))
+        await self.cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
         self.cluster.api.store.subscribe(self.ledger.note)
         self.files = self.renew()
         self.replicas = [await self.manage(), await self.manage()]
