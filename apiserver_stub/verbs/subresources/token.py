@@ -110,7 +110,7 @@ class TokenRequests:
 
 
 def _with_defaults(tree: Tree) -> Tree:
-    spec = {"expirationSeconds": TokenSpec().expiration_seconds, "boundObjectRef": None, **tree.get("spec", {})}
+    spec = {"audiences": None, "expirationSeconds": TokenSpec().expiration_seconds, "boundObjectRef": None, **tree.get("spec", {})}
     return {**tree, "spec": spec, "status": {"token": "", "expirationTimestamp": None}}
 
 
