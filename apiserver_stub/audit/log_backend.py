@@ -3,17 +3,19 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Protocol
 
 from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode, fit
 from apiserver_stub.audit.events import legacy_line
 from apiserver_stub.audit.log_file import LogFile, Rotation
 from apiserver_stub.audit.metrics import AuditMetrics
-from controller_manager.base.clock import working_for
+from controller_manager.base.clock import hold_time, release_time, working_for
 
 _PLUGIN = "log"
 _FAREWELL = 5.0  # seconds that the last lines have
@@ -22,6 +24,8 @@ _MOST_WAITING = 10_000  # events that wait for the thread
 
 
 _Waiting = tuple[bytes, asyncio.Future[bool] | None]
+_Told = Callable[[dict[int, str]], None]
+_Work = tuple[asyncio.AbstractEventLoop, Sequence[bytes], _Told]
 
 
 class Lines(Protocol):
@@ -52,6 +56,45 @@ class StandardOutput:
         """The output stays open."""
 
 
+class _Writer:
+    """One thread that writes what it is handed, in order. It is handed things and tells of them with less ado than an
+    executor, which would cost as much as everything else that is told of a request.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes], told: _Told) -> None:
+        """Have lines written; `told` is called in the loop with the reasons why some could not be."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._run, name="audit-log", daemon=True)
+            self._thread.start()
+        hold_time(loop)
+        self._work.put((loop, lines, told))
+
+    def close(self) -> None:
+        """Let the thread end once all is written."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            loop, lines, told = work
+            refused = dict.fromkeys(range(len(lines)), "the log failed")
+            try:
+                with working_for(loop):
+                    refused = self._lines.write(lines)
+            finally:
+                loop.call_soon_threadsafe(_in_loop, loop, told, refused)
+        self._lines.close()
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, told: _Told, refused: dict[int, str]) -> None:
+    release_time(loop)
+    told(refused)
+
+
 class LogBackend:
     """Appends events to a file, or to standard output for the path `-`: as JSON, or in the format `legacy`. What comes
     while lines are written is written together next.
@@ -73,13 +116,12 @@ class LogBackend:
         self._legacy = legacy
         self._most = most
         self._metrics = metrics
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-log")
         self._aside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="audit-log-tidy")
-        self._lines: Lines = StandardOutput()
+        lines: Lines = StandardOutput()
         if path != "-":
-            file = LogFile(Path(path), rotation, self._aside.submit)
+            lines = file = LogFile(Path(path), rotation, self._aside.submit)
             file.open()
-            self._lines = file
+        self._writer = _Writer(lines)
         self._buffer = Buffer(limits, self._deliver, metrics, in_order=True) if mode is Mode.BATCH else None
         self._waiting: list[_Waiting] = []
         self._is_writing = False
@@ -118,8 +160,7 @@ class LogBackend:
         except TimeoutError:
             left, self._waiting = self._waiting, []
             self._metrics.lost(_PLUGIN, [event for event, _ in left], "the server stops")
-        self._thread.submit(self._lines.close)
-        self._thread.shutdown(wait=False)
+        self._writer.close()
         self._aside.shutdown(wait=False)
 
     def _enqueue(self, event: bytes, *, wait: bool) -> asyncio.Future[bool] | None:
@@ -146,16 +187,11 @@ class LogBackend:
         group, self._waiting, self._timer = self._waiting, [], None
         self._is_writing = True
         lines = self._form([event for event, _ in group])
-        done = loop.run_in_executor(self._thread, self._write, loop, lines)
-        done.add_done_callback(partial(self._finish, loop, group))
+        self._writer.write(loop, lines, partial(self._finish, loop, group))
 
-    def _finish(
-        self, loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], done: asyncio.Future[dict[int, str]]
-    ) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], refused: dict[int, str]) -> None:
         """Tell those who wait what became of their events, and go on."""
         self._is_writing = False
-        error = done.exception()
-        refused = done.result() if error is None else dict.fromkeys(range(len(group)), repr(error))
         if refused:
             self._tell([event for event, _ in group], refused)
         for number, (_, written) in enumerate(group):
@@ -168,14 +204,11 @@ class LogBackend:
 
     async def _deliver(self, batch: Sequence[bytes]) -> None:
         loop = asyncio.get_running_loop()
-        lines = self._form(batch)
-        refused = await loop.run_in_executor(self._thread, self._write, loop, lines)
+        done: asyncio.Future[dict[int, str]] = loop.create_future()
+        self._writer.write(loop, self._form(batch), partial(_resolve, done))
+        refused = await done
         if refused:
             self._tell(batch, refused)
-
-    def _write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes]) -> dict[int, str]:
-        with working_for(loop):
-            return self._lines.write(lines)
 
     def _form(self, events: Sequence[bytes]) -> Sequence[bytes]:
         return [legacy_line(event).encode() for event in events] if self._legacy else events
@@ -183,3 +216,8 @@ class LogBackend:
     def _tell(self, events: Sequence[bytes], refused: dict[int, str]) -> None:
         why = next(iter(refused.values()))
         self._metrics.lost(_PLUGIN, [events[number] for number in refused], why)
+
+
+def _resolve(done: asyncio.Future[dict[int, str]], refused: dict[int, str]) -> None:
+    if not done.done():  # who waited is gone
+        done.set_result(refused)

@@ -60,6 +60,20 @@ def monotonic() -> float:
     return loop.time() if loop is not None else time.monotonic()
 
 
+def hold_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Let a thread begin to work for a loop: time that is the loop's own stands still until `release_time`."""
+    hold = getattr(loop, "hold_time", None)
+    if hold is not None:
+        hold()
+
+
+def release_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Let time go on, in the loop: the thread has done its work."""
+    release = getattr(loop, "release_time", None)
+    if release is not None:
+        release()
+
+
 def precise_clock() -> Callable[[], float]:
     """Return a clock, in seconds, that goes on during a callback, as those of some loops do not; that of the running
     loop where it carries its own wall time.

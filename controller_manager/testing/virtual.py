@@ -168,6 +168,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    def hold_time(self) -> None:
+        """A thread begins to work: virtual time stands still."""
+        self.threads_busy += 1
+
+    def release_time(self) -> None:
+        """The thread has done its work."""
+        self.threads_busy -= 1
+
     async def shutdown_default_executor(self, *timeout: float | None) -> None:  # Python 3.12 brought the timeout
         """As in asyncio; joining the threads is work outside the loop too."""
         self.threads_busy += 1

@@ -110,7 +110,8 @@ class TokenRequests:
 
 
 def _with_defaults(tree: Tree) -> Tree:
-    spec = {"audiences": None, "expirationSeconds": TokenSpec().expiration_seconds, "boundObjectRef": None, **tree.get("spec", {})}
+    left_open = {"audiences": None, "expirationSeconds": TokenSpec().expiration_seconds, "boundObjectRef": None}
+    spec = {**left_open, **tree.get("spec", {})}
     return {**tree, "spec": spec, "status": {"token": "", "expirationTimestamp": None}}
 
 
