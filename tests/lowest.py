@@ -7,5 +7,8 @@ from pathlib import Path
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
-for range_ in (*PROJECT["dependencies"], *EXTRAS["cbor"], *EXTRAS["testing"]):
+for range_ in (
+    *PROJECT["dependencies"],
+    *(one for extra in ("cbor", "grpc", "otel", "testing") for one in EXTRAS[extra]),
+):
     print(re.sub(r">=([^,]+),.*", r"==\1", range_))
