@@ -377,8 +377,7 @@ class Server:
     ) -> None:
         if patience is not None:
             patience.cancel()
-        if context.seat is not None:
-            context.seat.end()
+        _end_seat(context)
         if labels is not None:
             self._telemetry.closed(labels)
         if self._filters.auditor is not None and context.audit is not None:
@@ -425,11 +424,17 @@ def _tell(
 
 async def _give_up(context: RequestContext, response: Response) -> None:
     """Let go of an answer whose caller is gone."""
-    if context.seat is not None:
-        context.seat.end()
+    _end_seat(context)
     if context.span is not None:
         context.span.end()
     await close_body(response)
+
+
+def _end_seat(context: RequestContext) -> None:
+    """End the seat that an answer has kept. The two know each other, which would keep both for good."""
+    seat, context.seat = context.seat, None
+    if seat is not None:
+        seat.end()
 
 
 def _shows_row(reply: Reply) -> bool:

@@ -1,12 +1,14 @@
 """Flow control of a whole server: configuration that is followed, statuses, headers, refusals."""
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from apiserver_stub.api_request import RequestContext
 from apiserver_stub.build import ApiServer
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.tasks import Tasks
@@ -224,3 +226,23 @@ def _request(step: Any, captured: Any) -> Request:
     body = b"" if asked["body"] is None else json.dumps(asked["body"]).encode()
     headers, apart = fold_headers(told), repeated_headers(told)
     return Request(step["verb"], asked["path"], (), headers, body, ADMIN, apart)
+
+
+@pytest.mark.virtual
+async def test_nothing_is_left_of_streams_that_have_ended(started: Any, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    rules = [{"level": "Metadata"}]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    async with started(f"--audit-policy-file={policy}", f"--audit-log-path={tmp_path / 'audit.log'}") as api:
+        for number in range(3):
+            body = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 900_000}}
+            assert (await api("POST", CONFIGS, body))[0] == 201
+        watch = (("watch", "1"), ("timeoutSeconds", "1"))
+        for query in ((), watch, (), watch):
+            stream = (await api.server.handle(Request("GET", CONFIGS, query, {}, b"", JOE))).body
+            assert not isinstance(stream, bytes)
+            async for _ in stream:
+                pass
+            await stream.aclose()
+        gc.collect()
+        assert [one for one in gc.get_objects() if type(one) is RequestContext] == []
