@@ -182,7 +182,8 @@ class AuditRecord(Struct):
         if total <= _SLOW or not self.latencies or self.info.verb == "watch":
             return
         for layer, seconds in (*self.latencies.items(), ("total", total)):
-            self.annotate(f"apiserver.latency.{GROUP_DOMAIN}/{layer}", format_duration(seconds))
+            if seconds > 0:
+                self.annotate(f"apiserver.latency.{GROUP_DOMAIN}/{layer}", format_duration(seconds))
 
 
 def current_record() -> AuditRecord | None:

@@ -316,8 +316,6 @@ async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: S
     assert last["annotations"] == {
         "authorization.k8s.io/decision": "allow",
         "authorization.k8s.io/reason": "",
-        "apiserver.latency.k8s.io/authentication": "1s",
-        "apiserver.latency.k8s.io/impersonation": "1s",
         "apiserver.latency.k8s.io/apf-queue-wait": "1s",
         "apiserver.latency.k8s.io/authorization": "1s",
         "apiserver.latency.k8s.io/total": "5s",

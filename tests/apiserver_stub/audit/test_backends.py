@@ -162,6 +162,17 @@ async def test_whoever_waits_finds_its_event_and_all_before_it_in_the_file(log: 
     await backend.close()
 
 
+@pytest.mark.virtual
+async def test_virtual_time_stands_still_while_the_thread_writes(log: Open) -> None:
+    backend = log(Mode.BLOCKING)
+    for number in range(20):
+        waiting = backend.accept(event(number), wait=True)
+        assert waiting is not None
+        assert await waiting
+    assert asyncio.get_running_loop().time() == 0
+    await backend.close()
+
+
 async def test_nobody_waits_for_ever_for_an_event_that_comes_alone(log: Open, tmp_path: Path) -> None:
     backend = log(Mode.BLOCKING)
     backend.accept(event(1), wait=False)
