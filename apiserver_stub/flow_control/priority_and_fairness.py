@@ -69,7 +69,7 @@ class Flow:
         }
 
 
-class FlowRequest(SeatRequest, gc=False, eq=False):
+class FlowRequest(SeatRequest, eq=False):
     """A request of a flow; the seat that it waits for or has."""
 
     control: "PriorityAndFairness"

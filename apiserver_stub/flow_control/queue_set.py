@@ -68,7 +68,7 @@ class Queue:
         return next(iter(self.waiting))
 
 
-class SeatRequest(msgspec.Struct, eq=False, gc=False, kw_only=True):
+class SeatRequest(msgspec.Struct, eq=False, kw_only=True):
     """A request that waits for seats of a level or has them; times are of one clock, in seconds.
 
     `waiting` and `executing` say which; neither is when it is over. One that is `queued` did not find seats at once.
