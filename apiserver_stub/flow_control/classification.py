@@ -47,6 +47,12 @@ def distinguisher(schema: FlowSchema, info: RequestInfo, user: User) -> str:
     return user.name if method.type == "ByUser" else info.namespace
 
 
+def named_namespaces(schemas: Iterable[FlowSchema]) -> frozenset[str]:
+    """Return the namespaces that any schema names; requests in all others are classified alike."""
+    rules = (rule for schema in schemas for each in schema.spec.rules for rule in each.resource_rules)
+    return frozenset(namespace for rule in rules for namespace in rule.namespaces)
+
+
 def flow_hash(schema: str, flow: str) -> int:
     """Return the 64 bits that decide on the queues of a flow."""
     return int.from_bytes(sha256(f"{schema}\0{flow}".encode("utf-8", "surrogatepass")).digest()[:8], "little")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from apiserver_stub.flow_control.classification import distinguisher
 from apiserver_stub.flow_control.priority_and_fairness import FlowRequest, PriorityAndFairness
 from apiserver_stub.flow_control.priority_levels import PriorityLevel
 from apiserver_stub.flow_control.queue_set import Queue
@@ -111,7 +112,7 @@ def _request_row(level: PriorityLevel, request: FlowRequest, queue: int, at: int
         request.schema,
         str(queue),
         str(at),
-        request.flow.distinguisher,
+        distinguisher(request.flow.schema, request.context.info, request.user) if level.queues.is_queuing else "",
         _time(since + request.arrived),
         str(estimate.initial),
         str(estimate.final),

@@ -9,7 +9,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from apiserver_stub.api_request import RequestContext
-from apiserver_stub.flow_control.classification import classify, deal, distinguisher, flow_hash
+from apiserver_stub.flow_control.classification import (
+    classify,
+    deal,
+    distinguisher,
+    flow_hash,
+    named_namespaces,
+)
 from apiserver_stub.flow_control.configuration import FlowSchema, PriorityLevelConfiguration
 from apiserver_stub.flow_control.long_running import is_unlimited
 from apiserver_stub.flow_control.metrics import FlowMetrics, SchemaCounts
@@ -36,22 +42,22 @@ PRIORITY_LEVEL_UID = "x-kubernetes-pf-prioritylevel-uid"
 _READS = frozenset({"get", "list", "watch"})
 _LONGEST_WAIT = 60.0
 _LOOK_EVERY = 0.1  # seconds in which it is noticed that somebody has waited for too long
-_MOST_FLOWS = 10_000  # classified requests that are remembered
+_MOST_FLOWS = 10_000  # classified requests, and hands of flows, that are remembered
+_ANY = "*"  # a namespace that no schema names
 _Key = tuple[str, tuple[str, ...], str, str, str, str, str]
 
 
 class Flow:
-    """What requests of one kind by one user share: their schema, level and queues. It has no level where requests are
-    not limited at all.
+    """What requests of one kind by one user share: their schema, its level, and the queues of their flow, unless each
+    namespace has a flow of its own.
     """
 
-    __slots__ = ("counts", "distinguisher", "execution", "hand", "headers", "level", "queues", "schema")
+    __slots__ = ("by_namespace", "counts", "execution", "hand", "headers", "level", "queues", "schema")
 
     def __init__(
         self,
         level: PriorityLevel,
         schema: FlowSchema,
-        flow: str,
         hand: tuple[Queue, ...],
         counts: SchemaCounts,
         verb: str,
@@ -59,7 +65,8 @@ class Flow:
         self.level = level
         self.queues = level.queues
         self.schema = schema
-        self.distinguisher = flow
+        method = schema.spec.distinguisher_method
+        self.by_namespace = method is not None and method.type == "ByNamespace"
         self.hand = hand
         self.counts = counts
         self.execution = counts.execution_of(verb)
@@ -124,6 +131,8 @@ class PriorityAndFairness:
         self._count_of = count_of
         self._patience = patience
         self._flows: dict[_Key, Flow | None] = {}
+        self._hands: dict[tuple[str, str], tuple[Queue, ...]] = {}  # by schema and flow
+        self._named: frozenset[str] = frozenset()
         self._without_turns: list[QueueSet] = []
         self._waiting: dict[FlowRequest, float] = {}  # until when, in loop time
         self._looking = False
@@ -134,6 +143,8 @@ class PriorityAndFairness:
         self.levels.configure(levels, schemas, self.now())
         self.metrics.take()
         self._flows.clear()
+        self._hands.clear()
+        self._named = named_namespaces(self.levels.schemas)
 
     def adjust(self) -> None:
         """Divide the seats anew between levels, by their demand."""
@@ -144,7 +155,10 @@ class PriorityAndFairness:
         """Return the seat of a request, which may have to wait for it; None if it needs none. Raises `Rejected`."""
         info = context.info
         resource = info.resource
-        last = info.namespace if resource else info.path
+        namespace = info.namespace
+        last = namespace if not namespace or namespace in self._named else _ANY
+        if not resource:
+            last = info.path
         key = (user.name, user.groups, info.verb, info.group, resource, info.subresource, last)
         try:
             flow = self._flows[key]
@@ -156,7 +170,8 @@ class PriorityAndFairness:
         request = FlowRequest(self, flow, context, user)
         if info.verb != "get":
             self._estimate(request, info)
-        rejection = flow.queues.start(request, flow.hand, self.now())
+        hand = self._hand(flow.level, flow.schema, namespace) if flow.by_namespace else flow.hand
+        rejection = flow.queues.start(request, hand, self.now())
         if rejection is not None:
             raise self._rejected(flow, rejection)
         if request.queued:
@@ -227,13 +242,23 @@ class PriorityAndFairness:
     def _flow_of(self, info: RequestInfo, user: User) -> Flow:
         schema = classify(self.levels.schemas, info, user)
         level = self.levels.all[schema.level]
-        queuing = level.configuration.queuing
-        name, hand = "", tuple[Queue, ...]()
+        hand = self._hand(level, schema, distinguisher(schema, info, user))
+        return Flow(level, schema, hand, self.metrics.of(level.name, schema.name), info.verb)
+
+    def _hand(self, level: PriorityLevel, schema: FlowSchema, flow: str) -> tuple[Queue, ...]:
+        """Return the queues that a flow has."""
+        found = self._hands.get((schema.name, flow))
+        if found is not None:
+            return found
+        queuing, found = level.configuration.queuing, ()
         if queuing is not None:
-            name = distinguisher(schema, info, user) if queuing.queues > 1 else ""
-            cards = deal(queuing.queues, queuing.hand_size, flow_hash(schema.name, name) if queuing.queues > 1 else 0)
-            hand = tuple(level.queues.queues[card] for card in cards)
-        return Flow(level, schema, name, hand, self.metrics.of(level.name, schema.name), info.verb)
+            entropy = flow_hash(schema.name, flow) if queuing.queues > 1 else 0
+            cards = deal(queuing.queues, queuing.hand_size, entropy)
+            found = tuple(level.queues.queues[card] for card in cards)
+        if len(self._hands) >= _MOST_FLOWS:
+            self._hands.clear()
+        self._hands[schema.name, flow] = found
+        return found
 
     def _estimate(self, request: FlowRequest, info: RequestInfo) -> None:
         flow, query = request.flow, request.context.query

@@ -362,3 +362,25 @@ async def test_without_fairness_reads_and_writes_have_limits_of_their_own() -> N
     assert enter() is not None
     assert enter("DELETE") is not None
     assert MaxInFlight(0, 0).enter(server.context(), User("ada")) is None
+
+
+async def test_requests_in_many_namespaces_are_classified_once_but_have_flows_of_their_own() -> None:
+    server = Server([level("tenants", {"queues": 64, "handSize": 1, "queueLengthLimit": 5}, borrowingLimitPercent=0)])
+    named = {**RULES[0]["resourceRules"][0], "namespaces": ["special"]}
+    special = schema("special", "catch-all", matchingPrecedence=2, rules=[{**RULES[0], "resourceRules": [named]}])
+    by_namespace = schema("tenants", "tenants", distinguisherMethod={"type": "ByNamespace"})
+    levels = [found.configuration for found in server.control.levels.all.values()]
+    server.control.configure(levels, [by_namespace, special])
+    used = set()
+    for number in range(40):
+        request = server.enter(url=f"/api/v1/namespaces/n{number}/pods/x")
+        assert request is not None
+        assert request.queue is not None
+        used.add(request.queue.index)
+        assert request.schema == "tenants"
+        await asyncio.sleep(0)
+    assert len(used) > 20
+    in_special = server.enter(url="/api/v1/namespaces/special/pods/x")
+    assert in_special is not None
+    assert in_special.schema == "special"
+    assert len(server.control._flows) == 2  # so that no namespace leaves anything behind
