@@ -1,34 +1,32 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from apiserver_stub.admission import Admission, AdmissionMetrics, plugins
-from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
+from apiserver_stub.api_request import Tree
+from apiserver_stub.api_server import ApiServer, Part, address_of
 from apiserver_stub.apiextensions.custom_resources import CustomResources
-from apiserver_stub.audit import Sender, open_auditing
-from apiserver_stub.authn.authentication import AuthenticationParts, build_authentication
+from apiserver_stub.audit import Auditing, Sender, open_auditing
+from apiserver_stub.authn.authentication import Authentication, AuthenticationParts, build_authentication
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.impersonation import Impersonation
 from apiserver_stub.authn.tokens import authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.authorization import Authorization, AuthorizationParts, build_authorization
-from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
+from apiserver_stub.bootstrap import HOOKS
 from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
-from apiserver_stub.egress import egress_selector
+from apiserver_stub.egress import EgressSelector, egress_selector
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache, RepresentationMetrics
@@ -58,8 +56,6 @@ from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, buil
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.pki.addresses import reachable_address
-from apiserver_stub.response_headers import with_headers
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts, mark_used
@@ -69,7 +65,7 @@ from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import ENCRYPTED, Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
-from apiserver_stub.tracing import request_tracer
+from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
@@ -81,11 +77,9 @@ from apiserver_stub.watch_cache.row import decode_error_of
 from apiserver_stub.webhooks import WebhookClient
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import all_of
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
@@ -103,137 +97,309 @@ if TYPE_CHECKING:
     from apiserver_stub.encryption.at_rest import EncryptionAtRest
 
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
-_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 
 
-async def _nothing() -> None:
-    """Nothing is to be done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of the server with work of its own: `open` makes it ready before the store is read, `run` works until
-    cancelled or done, and `close` lets go of everything once nothing is answered any more.
+class _Assembly:
+    """The components of one server, each made when it is first needed; `parts` puts those with a life of their own in
+    order.
     """
-
-    open: Callable[[], Awaitable[None]] = _nothing
-    run: Callable[[], Coroutine[Any, Any, None]] = _nothing
-    close: Callable[[], Awaitable[None]] = _nothing
-
-
-class ApiServer:
-    """One API server: start it, hand requests to `handle`, stop it."""
 
     def __init__(
         self,
-        server: Server,
-        store: WatchCache,
-        hub: Hub,
-        kinds: ResourceRegistry,
-        progress: StartProgress,
         options: Parsed,
-        offload: Offload,
-        allocations: Allocations,
-        aggregation: Aggregation,
-        objects: Objects,
-        custom_resources: CustomResources,
-        authorization: Authorization,
-        scope: RequestScope,
-        flow_control: FlowControlParts,
-        parts: Sequence[Part] = (),
+        runtime: Runtime,
+        storage: Storage | None,
+        components: Mapping[str, Ask],
+        certificates: ClientCertificates,
+        profiling: Profiling,
+        proxy_pair: ProxyPair,
     ) -> None:
-        self.server = server
-        self._handle = with_headers(server.handle, options[ServingOptions])
-        self.store = store
-        self.scope = scope
+        self.options = options
+        self.runtime = runtime
+        self.serving, self.features = options[ServingOptions], options[FeatureOptions]
+        self.offload = Offload()
+        self.kinds = built_in()
+        self.objects = Objects(lambda request: self.server.handle(request))
+        self._given_storage = storage
+        self._components = components
+        self._certificates = certificates
+        self._profiling = profiling
+        self._proxy_pair = proxy_pair
+
+    def api_server(self) -> ApiServer:
+        """Return the server."""
+        return ApiServer(self.server, self.own_scope, self.progress, self.options, self.parts())
+
+    def parts(self) -> Sequence[Part]:
+        """Return what is opened, in that order, and closed in the opposite one."""
+        authorization, authentication = self.authorization, self.authentication
+        aggregation, definitions, flow_control = self.aggregation, self.custom_resources, self.flow_control
+        auditing, store = self.auditing, self.store
+        return (
+            Part(close=_at_once(self.offload.close)),
+            Part(close=self.egress.close),
+            *self._optional_parts(),
+            Part(run=auditing.run, close=auditing.close),
+            Part(store.start, close=store.close),
+            Part(_at_once(authorization.read), run=authorization.run, close=authorization.close),
+            Part(run=authentication.run, close=authentication.close),
+            Part(definitions.read, run=definitions.run, close=definitions.close),
+            Part(self._repair_addresses, self._repair_addresses),
+            Part(_at_once(aggregation.read), self._settle_aggregation, aggregation.run, aggregation.close),
+            Part(_at_once(flow_control.read), flow_control.settle, flow_control.run),
+        )
+
+    def _optional_parts(self) -> Iterator[Part]:
+        """Yield the parts below the store that are there only if flags ask for them."""
+        if (signer := self.accounts.external) is not None:
+            yield Part(self.accounts.open, run=signer.run, close=signer.close)
+        if (tracer := self.tracer) is not None:
+            yield Part(run=tracer.run, close=tracer.close)
+        if (encryption := self.encryption) is not None:
+            yield Part(encryption.open, run=encryption.run, close=encryption.close)
+
+    @cached_property
+    def egress(self) -> EgressSelector:
+        """The ways to networks."""
+        file = self.options[EgressOptions].egress_selector_config_file
+        return egress_selector(file, self.runtime.registry, self.runtime.log("egress"))
+
+    @cached_property
+    def tracer(self) -> RequestTracer | None:
+        """What makes spans of requests."""
+        file, log = self.options[TracingOptions].tracing_config_file, self.runtime.log("tracing")
+        return request_tracer(file, self.runtime.registry, log, self.egress.control_plane)
+
+    @cached_property
+    def encryption(self) -> "EncryptionAtRest | None":
+        """The encryption of the storage, if there is to be any; it is loaded only then."""
+        wanted = self.options[EncryptionOptions]
+        if not wanted.encryption_provider_config:
+            return None
+        from apiserver_stub.encryption.at_rest import EncryptionAtRest
+
+        return EncryptionAtRest(wanted, self._storage, decode_error_of, self.runtime)
+
+    @cached_property
+    def store(self) -> WatchCache:
+        """The objects."""
+        options, storage = self.options[StorageOptions], self.encryption.storage if self.encryption else self._storage
+        retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
+        store = WatchCache(storage, retention, log=self.runtime.log("store"), ttls=self._ttls)
+        StorageMetrics(storage, self.runtime.registry)
+        _measure_store(store, self.kinds, self.runtime.registry)
+        return store
+
+    @cached_property
+    def accounts(self) -> ServiceAccounts:
+        """The tokens of service accounts."""
+        return ServiceAccounts(self.options[TokenOptions], _key_folder(self.options), self.runtime)
+
+    @cached_property
+    def authorization(self) -> Authorization:
+        """What decides who may do what."""
+        parts = AuthorizationParts(self.store, self.runtime, self.egress.control_plane, self.offload.run)
+        return build_authorization(self.options, parts)
+
+    @cached_property
+    def authentication(self) -> Authentication:
+        """What recognizes callers."""
+        accounts = self.accounts
+        return build_authentication(
+            self.options,
+            AuthenticationParts(
+                self._certificates,
+                accounts.tokens(self.store.get, mark_used(self.objects, self.runtime.log("tokens"))),
+                accounts.audiences,
+                self.authorization.anonymous_paths,
+                self.egress,
+                self.runtime,
+                self.offload,
+                self.store.get,
+            ),
+        )
+
+    @cached_property
+    def representations(self) -> RepresentationCache:
+        """What rows were encoded as."""
+        found = RepresentationCache(self.store, self.options[StorageOptions].representation_cache_size)
+        RepresentationMetrics(found, self.runtime.registry)
+        return found
+
+    @cached_property
+    def hub(self) -> Hub:
+        """The watches."""
+        hub = Hub(self.store, self.representations, self.offload)
+        self.kinds.subscribe(partial(_end_watches, hub))
+        return hub
+
+    @cached_property
+    def own_scope(self) -> RequestScope:
         """The environment of writes that nobody asked for."""
-        self._hub = hub
-        self.kinds = kinds
-        """The resources that are served, which may change while the server runs."""
-        self._progress = progress
-        self._options = options
-        self._offload = offload
-        self._allocations = allocations
-        self._aggregation = aggregation
-        self._objects = objects
-        self._custom_resources = custom_resources
-        self._authorization = authorization
-        self._flow_control = flow_control
-        self._parts = tuple(parts)
+        return RequestScope(self.store, self.hub, self.kinds, Admission(), offload=self.offload)
 
-    def handle(self, request: Request) -> Awaitable[Response]:
-        """Answer a request."""
-        return self._handle(request)
+    @cached_property
+    def addresses(self) -> ServiceAddresses:
+        """The addresses and ports of services."""
+        network = self.options[NetworkOptions]
+        return ServiceAddresses(self.store, network.services, network.node_ports)
 
-    async def start(self) -> None:
-        """Read the store and bring about what every cluster has. Raises `Unusable`."""
-        await self.open()
-        await self.settle(self._options[ServingOptions].secure_port)
+    @cached_property
+    def admission(self) -> Admission:
+        """The plugins that changes are shown to."""
+        authorizer = self.authorization.authorizer
+        there = plugins.built_in(
+            self.store,
+            self.addresses,
+            _allows(authorizer),
+            EscalationCheck(authorizer, self.authorization.rbac),
+            partial(amend, self.own_scope, ("", "v1", QUOTAS)),
+            scale_to_zero=self.features.enabled(SCALE_TO_ZERO),
+        )
+        chosen = plugins.enabled(there, self.options[AdmissionOptions])
+        return Admission(chosen, AdmissionMetrics(self.runtime.registry))
 
-    async def open(self) -> None:
-        """Read the store; requests are answered from here on. Raises `Unusable`."""
-        for part in self._parts:
-            await part.open()
-        await self.store.start()
-        self._authorization.read()
-        await self._custom_resources.read()
-        await self._allocations.repair(self._remove_address)
-        self._aggregation.read()
-        self._flow_control.read()
-        self._progress.stored = True
+    @cached_property
+    def verbs(self) -> Verbs:
+        """What answers requests for resources."""
+        features = Features(self.features.enabled(STREAMING_LISTS), self.features.enabled(UNSAFE_DELETION))
+        scope = RequestScope(
+            self.store,
+            self.hub,
+            self.kinds,
+            self.admission,
+            Limits(watch=self.serving.min_request_timeout),
+            features,
+            self.offload,
+            RowConversions(self.offload, self.representations),
+        )
+        find_token, authorizer = self.authentication.find_token, self.authorization.authorizer
+        questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}
+        statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
+        answers = {**Reviews(questions, partial(read_new, self.offload)).answers(), **statuses.answers()}
+        return Verbs(scope, {("token", "create"): self.accounts.requests().create}, answers)
 
-    async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Bring about what every cluster has; clients reach this server at `port`, and `authentication` is published
-        of how it knows them. Done again, it corrects what no longer holds.
-        """
-        serving = self._options[ServingOptions]
-        network = self._options[NetworkOptions]
-        address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        await bootstrap(self.handle, self.scope, ClusterInfo(address, authentication), self._progress.finish)
-        await self._aggregation.settle()
-        self._progress.finish(REGISTRATION)
-        await self._flow_control.settle()
-        await self._allocations.repair(self._remove_address)
+    @cached_property
+    def progress(self) -> StartProgress:
+        """How far the start has come."""
+        hooks = (*HOOKS, REGISTRATION)
+        progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.trouble, hooks)
+        progress.checks_in(self.health)
+        return progress
 
-    async def run(self) -> None:
-        """Do what this server does besides answering, until cancelled."""
-        await all_of(self._aggregation.run(), self._custom_resources.run(), *(part.run() for part in self._parts))
+    @cached_property
+    def health(self) -> Health:
+        """The checks that probes ask."""
+        return Health(self.runtime.log("health"))
 
-    async def load_all(self) -> None:
-        """Load, in the thread, what the first definition of a custom resource would wait for."""
-        for module in ("apiserver_stub.kinds.structural.expressions", "apiserver_stub.apiextensions.resources"):
-            await self._offload.run(partial(import_module, module))
+    @cached_property
+    def resolver(self) -> ServiceResolver:
+        """Where services lead."""
+        by_endpoints = self.options[AggregationOptions].enable_aggregator_routing
+        return ServiceResolver(self.store, by_endpoints=by_endpoints)
+
+    @cached_property
+    def custom_resources(self) -> CustomResources:
+        """What serves definitions of custom resources."""
+        webhooks = WebhookClient(self.resolver, egress=self.egress)
+        return CustomResources(self.own_scope, webhooks, self.runtime.log("definitions"), self.runtime.registry)
+
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        """The APIs that other servers serve behind this one."""
+        return Aggregation(
+            self.store,
+            self.kinds,
+            self.objects,
+            ExtensionServers(self.resolver, self._proxy_pair, self.egress.cluster),
+            self.options[AggregationOptions],
+            self.runtime,
+            self.serving.request_timeout,
+            self.offload,
+        )
+
+    @cached_property
+    def flow_control(self) -> FlowControlParts:
+        """What bounds how many requests are answered at a time."""
+        options, patience = self.options[FlowControlOptions], self.serving.request_timeout
+        return build_flow_control(options, self.store, self.kinds, self._apply_status, patience, self.runtime)
+
+    @cached_property
+    def auditing(self) -> Auditing:
+        """What tells of requests."""
+        options, webhook = self.options[AuditOptions], partial(_audit_webhook, self.egress.control_plane)
+        return open_auditing(options, self.runtime.registry, self.runtime.log("audit"), webhook)
+
+    @cached_property
+    def server(self) -> Server:
+        """The handler chain."""
+        if self.encryption is not None and self.encryption.has_services:
+            self.health.add("kms-providers", self.encryption.check, ("healthz", "readyz"))
+        filters = Filters(
+            self.authentication,
+            self.authorization.of_requests,
+            Impersonation(
+                self.authorization.authorizer,
+                self.runtime.registry,
+                constrained=self.features.enabled(CONSTRAINED_IMPERSONATION),
+            ),
+            self.flow_control.limiter,
+            self.auditing.auditor,
+            self.tracer,
+        )
+        handlers = Handlers(
+            self.health.answer,
+            self._pages().answer,
+            self.verbs.answer,
+            self.serving.request_timeout,
+            aggregated=self.aggregation.proxy,
+        )
+        negotiator = _negotiator(self.features, self.representations, self.offload)
+        return Server(
+            filters, self.kinds, handlers, negotiator, Telemetry(self.runtime.registry), self.runtime.log("server")
+        )
+
+    def _pages(self) -> NonResourceHandler:
+        address = address_of(self.serving)
+        others = {**self.accounts.pages(address), **self.flow_control.pages}
+        return NonResourceHandler(
+            self.kinds,
+            process_routes(self.options, self.runtime, self.health, self._profiling, others),
+            Media(cbor=self.features.enabled(CBOR)),
+            address,
+            self.offload.run,
+            self.aggregation.discovery,
+            self.aggregation.descriptions,
+        )
+
+    @cached_property
+    def _storage(self) -> Storage:
+        """The storage below the encryption."""
+        if self._given_storage is not None:
+            return self._given_storage
+        options, log = self.options[StorageOptions], self.runtime.log("store")
+        encrypts = bool(self.options[EncryptionOptions].encryption_provider_config)
+        return embedded_storage(_backend(options, log), self._ttls, log, encrypts=encrypts)
+
+    @property
+    def _ttls(self) -> Mapping[str, float]:
+        lifetime = self.options[StorageOptions].event_ttl
+        return {kind.storage: lifetime for kind in self.kinds.all() if kind.strategy.has_ttl}
+
+    async def _apply_status(self, path: str, tree: Tree) -> None:
+        await self.objects.apply_status(path, tree, MANAGER)
+
+    async def _settle_aggregation(self) -> None:
+        await self.aggregation.settle()
+        self.progress.finish(REGISTRATION)
+
+    async def _repair_addresses(self) -> None:
+        await self.addresses.allocations.repair(self._remove_address)
 
     async def _remove_address(self, name: str) -> None:
         with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
-            await self._objects.remove(f"/apis/networking.{GROUP_DOMAIN}/v1/ipaddresses/{name}")
-
-    async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:
-        """Look after that again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(_UPKEEP)
-            await self.settle(port, authentication())
-
-    def unready(self) -> None:
-        """From now on say that requests should go elsewhere."""
-        self._progress.stopping = True
-
-    def end_streams(self) -> None:
-        """End all watches, and refuse new ones."""
-        self._hub.close()
-
-    async def stop(self) -> None:
-        """End all watches, finish the writes that were submitted and let go of the store."""
-        self.unready()
-        self.end_streams()
-        self._progress.stored = False
-        await self._aggregation.close()
-        await self._custom_resources.close()
-        await self.store.close()
-        for part in reversed(self._parts):
-            await part.close()
-        self._offload.close()
+            await self.objects.remove(f"/apis/networking.{GROUP_DOMAIN}/v1/ipaddresses/{name}")
 
 
 def build(
@@ -251,133 +417,20 @@ def build(
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
-    serving, features = options[ServingOptions], options[FeatureOptions]
     runtime.registry.rules = options[MetricsOptions].rules()
-    register_process_metrics(runtime.registry, features, reported_version(options))
+    register_process_metrics(runtime.registry, options[FeatureOptions], reported_version(options))
+    certificates = certificates or ClientCertificates()
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
-    accounts = ServiceAccounts(options[TokenOptions], _key_folder(options), runtime)
-    egress = egress_selector(
-        options[EgressOptions].egress_selector_config_file, runtime.registry, runtime.log("egress")
-    )
-    kinds = built_in()
-    storage = storage or _storage(options, kinds, runtime.log("store"))
-    tracer = request_tracer(
-        options[TracingOptions].tracing_config_file, runtime.registry, runtime.log("tracing"), egress.control_plane
-    )
-    parts = [Part(close=egress.close)]
-    if accounts.external is not None:
-        parts.append(Part(accounts.open, accounts.external.run, accounts.external.close))
-    if tracer is not None:
-        parts.append(Part(run=tracer.run, close=tracer.close))
-    encryption = _encryption(options, storage, runtime)
-    if encryption is not None:
-        parts.append(Part(encryption.open, encryption.run, encryption.close))
-        storage = encryption.storage
-    store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    offload = Offload()
-    authorization = build_authorization(options, AuthorizationParts(store, runtime, egress.control_plane, offload.run))
-    parts.append(Part(run=authorization.run, close=authorization.close))
-    authorizer = authorization.authorizer
-    StorageMetrics(store.storage, runtime.registry)
-    objects = Objects(lambda request: server.handle(request))
-    authentication = build_authentication(
-        options,
-        AuthenticationParts(
-            certificates or ClientCertificates(),
-            accounts.tokens(store.get, mark_used(objects, runtime.log("tokens"))),
-            accounts.audiences,
-            authorization.anonymous_paths,
-            egress,
-            runtime,
-            offload,
-            store.get,
-        ),
-    )
-    parts.append(Part(run=authentication.run, close=authentication.close))
-    impersonation = Impersonation(authorizer, runtime.registry, constrained=features.enabled(CONSTRAINED_IMPERSONATION))
-    representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
-    RepresentationMetrics(representations, runtime.registry)
-    hub = Hub(store, representations, offload)
-    kinds.subscribe(partial(_end_watches, hub))
-    network = options[NetworkOptions]
-    own = RequestScope(store, hub, kinds, Admission(), offload=offload)
-    addresses = ServiceAddresses(store, network.services, network.node_ports)
-    there = plugins.built_in(
-        store,
-        addresses,
-        _allows(authorizer),
-        EscalationCheck(authorizer, authorization.rbac),
-        partial(amend, own, ("", "v1", QUOTAS)),
-        scale_to_zero=features.enabled(SCALE_TO_ZERO),
-    )
-    admission = Admission(plugins.enabled(there, options[AdmissionOptions]), AdmissionMetrics(runtime.registry))
-    questions = {**authentication_reviews(authentication.find_token), **AccessReviews(authorizer).table()}
-    statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
-    verbs = Verbs(
-        RequestScope(
-            store,
-            hub,
-            kinds,
-            admission,
-            Limits(watch=serving.min_request_timeout),
-            Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
-            offload,
-            RowConversions(offload, representations),
-        ),
-        {("token", "create"): accounts.requests().create},
-        {**Reviews(questions, partial(read_new, offload)).answers(), **statuses.answers()},
-    )
-    _measure_store(store, kinds, runtime.registry)
-    health, progress = (
-        Health(runtime.log("health")),
-        StartProgress(serving.livez_grace_period, lambda: store.trouble, (*HOOKS, REGISTRATION)),
-    )
-    progress.checks_in(health)
-    if encryption is not None and encryption.has_services:
-        health.add("kms-providers", encryption.check, ("healthz", "readyz"))
-    resolver = ServiceResolver(store, by_endpoints=options[AggregationOptions].enable_aggregator_routing)
-    aggregation = Aggregation(
-        store, kinds, objects, ExtensionServers(resolver, proxy_pair, egress.cluster),
-        options[AggregationOptions], runtime, serving.request_timeout, offload,
-    )  # fmt: skip
-    flow_control = build_flow_control(
-        options[FlowControlOptions], store, kinds, lambda path, tree: objects.apply_status(path, tree, MANAGER),
-        serving.request_timeout, runtime,
-    )  # fmt: skip
-    webhook = partial(_audit_webhook, egress.control_plane)
-    auditing = open_auditing(options[AuditOptions], runtime.registry, runtime.log("audit"), webhook)
-    parts.append(Part(run=auditing.run, close=auditing.close))
-    server = Server(
-        Filters(
-            authentication, authorization.of_requests, impersonation, flow_control.limiter, auditing.auditor, tracer
-        ),
-        kinds,
-        Handlers(
-            health.answer,
-            NonResourceHandler(
-                kinds,
-                process_routes(
-                    options, runtime, health, profiling, {**accounts.pages(_address(serving)), **flow_control.pages}
-                ),
-                Media(cbor=features.enabled(CBOR)),
-                _address(serving),
-                offload.run,
-                aggregation.discovery,
-                aggregation.descriptions,
-            ).answer,
-            verbs.answer,
-            serving.request_timeout,
-            aggregated=aggregation.proxy,
-        ),
-        _negotiator(features, representations, offload),
-        Telemetry(runtime.registry),
-        runtime.log("server"),
-    )
-    return ApiServer(
-        server, store, hub, kinds, progress, options, offload, addresses.allocations, aggregation, objects,
-        CustomResources(own, WebhookClient(resolver, egress=egress), runtime.log("definitions"), runtime.registry),
-        authorization, own, flow_control, (Part(run=flow_control.run), *parts),
-    )  # fmt: skip
+    return _Assembly(options, runtime, storage, components, certificates, profiling, proxy_pair).api_server()
+
+
+def _at_once(call: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    """Return what makes a call that waits for nothing."""
+
+    async def made() -> None:
+        call()
+
+    return made
 
 
 def _audit_webhook(dialer: Dialer | None, config_file: str, pause: float) -> Sender:
@@ -404,32 +457,6 @@ def _health_of(store: WatchCache) -> Ask:
         return store.trouble
 
     return ask
-
-
-def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage, log: Logger) -> WatchCache:
-    retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return WatchCache(storage, retention, log=log, ttls=_ttls(options, kinds))
-
-
-def _ttls(options: StorageOptions, kinds: ResourceRegistry) -> Mapping[str, float]:
-    return {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
-
-
-def _storage(options: Parsed, kinds: ResourceRegistry, log: Logger) -> Storage:
-    """Return the storage that is built in."""
-    where = options[StorageOptions]
-    encrypts = bool(options[EncryptionOptions].encryption_provider_config)
-    return embedded_storage(_backend(where, log), _ttls(where, kinds), log, encrypts=encrypts)
-
-
-def _encryption(options: Parsed, storage: Storage, runtime: Runtime) -> "EncryptionAtRest | None":
-    """Return the encryption of a storage, if there is to be any; it is loaded only then."""
-    wanted = options[EncryptionOptions]
-    if not wanted.encryption_provider_config:
-        return None
-    from apiserver_stub.encryption.at_rest import EncryptionAtRest
-
-    return EncryptionAtRest(wanted, storage, decode_error_of, runtime)
 
 
 def embedded_storage(
@@ -469,16 +496,6 @@ def _negotiator(features: FeatureOptions, cache: RepresentationCache, offload: O
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR} needs the package cbor2; the extra `cbor` of this package brings it")
     return ContentNegotiator(cache, offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
-
-
-def _host(serving: ServingOptions) -> str:
-    return serving.advertise_address or reachable_address(serving.bind_address)
-
-
-def _address(serving: ServingOptions) -> str:
-    """Return where clients reach the server; empty when the port is chosen only when it starts."""
-    host = _host(serving)
-    return f"{f'[{host}]' if ':' in host else host}:{serving.secure_port}" if serving.secure_port else ""
 
 
 def _backend(options: StorageOptions, log: Logger) -> Backend:

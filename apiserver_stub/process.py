@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.component_statuses import Ask, probe
 from apiserver_stub.flags import ServingOptions
 from apiserver_stub.pki.certificates import ServerCertificates, close_folders

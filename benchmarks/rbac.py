@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authz.rbac import RBACAuthorizer
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.interface import Write
 from benchmarks.harness import Result, pod

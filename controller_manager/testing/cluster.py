@@ -8,7 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from apiserver_stub.build import ApiServer, build, embedded_storage
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.watch_cache.row import Change

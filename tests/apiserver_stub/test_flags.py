@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.interface import Unusable
 from controller_manager.api.wire import Certificate, Request

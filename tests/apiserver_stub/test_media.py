@@ -14,7 +14,8 @@ import cbor2
 import pytest
 import yaml
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.protobuf.wire import fields

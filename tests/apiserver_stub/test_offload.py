@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.encode.body import JSON, JSON_PATCH, YAML, is_large_request
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.offload import Offload, is_large

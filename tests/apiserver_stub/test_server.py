@@ -12,7 +12,8 @@ import pytest
 import structlog
 
 from apiserver_stub.api_request import APIRequest, Reply
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.server import Handlers
 from controller_manager.api.wire import Certificate, Request, Response

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build, embedded_storage
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response

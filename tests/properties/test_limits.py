@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request

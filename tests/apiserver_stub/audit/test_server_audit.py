@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.audit import annotate, current_record, note_latency
-from apiserver_stub.build import ApiServer, build, embedded_storage
+from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response

@@ -13,8 +13,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn import external_signer
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.errors import CannotStart

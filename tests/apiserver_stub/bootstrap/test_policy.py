@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.bootstrap.objects import Tree
 from apiserver_stub.bootstrap.policy import revised
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime

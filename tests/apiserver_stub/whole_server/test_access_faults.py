@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.random import random_source

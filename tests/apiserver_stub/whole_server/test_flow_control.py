@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.api_request import RequestContext
-from apiserver_stub.build import ApiServer
+from apiserver_stub.api_server import ApiServer
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.http import fold_headers, repeated_headers

@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.keys import VerifyingKey
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime

@@ -157,7 +157,7 @@ def compiled(info: ResourceInfo) -> list[Any]:
 
 async def living(api: Any, references: list[Any]) -> list[Any]:
     """What of it is still there once the thread is through with what it was asked for before."""
-    await api.server._offload.run(int)
+    await api.server.scope.offload.run(int)
     gc.collect()
     return [reference() for reference in references if reference() is not None]
 

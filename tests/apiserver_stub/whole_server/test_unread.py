@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.errors import TooManyRequests
 from controller_manager.api.wire import Certificate, Request

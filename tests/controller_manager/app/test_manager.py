@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod

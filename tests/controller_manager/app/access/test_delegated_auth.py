@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
 from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError, Forbidden
