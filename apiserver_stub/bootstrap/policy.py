@@ -85,8 +85,11 @@ def revised(found: Tree, wanted: Tree) -> Tree | None:
 
 
 def _lacking_rules(found: list[Tree], wanted: list[Tree]) -> list[Any]:
+    unlike = [rule for rule in wanted if rule not in found]
+    if not unlike:
+        return []
     held = RoleRules(_rules(found))
-    lacking = [part for part in parts(_rules(wanted)) if not held.covers(part)]
+    lacking = [part for part in parts(_rules(unlike)) if not held.covers(part)]
     return list(msgspec.json.decode(msgspec.json.encode(lacking)))
 
 

@@ -11,8 +11,11 @@ import pytest
 from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES, Namespace, Pod, Service
 from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.api.rbac import CLUSTER_ROLES
 from controller_manager.api.resource import Key, Resource
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.app import catalog
+from controller_manager.app.permissions import grant
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.options import Options
 from controller_manager.testing import Cluster
@@ -261,3 +264,21 @@ async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watch
     await cluster.sleep(3 * HOUR)
     assert watched.writers("pods/p") == {f"{PREFIX}beat"}
     assert await is_beating(cluster)
+
+
+async def test_accounts_get_what_their_controllers_declare_and_no_more(watched: Watched) -> None:
+    cluster = watched.cluster
+    others = beating("beat")
+    await grant(cluster.client, [*catalog.installed(), *others])
+    before = cluster.api.store.revision
+    await grant(cluster.client, [*catalog.installed(), *others])
+    assert cluster.api.store.revision == before
+    names = [role.metadata.name for role in (await cluster.client.list(CLUSTER_ROLES)).items]
+    assert [name for name in names if name.startswith(f"{PROCESS.removeprefix('system:')}:")] == [
+        "kube-controller-manager:beat"  # the built-in ones have default roles
+    ]
+    beat = cluster.connect(Certificate(f"{PREFIX}beat"))
+    await create_pod(cluster)
+    await beat.patch(PODS, Key("default", "p"), {"metadata": {"labels": {"a": "b"}}})
+    with pytest.raises(Forbidden):
+        await beat.delete(PODS, Key("default", "p"))
