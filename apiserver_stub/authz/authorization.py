@@ -65,7 +65,9 @@ class Authorization:
             self._node.read()
 
     async def run(self) -> None:
-        """Follow the file of the configuration, if there is one, until cancelled."""
+        """Warn of what lets everybody in, and follow the file of the configuration, if any, until cancelled."""
+        if self.anonymous_paths is not None:
+            self._log.warning("AlwaysAllow: every known caller may do everything, and strangers see health and version")
         if self._file is not None:
             metrics = ReloadMetrics("authorization", self._parts.runtime.registry)
             await self._file.follow(self.authorizer, metrics, self._log)

@@ -3,6 +3,12 @@
 import pytest
 
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
+from apiserver_stub.authz.authorization import AuthorizationParts, build_authorization
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.base.runtime import Runtime
 from controller_manager.serving.authentication import ANONYMOUS_USER, User
 from controller_manager.serving.authorization import ALL_RULES, Attributes, Decision, NonResourceRule, Rules
 
@@ -54,3 +60,13 @@ async def test_nobody_may_do_anything() -> None:
     attributes = Attributes(User("jane"), "get", "/version")
     assert (await AlwaysDeny().authorize(attributes))[:2] == (Decision.NO_OPINION, "Everything is forbidden.")
     assert await AlwaysDeny().rules_for(User("jane"), "a") == Rules()
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("AlwaysAllow", 1), ("RBAC", 0)])
+async def test_a_server_warns_that_it_allows_everything(
+    mode: str, warnings: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = FLAGS.parse((f"--authorization-mode={mode}",))
+    parts = AuthorizationParts(WatchCache(EmbeddedStorage(MemoryBackend())), Runtime("test"))
+    await build_authorization(options, parts).run()
+    assert capfd.readouterr().err.count("every known caller may do everything") == warnings
