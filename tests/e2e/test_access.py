@@ -29,6 +29,21 @@ caretaker-token,caretaker,uid-caretaker
 helmsman-token,helmsman,uid-helmsman
 """
 SUPPORT = "example.org/support"
+POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  userGroups: [system:serviceaccounts, system:nodes]
+- level: Metadata
+  resources: [{group: "", resources: [secrets]}]
+- level: Request
+  verbs: [create]
+  namespaces: [watched]
+- level: Metadata
+  namespaces: [watched]
+"""
 
 
 class Person:
@@ -88,6 +103,11 @@ class People:
         """Somebody with these credentials, or with the token of the file."""
         return Person(self._folder / f"{name}.kubeconfig", self.cluster, **(user or {"token": f"{name}-token"}))
 
+    def told(self, namespace: str) -> list[dict[str, Any]]:
+        """The events of the audit about a namespace."""
+        lines = (self._folder / "audit.log").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event.get("objectRef", {}).get("namespace") == namespace]
+
     def grant(self, namespace: str, name: str, rules: Sequence[dict[str, Any]], /, **subject: str) -> None:
         """Make a role and bind it to a subject: in a namespace, or in all for an empty one."""
         prefix = "" if namespace else "Cluster"
@@ -105,10 +125,11 @@ class People:
 def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
     folder = tmp_path_factory.mktemp("access")
     (folder / "tokens").write_text(PEOPLE)
+    (folder / "policy.yaml").write_text(POLICY)
     flags = (
         f"--apiserver-arg=--token-auth-file={folder / 'tokens'}",
-        "--apiserver-arg=--authorization-mode=Node,RBAC",
-        "--manager-arg=--use-service-account-credentials=true",
+        f"--apiserver-arg=--audit-policy-file={folder / 'policy.yaml'}",
+        f"--apiserver-arg=--audit-log-path={folder / 'audit.log'}",
         "--managers=1",
     )
     with running(folder / "cluster", *flags) as cluster:
@@ -300,6 +321,33 @@ def test_a_custom_resource_comes_to_those_who_view(people: People) -> None:
     wait_for(lambda: "boats.example.org" in joe.kubectl("auth", "can-i", "--list", *here))
     people.admin("delete", "clusterrole", "boats")
     wait_for(lambda: "boats.example.org" not in joe.kubectl("auth", "can-i", "--list", *here))
+
+
+def test_the_audit_tells_who_did_what_as_whom_and_no_secret(people: People) -> None:
+    people.admin("create", "namespace", "watched")
+    people.grant("watched", "reads", [rule("get list", "configmaps")], **user("joe"))
+    people.admin("create", "secret", "generic", "s", "--from-literal=key=kept-to-ourselves", "-n", "watched")
+    people.admin("create", "configmap", "c", "--from-literal=key=shown", "-n", "watched")
+    people.admin("get", "configmaps", "-n", "watched", "--as=joe")
+    people.come("joe").refused("delete", "configmap", "c", "-n", "watched")
+    events = {
+        (event["verb"], event["objectRef"]["resource"], event["user"]["username"]): event
+        for event in people.told("watched")
+        if event["objectRef"]["resource"] in ("secrets", "configmaps")
+    }
+    secret = events["create", "secrets", "kubernetes-admin"]
+    assert (secret["level"], secret["responseStatus"]["code"]) == ("Metadata", 201)
+    assert "kept-to-ourselves" not in json.dumps(list(events.values()))
+    assert base64.b64encode(b"kept-to-ourselves").decode() not in json.dumps(list(events.values()))
+    made = events["create", "configmaps", "kubernetes-admin"]
+    assert (made["level"], made["requestObject"]["data"]) == ("Request", {"key": "shown"})
+    listed = events["list", "configmaps", "kubernetes-admin"]
+    assert listed["impersonatedUser"]["username"] == "joe"
+    assert listed["annotations"]["authorization.k8s.io/decision"] == "allow"
+    assert 'RoleBinding "reads/watched"' in listed["annotations"]["authorization.k8s.io/reason"]
+    refused = events["delete", "configmaps", "joe"]
+    assert refused["responseStatus"]["code"] == 403
+    assert refused["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
 @pytest.mark.needs("helm")

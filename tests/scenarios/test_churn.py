@@ -61,10 +61,6 @@ async def come_and_go(cluster: Cluster, wave: str) -> None:
     await cluster.advance(60)
 
 
-# How requests were classified is remembered for ten thousand of them, more than come here.
-FORGETFUL = ("--enable-priority-and-fairness=false",)
-
-
 def held() -> Held:
     """How many pieces of memory each line of the manager's code allocated and something still holds.
 
@@ -155,7 +151,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
 @pytest.mark.virtual
 @pytest.mark.parametrize(("hours", "namespaces"), [(3, 3), pytest.param(5, 10, marks=pytest.mark.long)])
 async def test_hours_of_failures_and_lost_watches_leave_nothing_behind(hours: int, namespaces: int) -> None:
-    async with Cluster(FORGETFUL) as cluster:
+    async with Cluster() as cluster:
         specs = (*catalog.discover(controllers), MOODY)
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=0", specs=specs, strict=False)
         with traced():
