@@ -85,7 +85,7 @@ async def certificate_subject_restriction(attributes: Attributes) -> None:
 
 def _admin_problem(subject: "_Subject") -> str:
     is_admin = ADMIN_GROUP in subject.organizations
-    return f"the signer {API_CLIENT} certifies no members of {ADMIN_GROUP}" if is_admin else ""
+    return f"use of {API_CLIENT} signer with {ADMIN_GROUP} group is not allowed" if is_admin else ""
 
 
 def _node_problem(subject: "_Subject", user: str) -> str:

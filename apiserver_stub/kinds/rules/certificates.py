@@ -54,7 +54,7 @@ def _signer(name: str) -> str:
 def _not_legacy(name: Any, at: FieldPath, errors: ErrorList) -> None:
     """Version v1 has no requests whose signer is to be guessed; those of earlier versions stay."""
     if name == LEGACY_UNKNOWN:
-        errors.invalid(at, name, "requests of this API version name their signer, and not the legacy one")
+        errors.invalid(at, name, "the legacy signerName is not allowed via this API version")
 
 
 def _request(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -80,7 +80,8 @@ def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
 _SPEC = record({
     "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
     "expirationSeconds": at_least(
-        _SHORTEST_LIFE, f"must be {_SHORTEST_LIFE} seconds or more",
+        _SHORTEST_LIFE,
+        f"may not specify a duration less than {_SHORTEST_LIFE} seconds ({_SHORTEST_LIFE // 60} minutes)",
     ),
 }, need("signerName", "usages"))  # fmt: skip
 
