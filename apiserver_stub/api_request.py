@@ -68,6 +68,16 @@ class RequestContext(Struct):
     seat: Seat | None = None
     span: RequestSpan | None = None
 
+    def enter(self, stage: str) -> None:
+        """Note for the trace that a stage begins."""
+        if self.span is not None:
+            self.span.enter(stage)
+
+    def lap(self, layer: str) -> None:
+        """Note for the audit that the time since the stage before was spent here."""
+        if self.audit is not None:
+            self.audit.lap(layer)
+
 
 class APIRequest(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or

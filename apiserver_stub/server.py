@@ -4,43 +4,39 @@ request info → authenticate → audit (begin) → impersonate → priority and
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, Item, Reply, RequestContext, Seat, Stream
+from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext, Seat
 from apiserver_stub.audit import (
     HEADER,
     AuditIds,
     Auditor,
     AuditRecord,
-    Stage,
     reset_current,
-    set_current,
-    without_managed_fields,
 )
 from apiserver_stub.authn.impersonation import Impersonated
-from apiserver_stub.encode.accept import Representation
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.flow_control import Rejected
 from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.request_audit import RequestAudit, shows_row
 from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve
 from apiserver_stub.streams import Initializing, ObservedStream
 from apiserver_stub.telemetry import Labels, Telemetry
 from apiserver_stub.tracing import RequestTracer
 from apiserver_stub.verbs.query import request_timeout
-from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, NotAcceptable, Status, Timeout
+from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
-from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
 from controller_manager.serving.authentication import User, refuse_impersonation
-from controller_manager.serving.authorization import Authorization, Authorizer, Decision, refusal
+from controller_manager.serving.authorization import Authorizer, Decision, refusal
 from controller_manager.transport.transport import close_body
 
 Health = Callable[[Request], Response | None]
@@ -49,9 +45,6 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 """Answers a request for a subresource that is a stream: a body in chunks or an upgrade, as it goes on the wire."""
 
 _ALWAYS = {"cache-control": "no-cache, private"}
-_DECISION = f"authorization.{GROUP_DOMAIN}/decision"  # annotations of events of the audit
-_REASON = f"authorization.{GROUP_DOMAIN}/reason"
-_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 
 
@@ -149,6 +142,7 @@ class Server:
         self._negotiator = negotiator
         self._telemetry = telemetry
         self._log = log
+        self._audit = None if filters.auditor is None else RequestAudit(filters.auditor, negotiator)
         self._audit_ids = AuditIds()
 
     async def handle(self, request: Request) -> Response:
@@ -156,10 +150,8 @@ class Server:
         query = last_values(request.query)
         info = RequestInfo.of(request.method, request.path, query)
         context = RequestContext(request, query, info, self._audit_ids.of(request.headers), monotonic())
-        auditor, token = self._filters.auditor, None
-        if auditor is not None:
-            context.audit = AuditRecord(request, info, context.audit_id, wall_seconds())
-            token = set_current(context.audit)
+        audit = self._audit
+        token = None if audit is None else audit.open(context)
         under_way = self._telemetry.begin(request.method)
         try:
             response = await self._respond(context)
@@ -167,17 +159,16 @@ class Server:
             self._telemetry.abort(context)
             if context.span is not None:
                 context.span.end()
-            if auditor is not None and context.audit is not None and context.user is not None:
-                auditor.ended(context.audit)
+            if audit is not None:
+                audit.ended(context)
             raise
         finally:
             self._telemetry.end(under_way)
             if token is not None:
                 reset_current(token)
-        if auditor is not None and context.audit is not None:
+        if audit is not None and context.audit is not None:
             try:
-                for told in _tell(auditor, context.audit, context, response):
-                    await told
+                await audit.answered(context.audit, context, response)
             except asyncio.CancelledError:
                 await _give_up(context, response)
                 raise
@@ -185,45 +176,25 @@ class Server:
         return response if context.span is None else context.span.answer(response)
 
     async def _respond(self, context: RequestContext) -> Response:
-        """Authenticate, impersonate, wait for a seat, authorize, route; errors end here."""
-        filters, request, span = self._filters, context.http, context.span
+        """Authenticate, begin to tell, impersonate, wait for a seat, authorize, route; errors end here."""
+        filters, request = self._filters, context.http
         try:
             user = context.user = await filters.authenticator.authenticate(request)
             if filters.tracer is not None:
-                span = context.span = filters.tracer.begin(context, user)
-            if span is not None:
-                span.enter("audit")
-            if filters.auditor is not None:
-                stored = _begin_audit(filters.auditor, context, user)
-                if stored:
-                    await _stored(context, stored)
-            if span is not None:
-                span.enter("constrainedimpersonation")
-            if filters.impersonator is None:
-                refuse_impersonation(request.headers)
-            elif impersonated := await filters.impersonator.impersonate(context, user):
-                context.impersonated, context.constraint = impersonated.user, impersonated.constraint
-                user = impersonated.user
-                if context.audit is not None:
-                    context.audit.note_impersonation(user, impersonated.constraint)
-                    context.audit.since = monotonic()  # the impersonator tells for itself how long it took
-            attributes = context.info.attributes(user)
-            if span is not None:
-                span.enter("priorityandfairness")
+                context.span = filters.tracer.begin(context, user)
+            context.enter("audit")
+            if self._audit is not None:
+                await self._audit.begin(context, user)
+            context.enter("constrainedimpersonation")
+            user = await self._impersonate(context, user)
+            context.enter("priorityandfairness")
             seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
             if seat is not None and seat.waiting:
                 await seat.wait()
-                if context.audit is not None:
-                    context.audit.lap("apf-queue-wait")
+                context.lap("apf-queue-wait")
             try:
-                if span is not None:
-                    span.enter("authorization")
-                authorization = await filters.authorizer.authorize(attributes)
-                if context.audit is not None:
-                    _note_decision(context.audit, authorization)
-                decision, reason, error = authorization
-                if decision is not Decision.ALLOW:
-                    raise InternalError(error) if error else refusal(attributes, reason)
+                context.enter("authorization")
+                await self._authorize(context, user)
                 response = await self._route(context, user)
                 if seat is not None and not isinstance(response.body, bytes):
                     context.seat, seat = seat, None
@@ -242,6 +213,31 @@ class Server:
             self._log.exception("a request failed", method=request.method, path=request.path)
             context.failed = True
             return self._refused(InternalError("the request failed inside the server, whose log says why"), context)
+
+    async def _impersonate(self, context: RequestContext, user: User) -> User:
+        """Return in whose name the request is answered. Raises `Forbidden` or `BadRequest`."""
+        impersonator = self._filters.impersonator
+        if impersonator is None:
+            refuse_impersonation(context.http.headers)
+            return user
+        found = await impersonator.impersonate(context, user)
+        if found is None:
+            return user
+        context.impersonated, context.constraint = found.user, found.constraint
+        if context.audit is not None:
+            context.audit.note_impersonation(found.user, found.constraint)
+            context.audit.since = monotonic()  # the impersonator told for itself how long it took
+        return found.user
+
+    async def _authorize(self, context: RequestContext, user: User) -> None:
+        """Return if the user may do that. Raises `Forbidden`, or `InternalError` where nobody can tell."""
+        attributes = context.info.attributes(user)
+        authorization = await self._filters.authorizer.authorize(attributes)
+        if context.audit is not None:
+            RequestAudit.decided(context.audit, authorization)
+        decision, reason, error = authorization
+        if decision is not Decision.ALLOW:
+            raise InternalError(error) if error else refusal(attributes, reason)
 
     async def _route(self, context: RequestContext, user: User) -> Response:
         """Hand the request to who answers it."""
@@ -281,37 +277,24 @@ class Server:
         representation = negotiator.check(request)
         if request.verb in _READS:
             reply = await answer(request)
-            if record is not None and (record.is_full or not _shows_row(reply)):
-                await self._note_reply(record, request, representation, reply)
+            if self._audit is not None and record is not None and (record.is_full or not shows_row(reply)):
+                await self._audit.replied(record, request, representation, reply)
             return await negotiator.respond(request, representation, reply)
         patience = self._handlers.patience
         try:
             async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
                 reply = await answer(request)
-                if record is not None:
-                    await self._note_reply(record, request, representation, reply)
+                if self._audit is not None and record is not None:
+                    await self._audit.replied(record, request, representation, reply)
                 return await negotiator.respond(request, representation, reply)
         except TimeoutError:
             why = "the request did not complete within the allotted time: it is unknown whether anything was written"
             raise Timeout(why) from None
 
-    async def _note_reply(
-        self, record: AuditRecord, request: APIRequest, representation: Representation, reply: Reply
-    ) -> None:
-        """Note an answer, as fully as is told of it."""
-        body = reply.body
-        if isinstance(body, Item) and body.data.startswith(_STATUS):
-            record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
-        elif record.is_full and not isinstance(body, Stream):
-            coverage = record.coverage
-            trimmed = without_managed_fields if coverage is not None and coverage.omit_managed_fields else None
-            record.response_object = await self._negotiator.as_json(request, representation, body, trimmed)
-
     def _refused(self, error: ApiError, context: RequestContext) -> Response:
-        request, record = context.http, context.audit
-        if record is not None and not isinstance(error, NotAcceptable):
-            status = error.status()
-            record.note_status(status, error.code, status.encode())
+        request = context.http
+        if context.audit is not None:
+            RequestAudit.refused(context.audit, error)
         response = self._negotiator.refuse(error, request)
         if not isinstance(error, MethodNotAllowed):
             return response
@@ -380,45 +363,8 @@ class Server:
         _end_seat(context)
         if labels is not None:
             self._telemetry.closed(labels)
-        if self._filters.auditor is not None and context.audit is not None:
-            self._filters.auditor.ended(context.audit)
-
-
-def _begin_audit(auditor: Auditor, context: RequestContext, user: User) -> Sequence[Awaitable[object]]:
-    """Find out whether anything is to be told of a request, and begin to; return what is to be awaited first."""
-    info, record = context.info, context.audit
-    assert record is not None
-    record.since = monotonic()  # who authenticated told for itself how long it took
-    name = info.attributes(user).name if info.field_selector else info.name
-    stored = auditor.begin(record, user, name)
-    if stored is None:
-        context.audit = None
-        set_current(None)
-        return ()
-    return stored
-
-
-async def _stored(context: RequestContext, waiting: Sequence[Awaitable[object]]) -> None:
-    """Return once it is told that a request has come. Raises `InternalError`, and then nothing more is told of it."""
-    record, context.audit = context.audit, None
-    for stored in waiting:
-        await stored
-    context.audit = record
-
-
-def _tell(
-    auditor: Auditor, record: AuditRecord, context: RequestContext, response: Response
-) -> Sequence[Awaitable[object]]:
-    """Tell of an answer; of one that is a stream, that it begins. Return what is to be awaited before it goes."""
-    record.note_code(response.status)
-    if context.user is None:
-        context.audit = None
-        return auditor.unrecognized(record)
-    started = auditor.answered(record, Stage.RESPONSE_STARTED) if record.info.is_long_running else ()
-    if not isinstance(response.body, bytes):
-        return started
-    complete = auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
-    return (*started, *complete) if started else complete
+        if self._audit is not None:
+            self._audit.ended(context)
 
 
 async def _give_up(context: RequestContext, response: Response) -> None:
@@ -434,22 +380,6 @@ def _end_seat(context: RequestContext) -> None:
     seat, context.seat = context.seat, None
     if seat is not None:
         seat.end()
-
-
-def _shows_row(reply: Reply) -> bool:
-    """Return whether an answer is an object as it is stored, of which only the most talkative level tells."""
-    return type(reply.body) is Item and reply.body.row is not None
-
-
-def _note_decision(record: AuditRecord, authorization: Authorization) -> None:
-    """Note whether a request is allowed, and why."""
-    record.lap("authorization")
-    allowed = authorization.decision is Decision.ALLOW
-    if authorization.error and not allowed:
-        record.annotations[_REASON] = "internal error"
-    else:
-        record.annotations[_DECISION] = "allow" if allowed else "forbid"
-        record.annotations[_REASON] = authorization.reason
 
 
 def _checked(request: Request, response: Response) -> Response:

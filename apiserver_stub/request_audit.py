@@ -1,0 +1,110 @@
+"""The audit of a request on its way through the handler chain: what each stage tells of it."""
+
+from collections.abc import Awaitable, Sequence
+from contextvars import Token
+
+import msgspec
+
+from apiserver_stub.api_request import APIRequest, Item, Reply, RequestContext, Stream
+from apiserver_stub.audit import Auditor, AuditRecord, Stage, set_current, without_managed_fields
+from apiserver_stub.encode.accept import Representation
+from apiserver_stub.encode.negotiate import ContentNegotiator
+from controller_manager.api.errors import ApiError, NotAcceptable, Status
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.wire import Response
+from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Authorization, Decision
+
+_DECISION = f"authorization.{GROUP_DOMAIN}/decision"
+_REASON = f"authorization.{GROUP_DOMAIN}/reason"
+_STATUS = b'{"kind":"Status"'  # the beginning of one that is an answer
+
+
+class RequestAudit:
+    """Writes down in the record of a request what becomes of it, and hands that to the auditor. A request of which
+    nothing is told has no record from `begin` on.
+    """
+
+    def __init__(self, auditor: Auditor, negotiator: ContentNegotiator) -> None:
+        self._auditor = auditor
+        self._negotiator = negotiator
+
+    def open(self, context: RequestContext) -> Token[AuditRecord | None]:
+        """Give a request a record, for whatever happens in its name; return what takes that back."""
+        context.audit = AuditRecord(context.http, context.info, context.audit_id, wall_seconds())
+        return set_current(context.audit)
+
+    async def begin(self, context: RequestContext, user: User) -> None:
+        """Find out whether anything is to be told of a request of `user`, and tell that it has come. Raises
+        `InternalError` if that must be written down and cannot be; then nothing more is told of it.
+        """
+        info, record = context.info, context.audit
+        assert record is not None
+        record.since = monotonic()  # who authenticated told for itself how long it took
+        name = info.attributes(user).name if info.field_selector else info.name
+        waiting = self._auditor.begin(record, user, name)
+        context.audit = None
+        if waiting is None:
+            set_current(None)
+            return
+        for stored in waiting:
+            await stored
+        context.audit = record
+
+    @staticmethod
+    def decided(record: AuditRecord, authorization: Authorization) -> None:
+        """Note whether a request is allowed, and why."""
+        record.lap("authorization")
+        allowed = authorization.decision is Decision.ALLOW
+        if authorization.error and not allowed:
+            record.annotations[_REASON] = "internal error"
+        else:
+            record.annotations[_DECISION] = "allow" if allowed else "forbid"
+            record.annotations[_REASON] = authorization.reason
+
+    async def replied(
+        self, record: AuditRecord, request: APIRequest, representation: Representation, reply: Reply
+    ) -> None:
+        """Note what a verb answers, as fully as is told of it."""
+        body = reply.body
+        if isinstance(body, Item) and body.data.startswith(_STATUS):
+            record.note_status(msgspec.json.decode(body.data, type=Status), reply.status, body.data)
+        elif record.is_full and not isinstance(body, Stream):
+            coverage = record.coverage
+            trimmed = without_managed_fields if coverage is not None and coverage.omit_managed_fields else None
+            record.response_object = await self._negotiator.as_json(request, representation, body, trimmed)
+
+    @staticmethod
+    def refused(record: AuditRecord, error: ApiError) -> None:
+        """Note a refusal."""
+        if not isinstance(error, NotAcceptable):
+            status = error.status()
+            record.note_status(status, error.code, status.encode())
+
+    async def answered(self, record: AuditRecord, context: RequestContext, response: Response) -> None:
+        """Tell of an answer before it goes; of one that is a stream, that it begins."""
+        record.note_code(response.status)
+        for told in self._told(record, context, response):
+            await told
+
+    def ended(self, context: RequestContext) -> None:
+        """Tell that an answer has ended, or that its caller is gone before there was one."""
+        if context.audit is not None and context.user is not None:
+            self._auditor.ended(context.audit)
+
+    def _told(self, record: AuditRecord, context: RequestContext, response: Response) -> Sequence[Awaitable[object]]:
+        auditor = self._auditor
+        if context.user is None:
+            context.audit = None
+            return auditor.unrecognized(record)
+        started = auditor.answered(record, Stage.RESPONSE_STARTED) if record.info.is_long_running else ()
+        if not isinstance(response.body, bytes):
+            return started
+        complete = auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
+        return (*started, *complete) if started else complete
+
+
+def shows_row(reply: Reply) -> bool:
+    """Return whether an answer is an object as it is stored, of which only the most talkative level tells."""
+    return type(reply.body) is Item and reply.body.row is not None
