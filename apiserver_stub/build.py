@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from apiserver_stub.admission import Admission, AdmissionMetrics, plugins
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.escalation import EscalationCheck
+from apiserver_stub.admission.pod_security import PodSecurity
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
@@ -255,6 +256,7 @@ class _Assembly:
             _allows(authorizer),
             EscalationCheck(authorizer, self.authorization.rbac),
             partial(amend, self.own_scope, ("", "v1", QUOTAS)),
+            pod_security=PodSecurity(self.store, self.runtime.registry),
             scale_to_zero=self.features.enabled(SCALE_TO_ZERO),
         )
         chosen = plugins.enabled(there, self.options[AdmissionOptions])

@@ -7,6 +7,7 @@ from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Ope
 from apiserver_stub.admission.escalation import EscalationCheck
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
+from apiserver_stub.admission.pod_security import PodSecurity
 from apiserver_stub.admission.pods import PodAccounts, Priorities, RuntimeClasses, default_toleration_seconds
 from apiserver_stub.admission.quotas import ResourceQuotas, Update
 from apiserver_stub.admission.services import ServiceAddresses
@@ -65,6 +66,7 @@ def built_in(
     escalation: EscalationCheck,
     update_quota: Update,
     *,
+    pod_security: PodSecurity,
     scale_to_zero: bool = False,
 ) -> Sequence[AdmissionPlugin]:
     """Return the plugins that there are, in the order in which they are asked."""
@@ -93,6 +95,7 @@ def built_in(
         ),
         AdmissionPlugin("ServiceAccount", mutating=(Rule(accounts.admit, _CREATE, _PODS),)),
         AdmissionPlugin("TaintNodesByCondition", mutating=(Rule(taint_new_node, _CREATE, ("nodes",)),)),
+        pod_security.plugin(),
         AdmissionPlugin(
             "Priority",
             mutating=(Rule(priorities.admit, _BOTH, _PODS),),

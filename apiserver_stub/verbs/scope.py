@@ -7,6 +7,7 @@ from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Notes, Operation
 from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.audit import annotate
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
@@ -88,6 +89,8 @@ class RequestScope:
         except ApiError as error:
             error.warnings = (*error.warnings, *attributes.notes.warnings)
             raise
+        finally:
+            audit_notes(attributes.notes)
         return tuple(attributes.notes.warnings)
 
 
@@ -115,3 +118,9 @@ def attributes_of(
         request.name,
         notes or Notes(),
     )
+
+
+def audit_notes(notes: Notes) -> None:
+    """Have the annotations of admission in the events of the request that is being answered."""
+    for key, value in notes.annotations.items():
+        annotate(key, value)

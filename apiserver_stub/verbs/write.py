@@ -56,7 +56,7 @@ from apiserver_stub.verbs.preconditions import (
     stale,
 )
 from apiserver_stub.verbs.query import is_dry_run
-from apiserver_stub.verbs.scope import RequestScope, attributes_of
+from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
 from apiserver_stub.verbs.storage import answered, for_storage, key_of, read
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
@@ -176,6 +176,8 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
     except ApiError as error:
         error.warnings = (*error.warnings, *notes.warnings)
         raise
+    finally:
+        audit_notes(notes)
     return replace(outcome, warnings=(*outcome.warnings, *notes.warnings)) if notes.warnings else outcome
 
 

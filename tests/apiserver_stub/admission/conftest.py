@@ -9,6 +9,7 @@ import pytest
 from apiserver_stub.admission import Admission, built_in
 from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.escalation import EscalationCheck
+from apiserver_stub.admission.pod_security import PodSecurity
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.authz.rbac import RBACAuthorizer
@@ -35,7 +36,7 @@ async def admission() -> AsyncIterator[Admission]:
     await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
     addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))
     escalation = EscalationCheck(AlwaysAllow(), RBACAuthorizer(store))
-    yield Admission(built_in(store, addresses, allows, escalation, update))
+    yield Admission(built_in(store, addresses, allows, escalation, update, pod_security=PodSecurity(store)))
     await store.close()
 
 

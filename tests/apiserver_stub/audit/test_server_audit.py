@@ -88,6 +88,24 @@ async def test_what_a_stage_finds_out_is_in_the_event_whoever_it_is(tmp_path: Pa
     assert "example.org/seen" not in following["annotations"]
 
 
+async def test_what_admission_notes_is_in_the_events_of_what_it_lets_in_and_refuses(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    api = server(tmp_path, f"--audit-log-path={log}")
+    await api.start()
+    label = "pod-security.kubernetes.io/"
+    labels = {f"{label}enforce": "baseline", f"{label}audit": "restricted"}
+    await ask(api, "POST", "/api/v1/namespaces", {"metadata": {"name": "n", "labels": labels}})
+    for name, shares in (("plain", False), ("shares", True)):
+        pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], "hostPID": shares}}
+        answer = await ask(api, "POST", "/api/v1/namespaces/n/pods", pod, name)
+        assert answer.status == (403 if shares else 201)
+    await api.stop()
+    for name in ("plain", "shares"):
+        annotations = events(log, name)[-1]["annotations"]
+        assert annotations[f"{label}enforce-policy"] == "baseline:latest"
+        assert annotations[f"{label}audit-violations"].startswith('would violate PodSecurity "restricted:latest": ')
+
+
 async def test_secrets_are_told_of_as_the_policy_says(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     rules = "[{level: Metadata, resources: [{resources: [secrets]}]}, {level: RequestResponse}]"
