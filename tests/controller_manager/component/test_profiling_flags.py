@@ -27,7 +27,7 @@ CONTROLLER = "shop-controller"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     tokens = tmp_path / "tokens"
-    tokens.write_text("good,alice,1\n")
+    tokens.write_text('good,alice,1,"system:masters"\nplain,bob,2\n')
     return Cluster((f"--token-auth-file={tokens}",))
 
 
@@ -71,6 +71,7 @@ async def test_profiles_are_for_those_who_may_see_them(cluster: Cluster):
         replica = await cluster.manage(*DELEGATED)
         await cluster.settle()
         assert (await page(replica.manager, "/debug/pprof/heap", token="wrong")).status == 401
+        assert (await page(replica.manager, "/debug/pprof/heap", token="plain")).status == 403
 
 
 @pytest.mark.flag("contention-profiling")
