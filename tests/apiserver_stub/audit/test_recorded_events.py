@@ -1,7 +1,7 @@
 """Events that a kube-apiserver of 1.36 wrote of these requests, in this order, under the policy beside them.
 
 `received` says that there was an event of the arrival, too; `unlike` are fields that are not compared. What differs
-from run to run is made equal, texts for people are left out, and so are the annotations of Pod Security.
+from run to run is made equal, and texts for people are left out.
 """
 
 import asyncio
