@@ -20,7 +20,6 @@ from apiserver_stub.flags import (
     TokenAuthenticationOptions,
     TokenOptions,
 )
-from apiserver_stub.flags.authentication import SIGNING_ALGORITHMS
 from apiserver_stub.offload import Offload
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.clock import monotonic, wall_seconds
@@ -168,10 +167,11 @@ def _jwt(options: Parsed, parts: AuthenticationParts) -> tuple[FindToken, Work, 
     """Return who knows the tokens of OpenID providers, what keeps their keys, and who may stay anonymous."""
     from apiserver_stub.authn.jwt.authentication_file import JWTAuthentication  # loads CEL
     from apiserver_stub.authn.jwt.authenticators import Terms
+    from apiserver_stub.authn.jwt.key_set import ALGORITHMS
 
     given = options[AuthenticationOptions]
     # With a file, the algorithm of a token need only be that of the key that signed it.
-    algorithms = SIGNING_ALGORITHMS if given.authentication_config else given.oidc_signing_algs
+    algorithms = tuple(ALGORITHMS) if given.authentication_config else given.oidc_signing_algs
     known = {"controlplane": parts.egress.control_plane, "cluster": parts.egress.cluster}
     dialers = {network: dialer for network, dialer in known.items() if network in parts.egress.selected}
     terms = Terms(algorithms, parts.audiences, options[TokenOptions].service_account_issuer, dialers)

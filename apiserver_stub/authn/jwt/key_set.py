@@ -1,4 +1,6 @@
-"""Public keys as issuers publish them (RFC 7517), and the signatures that they verify (RFC 7518, section 3)."""
+"""Public keys as issuers publish them (RFC 7517), and the signatures that they verify (RFC 7518, section 3; of Ed25519:
+RFC 8037, section 3.1).
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,11 +10,13 @@ import jwt
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from jwt.algorithms import Algorithm, ECAlgorithm, RSAAlgorithm, RSAPSSAlgorithm
+from jwt.algorithms import Algorithm, ECAlgorithm, OKPAlgorithm, RSAAlgorithm, RSAPSSAlgorithm
 
 from apiserver_stub.authn.jwt.compact import Header, UnverifiedToken, decode_part
 
+EDWARDS = "EdDSA"
 MOST_KEYS = 64
 _RSA_BITS = range(2048, 8193)
 _HASHES = (("256", RSAAlgorithm.SHA256), ("384", RSAAlgorithm.SHA384), ("512", RSAAlgorithm.SHA512))
@@ -22,9 +26,10 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
         **{f"RS{bits}": RSAAlgorithm(hashing) for bits, hashing in _HASHES},
         **{f"ES{bits}": ECAlgorithm(hashing) for bits, hashing in _HASHES},
         **{f"PS{bits}": RSAPSSAlgorithm(hashing) for bits, hashing in _HASHES},
+        EDWARDS: OKPAlgorithm(),
     }
 )
-"""The algorithms of `SIGNING_ALGORITHMS`, by name: they need no secret of the issuer."""
+"""The algorithms that need no secret of the issuer, by name."""
 _OF_RSA = frozenset(name for name in ALGORITHMS if name[0] in "RP")
 _OF_CURVE: Mapping[str, str] = MappingProxyType({"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"})
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y")
@@ -35,12 +40,15 @@ class UnusableKeys(ValueError):
     """A document is no set of keys; the message says why."""
 
 
+PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
+
+
 class Key(NamedTuple):
     """A public key with its name, and the algorithms it is for."""
 
     name: str
     algorithms: frozenset[str]
-    public: RSAPublicKey | EllipticCurvePublicKey
+    public: PublicKey
 
 
 class _KeySet(msgspec.Struct):
@@ -77,7 +85,7 @@ def _key(described: Mapping[str, Any]) -> Key | None:
         return None
 
 
-def _public_key(public: dict[str, Any]) -> tuple[RSAPublicKey | EllipticCurvePublicKey, frozenset[str]]:
+def _public_key(public: dict[str, Any]) -> tuple[PublicKey, frozenset[str]]:
     """Return a key and the algorithms it is for. Raises what libraries raise for one that is none, and `ValueError`."""
     found: object = None
     if public["kty"] == "RSA":
@@ -88,6 +96,10 @@ def _public_key(public: dict[str, Any]) -> tuple[RSAPublicKey | EllipticCurvePub
         found = ECAlgorithm.from_jwk(public)
         if isinstance(found, EllipticCurvePublicKey):
             return found, frozenset({_OF_CURVE[public["crv"]]})
+    elif public["kty"] == "OKP":
+        found = OKPAlgorithm.from_jwk(public)
+        if isinstance(found, Ed25519PublicKey):
+            return found, frozenset({EDWARDS})
     raise ValueError("no key for signatures")
 
 

@@ -11,9 +11,9 @@ import pytest
 from apiserver_stub.authn.jwt import authenticator
 from apiserver_stub.authn.jwt.authentication_file import JWTAuthentication
 from apiserver_stub.authn.jwt.authenticators import Terms
+from apiserver_stub.authn.jwt.key_set import ALGORITHMS
 from apiserver_stub.authn.tokens import TokenRefused
 from apiserver_stub.flags import AuthenticationOptions
-from apiserver_stub.flags.authentication import SIGNING_ALGORITHMS
 from apiserver_stub.offload import Offload
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
@@ -48,7 +48,7 @@ def document(*authenticators: Tree, **more: Any) -> str:
 class Judge:
     """The authenticators that a file describes, which are running."""
 
-    def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = SIGNING_ALGORITHMS) -> None:
+    def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> None:
         self.file = file
         self.runtime = runtime
         options = AuthenticationOptions(authentication_config=str(file))
@@ -93,7 +93,7 @@ def judging(tmp_path: Path, issuer: Issuer) -> Judging:
     """Run the authenticators of a document."""
 
     @asynccontextmanager
-    async def run(text: str = "", algorithms: Sequence[str] = SIGNING_ALGORITHMS) -> AsyncIterator[Judge]:
+    async def run(text: str = "", algorithms: Sequence[str] = tuple(ALGORITHMS)) -> AsyncIterator[Judge]:
         file = tmp_path / "authentication.json"
         file.write_text(text or document(rules()))
         judge = Judge(file, Runtime("test"), algorithms)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm, get_default_algorithms
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
 
 from apiserver_stub.authn.jwt.fetcher import FetchError
 from controller_manager.api.wire import Response
@@ -24,7 +24,9 @@ EC_KEYS = {name: ec.generate_private_key(curve) for name, curve in CURVES.items(
 
 def jwk(private: Any, kid: str, **members: Any) -> dict[str, Any]:
     """The public half of a key, as issuers publish it."""
-    algorithm = RSAAlgorithm if isinstance(private, rsa.RSAPrivateKey) else ECAlgorithm
+    algorithm: Any = RSAAlgorithm if isinstance(private, rsa.RSAPrivateKey) else ECAlgorithm
+    if isinstance(private, ed25519.Ed25519PrivateKey):
+        algorithm = OKPAlgorithm
     return {**algorithm.to_jwk(private.public_key(), as_dict=True), "kid": kid, **members}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from controller_manager.base.clock import wall_seconds
@@ -17,6 +17,7 @@ from tests.apiserver_stub.authn.jwt.conftest import Judging
 from tests.apiserver_stub.authn.jwt.issuer import EC_KEYS, RSA_KEYS, URL, Issuer, b64, jwk
 
 pytestmark = pytest.mark.virtual
+EDWARDS = ed25519.Ed25519PrivateKey.generate()
 STRANGER = rsa.generate_private_key(65537, 2048)
 OTHER_CURVE = ec.generate_private_key(ec.SECP384R1())
 PEM = RSA_KEYS[0].public_key().public_bytes(
@@ -107,7 +108,9 @@ FORGED: dict[str, Forge] = {
     "HS256 with the modulus": lambda i: hashed(i, jwk(RSA_KEYS[0], "one")["n"].encode()),
     "HS256 with nothing": lambda i: hashed(i, b""),
     "HS512 with the public key": lambda i: hashed(i, PEM, "HS512"),
-    "EdDSA": lambda i: i.token(ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
+    "EdDSA of a stranger": lambda i: i.token(ed25519.Ed25519PrivateKey.generate(), "EdDSA", kid="edwards"),
+    "EdDSA with the name of another key": lambda i: i.token(EDWARDS, "EdDSA", kid="one"),
+    "Ed448": lambda i: i.token(ed448.Ed448PrivateKey.generate(), "EdDSA", kid="edwards"),
     "ES256K": lambda i: i.token(ec.generate_private_key(ec.SECP256K1()), "ES256K"),
     "no signature": lambda i: cut(i, 0),
     "a signature cut by one": lambda i: cut(i, -1),
@@ -211,6 +214,7 @@ FORGED: dict[str, Forge] = {
 def publish(issuer: Issuer) -> None:
     """The keys that the table speaks of."""
     issuer.keys = {"one": RSA_KEYS[0], "curve": EC_KEYS["ES256"], "p384": EC_KEYS["ES384"], "p521": EC_KEYS["ES512"]}
+    issuer.keys["edwards"] = EDWARDS
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -229,6 +233,7 @@ GOOD: dict[str, Forge] = {
     "ES256": lambda i: i.token(EC_KEYS["ES256"], "ES256", kid="curve"),
     "ES384": lambda i: i.token(EC_KEYS["ES384"], "ES384", kid="p384"),
     "ES512": lambda i: i.token(EC_KEYS["ES512"], "ES512", kid="p521"),
+    "EdDSA": lambda i: i.token(EDWARDS, "EdDSA", kid="edwards"),
     "no name of the key": lambda i: i.token(kid=None),
     "an empty name of the key": lambda i: i.token(kid=""),
     "several audiences": lambda i: i.token(aud=["other", "cluster"]),
