@@ -20,7 +20,7 @@ from controller_manager.api.model import Model
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.metric_rules import Stability
 from controller_manager.base.metrics import Counters, Family, Gauges, Shown
-from controller_manager.base.plain_yaml import NotPlain, read_yaml
+from controller_manager.base.plain_yaml import NotPlain, read_yaml, without_nulls
 from controller_manager.options.types import parse_duration
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def parse_config(data: bytes, path: Path, kind: str, types: Mapping[str, type[T]
     if len(data) > _MOST_BYTES:
         raise ConfigFileError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
     try:
-        tree = _without_nulls(read_yaml(data, unique_keys=True))
+        tree = without_nulls(read_yaml(data, unique_keys=True))
     except NotPlain as error:
         raise ConfigFileError(f"{path} is no YAML: {error}") from None
     if not isinstance(tree, dict):
@@ -214,12 +214,6 @@ class FileWatcher:
             if isinstance(error, NotYetUsable):
                 self._seen = before
             self._failed(error)
-
-
-def _without_nulls(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    return [_without_nulls(item) for item in tree] if isinstance(tree, list) else tree
 
 
 def _converted(wanted: type, value: Any) -> Any:

@@ -39,6 +39,13 @@ def read_yaml(text: bytes | str, *, unique_keys: bool = False) -> Any:
         raise NotPlain("a value in it is not what it looks like") from None
 
 
+def without_nulls(tree: Any) -> Any:
+    """Return a tree without the fields that are null: to Go they are absent."""
+    if isinstance(tree, dict):
+        return {key: without_nulls(value) for key, value in tree.items() if value is not None}
+    return [without_nulls(item) for item in tree] if isinstance(tree, list) else tree
+
+
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
     """Return how many nodes there are at and below one; endless for one that holds itself."""
     if id(node) not in known:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from controller_manager.api.model import Model
-from controller_manager.base.plain_yaml import NotPlain, read_yaml
+from controller_manager.base.plain_yaml import NotPlain, read_yaml, without_nulls
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.transport import ConfigError
 
@@ -138,19 +138,13 @@ def read(paths: Sequence[Path]) -> Merged:
 
 def _parse(path: Path) -> _File:
     try:
-        return msgspec.convert(_without_nulls(read_yaml(path.read_bytes()) or {}), _File)
+        return msgspec.convert(without_nulls(read_yaml(path.read_bytes()) or {}), _File)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
     except NotPlain as error:
         raise ConfigError(f"{path} is no YAML: {error}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path} is no kubeconfig: {error}") from None
-
-
-def _without_nulls(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    return [_without_nulls(item) for item in tree] if isinstance(tree, list) else tree
 
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

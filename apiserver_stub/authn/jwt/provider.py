@@ -1,7 +1,6 @@
 """One OpenID provider: where it publishes its keys (OpenID Connect Discovery 1.0), and its keys as they change."""
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from apiserver_stub.authn.jwt.compact import UnverifiedToken, read_header
 from apiserver_stub.authn.jwt.configuration import Issuer
 from apiserver_stub.authn.jwt.fetcher import Fetcher, FetchError
 from apiserver_stub.authn.jwt.key_set import Key, UnusableKeys, is_signed, parse_keys
+from apiserver_stub.config_file import hashed
 from controller_manager.base.bucket import TokenBucket
 from controller_manager.base.clock import monotonic, wall_seconds
 from controller_manager.base.log import Logger
@@ -153,7 +153,7 @@ class Provider:
             self._keys_url, self.fetches.failed = "", wall_seconds()
             raise FetchError(f"the keys cannot be fetched: {error}") from None
         self.fetches.succeeded = wall_seconds()
-        self.fetches.digest = f"sha256:{hashlib.sha256(response.body).hexdigest()}"
+        self.fetches.digest = hashed(response.body)
         if keys != self._keys:
             self._keys = keys
         self._tell("")
