@@ -145,5 +145,5 @@ async def _answer(api: ApiServer, request: Request) -> tuple[int, bytes]:
         return response.status, response.body
     is_watch = "watch" in dict(request.query) or "/watch/" in request.path
     first = b"" if is_watch else b"".join([chunk async for chunk in response.body])
-    await response.body.aclose()  # type: ignore[attr-defined]
+    await response.body.aclose()
     return response.status, first

@@ -122,7 +122,7 @@ class Stages:
 
     async def resource(self, request: APIRequest) -> Reply:
         await self.stage("resource", f"{request.verb} {request.kind.plural} for {request.user.name}")
-        return self.answer_with  # type: ignore[no-any-return]
+        return self.answer_with
 
     async def log(self, request: APIRequest) -> Response:
         await self.stage("stream", f"{request.kind.plural}/{request.subresource_name} for {request.user.name}")
@@ -283,7 +283,7 @@ async def test_each_request_is_routed_to_who_answers_it(stages: Stages, path: st
     """What this server knows nothing of comes as far as the router: others may serve it."""
     response = await stages.server().handle(get(path))
     if not isinstance(response.body, bytes | Upgrade):
-        await response.body.aclose()  # type: ignore[attr-defined]
+        await response.body.aclose()
     assert response.status == status
     told = [note for note in stages.notes if not note.startswith(("audit", "seat"))]
     assert told[-1] == answered
@@ -379,7 +379,7 @@ async def test_an_upgrade_is_counted_and_audited_until_the_talk_ends(stages: Sta
     assert isinstance(response.body, Upgrade)
     ours, theirs = pipe()
     async with asyncio.TaskGroup() as group:
-        talk = group.create_task(response.body.serve(theirs))  # type: ignore[arg-type]
+        talk = group.create_task(response.body.serve(theirs))
         await ours.write(b"hello")
         assert await ours.read(100) == b"hello"
         assert stages.streams() == {"CONNECT": 1}
@@ -429,7 +429,7 @@ async def test_a_long_list_is_complete_when_it_was_taken(stages: Stages) -> None
     async def page(request: Request, info: RequestInfo) -> Response:
         return Response(200, {}, pieces())
 
-    stages.page = page  # type: ignore[method-assign]
+    stages.page = page
     response = await stages.server().handle(get("/metrics"))
     assert stages.told() == [("RequestReceived", 0)]
     with suppress(StopAsyncIteration):
@@ -448,6 +448,6 @@ async def test_frames_tell_on_whose_behalf_they_run(stages: Stages) -> None:
             frame = frame.f_back
         return Response(200, {}, b"")
 
-    stages.page = page  # type: ignore[method-assign]
+    stages.page = page
     await stages.server().handle(get("/metrics"))
     assert [one for one in told if one] == ["GET '/metrics' of 'ada'"]

@@ -129,7 +129,7 @@ def frames_of(data: bytes) -> Iterator[tuple[str, Any]]:
         size = int.from_bytes(data[:4], "big")
         event = dict(fields(data[4 : 4 + size]))
         kind, embedded = event[1 << 3 | 2], event[2 << 3 | 2]
-        yield kind.decode(), protobuf.decode(dict(fields(embedded))[1 << 3 | 2], "", "")  # type: ignore[union-attr,arg-type]
+        yield kind.decode(), protobuf.decode(dict(fields(embedded))[1 << 3 | 2], "", "")
         data = data[4 + size :]
 
 

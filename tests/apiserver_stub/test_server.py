@@ -129,7 +129,7 @@ async def test_a_watch_streams(api: ApiServer) -> None:
     assert not isinstance(response.body, bytes)
     chunk = await anext(response.body)
     assert msgspec.json.decode(chunk.splitlines()[0])["type"] == "ADDED"
-    await response.body.aclose()  # type: ignore[attr-defined]
+    await response.body.aclose()
 
 
 async def test_stopping_fails_readiness_and_ends_streams(api: ApiServer) -> None:
@@ -283,7 +283,7 @@ async def test_what_is_under_way_is_counted(api: ApiServer) -> None:
     labels = 'component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"'
     assert f"apiserver_longrunning_requests{{{labels}}} 1\n" in await page_of(api)
     for _ in range(2):
-        await watch.body.aclose()  # type: ignore[union-attr]
+        await watch.body.aclose()
         assert f"apiserver_longrunning_requests{{{labels}}} 0\n" in await page_of(api)
     assert 'apiserver_current_inflight_requests{request_kind="mutating"} 0\n' in await page_of(api)
 

@@ -211,7 +211,7 @@ sFZ04CmP87muRQIhAJ+8SvnNHn44vwA5ou8kf+Opzy7FStv/zdomRURnWAND
     ],
     ids=["empty", "garbage", "certificate", "weak", "curve", "kind", "forged"],
 )
-def test_unusable_requests_say_why(make, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_unusable_requests_say_why(make, reason: str) -> None:
     with pytest.raises(UnusableRequest, match=reason):
         read_request(make())
 
@@ -364,7 +364,7 @@ def encrypted() -> bytes:
     ],
     ids=["none", "two", "no-key", "encrypted", "other", "curve", "kind", "leaf"],
 )
-def test_authorities_of_no_use_say_why(pair, problem: str) -> None:  # type: ignore[no-untyped-def]
+def test_authorities_of_no_use_say_why(pair, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         read_authority(pair())
     assert "PRIVATE" not in str(caught.value)

@@ -42,7 +42,7 @@ def node(name: str, *taints: str, ready: str = "False") -> Node:
 
 
 def names(victims: object) -> list[str]:
-    return [victim.pod.metadata.name for victim in victims]  # type: ignore[attr-defined]
+    return [victim.pod.metadata.name for victim in victims]
 
 
 OUT = "node.kubernetes.io/out-of-service"

@@ -13,7 +13,7 @@ TAINT = Taint(key="k", value="5", effect="NoExecute")
 
 
 def forever(**fields: object) -> Toleration:
-    return Toleration(**{"key": "k", "operator": "Exists", "effect": "NoExecute"} | fields)  # type: ignore[arg-type]
+    return Toleration(**{"key": "k", "operator": "Exists", "effect": "NoExecute"} | fields)
 
 
 def limited(seconds: int, key: str = "k") -> Toleration:

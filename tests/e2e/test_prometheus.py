@@ -177,16 +177,16 @@ class Setup:
 
     def query(self, text: str) -> list[dict[str, str]]:
         """The labels of every series that answers a query."""
-        return [dict(one["metric"]) for one in self.ask("query", query=text)["result"]]  # type: ignore[attr-defined]
+        return [dict(one["metric"]) for one in self.ask("query", query=text)["result"]]
 
     def value(self, text: str) -> float:
-        (found,) = self.ask("query", query=text)["result"]  # type: ignore[misc]
+        (found,) = self.ask("query", query=text)["result"]
         return float(found["value"][1])
 
     def health(self) -> list[str]:
         with suppress(OSError):
             targets = self.ask("targets", state="active")["activeTargets"]
-            return [one["health"] for one in targets]  # type: ignore[attr-defined]
+            return [one["health"] for one in targets]
         return []
 
     def stop(self) -> None:

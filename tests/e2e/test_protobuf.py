@@ -199,7 +199,7 @@ def test_a_list_and_a_watch_that_follows_it(ask: Any, kubectl: Kubectl, namespac
         kubectl("create", "configmap", name, "-n", namespace)
         size = int.from_bytes(stream.read(4), "big")
         event = dict(fields(stream.read(size)))
-        [(_, told)] = fields(event[2 << 3 | 2])  # type: ignore[arg-type]
+        [(_, told)] = fields(event[2 << 3 | 2])
         assert event[1 << 3 | 2] == b"ADDED"
-        assert decode(told, "", "")["metadata"]["name"] == name  # type: ignore[arg-type]
+        assert decode(told, "", "")["metadata"]["name"] == name
     stream.close()

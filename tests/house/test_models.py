@@ -95,7 +95,7 @@ def test_null_means_in_every_field_what_absence_means(type_: type[model.Model]) 
 
 @pytest.mark.parametrize("type_", MODELS, ids=lambda t: t.__name__)
 def test_nothing_that_go_may_write_as_null_is_required(type_: type[model.Model]) -> None:
-    for field in inspect.type_info(type_).fields:  # type: ignore[attr-defined]
+    for field in inspect.type_info(type_).fields:
         assert not field.required or isinstance(field.type, _NEVER_NULL), field.name
 
 

@@ -71,7 +71,7 @@ async def send(cluster: Cluster, method: str, path: str, body: object = None) ->
 
 async def create(cluster: Cluster, path: str, name: str, *, status: object = None, **parts: object) -> Tree:
     """Create an object; `metadata` beside its name, and its `status`, if there is any."""
-    metadata = {"name": name, **parts.pop("metadata", {})}  # type: ignore[dict-item]
+    metadata = {"name": name, **parts.pop("metadata", {})}
     made = await send(cluster, "POST", path, {**parts, "metadata": metadata})
     return made if status is None else await send(cluster, "PATCH", f"{path}/{name}/status", {"status": status})
 

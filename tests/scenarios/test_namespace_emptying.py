@@ -158,7 +158,7 @@ async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World
         await gate.wait()
         return await inner(request)
 
-    world._transport.send = slow  # type: ignore[method-assign]
+    world._transport.send = slow
 
     async def ask_later() -> None:
         await asyncio.sleep(1)

@@ -56,7 +56,7 @@ class Watched:
                 self.writes.append((name, request.method, request.path))
             return response
 
-        api.handle = hear  # type: ignore[method-assign]
+        api.handle = hear
 
     def writers(self, part: str) -> set[str]:
         """Who wrote to paths with such a part; the admin who is the test left out."""

@@ -34,7 +34,7 @@ def test_the_ports_of_a_range() -> None:
 def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int, source: object) -> None:
     numbers = Range(100, size, min(band, size))
     drawn: list[int] = []
-    while (found := numbers.draw(lambda n: n not in drawn, source.randrange)) is not None:  # type: ignore[attr-defined]
+    while (found := numbers.draw(lambda n: n not in drawn, source.randrange)) is not None:
         assert found in numbers
         drawn.append(found)
     assert sorted(drawn) == list(range(100, 100 + size))

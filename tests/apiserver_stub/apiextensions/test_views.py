@@ -30,8 +30,8 @@ def messages(data: bytes) -> Iterator[tuple[str, Any]]:
     while data:
         size = int.from_bytes(data[:4], "big")
         event, data = dict(fields(data[4 : 4 + size])), data[4 + size :]
-        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])  # type: ignore[arg-type]
-        yield kind.decode(), decode(told, "", "")  # type: ignore[union-attr,arg-type]
+        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
+        yield kind.decode(), decode(told, "", "")
 
 
 def lines(data: bytes) -> Iterator[tuple[str, Any]]:

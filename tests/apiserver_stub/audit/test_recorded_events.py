@@ -65,9 +65,9 @@ def made_equal(value: Any) -> Any:
 async def served(api: ApiServer, request: Request) -> None:
     response = await api.handle(request)
     if not isinstance(response.body, bytes):
-        async for _ in response.body:  # type: ignore[union-attr]
+        async for _ in response.body:
             pass
-        await response.body.aclose()  # type: ignore[union-attr]
+        await response.body.aclose()
 
 
 async def test_events_are_those_that_kube_apiserver_writes(tmp_path: Path) -> None:

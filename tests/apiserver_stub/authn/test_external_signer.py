@@ -104,7 +104,7 @@ class Asker:
         data = b"" if body is None else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {token}"} if token else {}
         answer = await self.server.handle(Request(method, path, (), headers, data, None if token else ADMIN))
-        return answer.status, json.loads(answer.body)  # type: ignore[arg-type]
+        return answer.status, json.loads(answer.body)
 
     async def token(self, seconds: int = 3600) -> str:
         code, answer = await self("POST", f"{NS}/serviceaccounts/robot/token", {"spec": {"expirationSeconds": seconds}})

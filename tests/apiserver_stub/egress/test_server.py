@@ -105,7 +105,7 @@ async def test_webhooks_of_services_and_of_urls_have_networks_of_their_own(tmp_p
                 "10.9.9.9" if name == "hook" else "127.0.0.1",
                 hook.port,
                 "127.0.0.1",
-            )  # type: ignore[assignment]
+            )
             await client.post(service, b"{}", 5)
         assert cluster.asked == [("10.9.9.9", hook.port)]
         assert len(control_plane.asked) == 1

@@ -269,7 +269,7 @@ async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: b
     chunks, _ = await answer(asked, Reply(collection([pod("a"), pod("b")])))
     whole = json.loads(b"".join(chunks))
     assert (b"".join(chunks) == json.dumps(whole, indent=2).encode()) is pretty
-    refusal = bytes(FORMS.refuse(NotFound("no"), request).body)  # type: ignore[arg-type]
+    refusal = bytes(FORMS.refuse(NotFound("no"), request).body)
     assert refusal.startswith(b"{\n") is pretty
 
 

@@ -185,12 +185,12 @@ def test_an_event_holds_an_object_in_its_envelope(whole_writer: Any) -> None:
     event = dict(fields(framed[4:]))
     assert event.keys() == {1 << 3 | 2, 2 << 3 | 2}
     assert event[1 << 3 | 2] == b"ADDED"
-    assert list(fields(event[2 << 3 | 2])) == [(1 << 3 | 2, told)]  # type: ignore[arg-type]
+    assert list(fields(event[2 << 3 | 2])) == [(1 << 3 | 2, told)]
 
 
 def rows_of(count: int) -> list[Row]:
     named = ({"metadata": {"name": f"c-{n}", "labels": {"a": "b"}}, "data": {"k": "v"}} for n in range(count))
-    return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]  # type: ignore[index]
+    return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]
 
 
 def test_rows_are_shown_whole_or_by_their_metadata(kept: Any) -> None:
@@ -207,7 +207,7 @@ def test_rows_are_shown_whole_or_by_their_metadata(kept: Any) -> None:
 
 def test_a_row_is_encoded_once(kept: Any) -> None:
     made: list[bytes] = []
-    encoder = RowEncoder("v1", "ConfigMap", "a", lambda data: made.append(data) or data[:4])  # type: ignore[func-returns-value]
+    encoder = RowEncoder("v1", "ConfigMap", "a", lambda data: made.append(data) or data[:4])
     [row] = rows_of(1)
     assert [encoder.raw(row, kept) for _ in range(2)] == [row.data[:4]] * 2
     assert encoder.whole(row, kept) == envelope("v1", "ConfigMap", row.data[:4])

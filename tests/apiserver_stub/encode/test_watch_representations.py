@@ -80,7 +80,7 @@ async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     told = dict(fields(frame[4:]))
     assert told[1 << 3 | 2] == b"ERROR"
-    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])  # type: ignore[arg-type]
+    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
 
 

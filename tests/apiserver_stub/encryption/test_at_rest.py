@@ -48,7 +48,7 @@ class Api:
         data = b"" if body is None else json.dumps(body).encode()
         path, _, query = path.partition("?")
         pairs = tuple(tuple(pair.split("=")) for pair in query.split("&") if pair)
-        response = await self.server.handle(Request(method, path, pairs, {}, data, ADMIN))  # type: ignore[arg-type]
+        response = await self.server.handle(Request(method, path, pairs, {}, data, ADMIN))
         assert isinstance(response.body, bytes)
         return response.status, json.loads(response.body) if response.body[:1] == b"{" else response.body.decode()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import tempfile
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,9 @@ class Service:
 
 
 @pytest.fixture
-def target() -> AsyncIterator[str]:
+def target() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="kms") as folder:  # the paths of sockets are short
-        yield f"unix://{folder}/kms.sock"  # type: ignore[misc]
+        yield f"unix://{folder}/kms.sock"
 
 
 @asynccontextmanager

@@ -29,7 +29,7 @@ def flipped(place: int) -> bytes:
 
 def signed_with(kind: str, digest: hashes.HashAlgorithm | None = None) -> bytes:
     builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
-    return builder.sign(key_of_kind(kind), digest).public_bytes(Encoding.PEM)  # type: ignore[arg-type]
+    return builder.sign(key_of_kind(kind), digest).public_bytes(Encoding.PEM)
 
 
 def of_dsa() -> bytes:

@@ -134,7 +134,7 @@ def test_whatever_happens_to_the_files() -> None:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         Recovery.folder = Path(folder)
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             Recovery,
             settings=settings(
                 max_examples=50, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)

@@ -544,7 +544,7 @@ def test_whatever_is_asked_it_agrees_with_a_list_of_what_was_written(kind: str) 
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         Model.kind, Model.folder = kind, Path(folder)
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             Model,
             settings=settings(
                 max_examples=50 if kind == "memory" else 20,

@@ -45,7 +45,7 @@ def paths(spans: list[Span]) -> dict[tuple[str, ...], Span]:
     found = {}
     for span in spans:
         path, at = [span.name], span
-        while at := by_id.get(at.parent):  # type: ignore[assignment]
+        while at := by_id.get(at.parent):
             path.insert(0, at.name)
         found[tuple(path)] = span
     return found
@@ -92,7 +92,7 @@ async def test_the_server_and_the_request_are_named(start: Start, collector: tup
     assert root.attributes["audit-id"] == response.headers["audit-id"]
     assert (root.attributes["server.address"], root.attributes["server.port"]) == ("::1", 443)
     assert root.attributes["user_agent.original"] == "me"
-    assert root.attributes["http.response.body.size"] == len(response.body)  # type: ignore[arg-type]
+    assert root.attributes["http.response.body.size"] == len(response.body)
     assert root.status == 0
 
 

@@ -32,4 +32,4 @@ def test_a_token_of_another_namespace_or_form_is_a_bad_request() -> None:
         read_token(write_token(ContinueToken(5, "other/a")), "default/")
     for revision in (-1, 1.5, "5"):
         with pytest.raises(BadRequest):
-            read_token(write_token(ContinueToken(revision, "default/a")), "default/")  # type: ignore[arg-type]
+            read_token(write_token(ContinueToken(revision, "default/a")), "default/")

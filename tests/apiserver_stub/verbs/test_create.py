@@ -79,7 +79,7 @@ async def test_a_generated_name_that_is_taken_is_drawn_again_but_not_for_ever(ap
 
     import asyncio
 
-    source = asyncio.get_running_loop().random  # type: ignore[attr-defined]
+    source = asyncio.get_running_loop().random
     source.suffix = OneName("bbbbb", "bbbbb", "ccccc")
     made = [(await api.post(CONFIGS, {"metadata": {"generateName": "a-"}}))["metadata"]["name"] for _ in range(2)]
     assert made == ["a-bbbbb", "a-ccccc"]

@@ -32,8 +32,8 @@ def messages(data: bytes) -> Iterator[tuple[str, Any]]:
     while data:
         size = int.from_bytes(data[:4], "big")
         event, data = dict(fields(data[4 : 4 + size])), data[4 + size :]
-        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])  # type: ignore[arg-type]
-        yield kind.decode(), read(told)  # type: ignore[union-attr,arg-type]
+        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
+        yield kind.decode(), read(told)
 
 
 def manifests() -> Iterator[dict[str, Any]]:

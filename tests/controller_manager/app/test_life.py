@@ -203,7 +203,7 @@ async def test_a_reconcile_that_never_ends_is_cancelled_at_a_stop_and_the_lease_
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(3)
         began = monotonic()
-        assert [one.key for one in state(replica).work.running] == ["default/a"]  # type: ignore[union-attr]
+        assert [one.key for one in state(replica).work.running] == ["default/a"]
         ending = await replica.stop()
         assert ending.status == 0
         assert ends == ["a"]

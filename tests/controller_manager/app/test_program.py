@@ -19,7 +19,7 @@ class GreeterOptions(Options):
 
 
 def greeter(name: str = "greeter-controller", **more: Any) -> ControllerSpec[GreeterOptions]:
-    return ControllerSpec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)  # type: ignore[arg-type, return-value]
+    return ControllerSpec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)
 
 
 def test_it_runs_its_own_controllers_alone() -> None:

@@ -42,7 +42,7 @@ def registry() -> CollectorRegistry:
 def lines() -> Iterator[list[dict[str, object]]]:
     """What is logged."""
     with capture_logs() as found:
-        yield found  # type: ignore[misc]
+        yield found
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def watching(api: Any) -> int:
 
 
 async def test_whoever_borrows_gets_what_is_there_anyway() -> None:
-    informers = Informers(object(), Runtime("test"))  # type: ignore[arg-type]
+    informers = Informers(object(), Runtime("test"))
     informers.get(PODS, namespace="a")
     whole = informers.get(PODS)
     assert informers.acquire(PODS.metadata_only()) is whole

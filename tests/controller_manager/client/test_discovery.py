@@ -23,7 +23,7 @@ async def found_in(documents: Documents) -> Discovery:
         if isinstance(answer, TransportError):
             raise answer
         if isinstance(answer, Exception):
-            return Response(answer.code, {}, answer.status().encode())  # type: ignore[attr-defined]
+            return Response(answer.code, {}, answer.status().encode())
         return Response(200, {}, msgspec.json.encode(answer))
 
     return await resources(Client(InProcessTransport(handle)))

@@ -170,7 +170,7 @@ async def test_a_reconcile_sees_what_it_wrote_before_however_late_the_watch_is(a
         await asyncio.sleep(0.5)
         assert POD.format("one") in api.objects
         for _ in range(5):  # while the watches hang
-            controller._loop.add(Key("a", "one"), "again")  # type: ignore[union-attr]
+            controller._loop.add(Key("a", "one"), "again")
             await asyncio.sleep(1)
         assert [request.method for request in api.requests].count("POST") == 1
         api.mute = False
@@ -194,7 +194,7 @@ async def test_writes_that_never_come_back_hold_a_key_for_ten_seconds(api: Any) 
     api.after = never
     async with running(process, controller):
         await asyncio.sleep(1)
-        controller._loop.add(Key("a", "one"), "again")  # type: ignore[union-attr]
+        controller._loop.add(Key("a", "one"), "again")
         await asyncio.sleep(8)
         assert [request.method for request in api.requests].count("POST") == 1
         await asyncio.sleep(2)

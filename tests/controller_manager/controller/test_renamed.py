@@ -18,4 +18,4 @@ def test_earlier_names_work_and_tell_of_the_new_ones(module: object, earlier: st
 @pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
 def test_what_never_was_is_an_attribute_error(module: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        _ = module.Nothing  # type: ignore[attr-defined]
+        _ = module.Nothing

@@ -347,7 +347,7 @@ async def test_a_process_that_was_blocked_writes_nothing_once_another_leads(
         other = Thread(target=lambda: run(take_over()))
         other.start()
         other.join()
-        asyncio.get_running_loop().jump(30)  # type: ignore[attr-defined]
+        asyncio.get_running_loop().jump(30)
         await leading
     assert api.objects[PATH]["spec"]["holderIdentity"] == "b"
     assert set(wrote) == {"a"}

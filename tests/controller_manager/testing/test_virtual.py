@@ -42,7 +42,7 @@ async def test_time_stands_still_while_a_thread_works() -> None:
 
 def test_all_blocked_is_an_error_that_names_the_tasks() -> None:
     async def wait_for_nothing() -> None:
-        asyncio.current_task().set_name("forlorn")  # type: ignore[union-attr]
+        asyncio.current_task().set_name("forlorn")
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(AllBlockedError, match="forlorn"):

@@ -41,7 +41,7 @@ class Bench:
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome  # type: ignore[return-value]
+        return outcome
 
     def sample(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, {"name": "test", **labels})

@@ -190,7 +190,7 @@ class Changes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[Any] = []
-        self.rbac = RBACAuthorizer(self)  # type: ignore[arg-type]
+        self.rbac = RBACAuthorizer(self)
         self.rbac.read()
         self.objects: dict[tuple[str, str], Any] = {}
 
