@@ -7,11 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from apiserver_stub.admission import Admission, AdmissionMetrics, plugins
-from apiserver_stub.admission.certificates import Allows
-from apiserver_stub.admission.escalation import EscalationCheck
-from apiserver_stub.admission.pod_security import PodSecurity
-from apiserver_stub.admission.quotas import QUOTAS
+from apiserver_stub.admission import (
+    Admission,
+    AdmissionConfiguration,
+    AdmissionMetrics,
+    AdmissionParts,
+    AdmissionPlugin,
+    enabled,
+)
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
 from apiserver_stub.api_request import Tree
@@ -36,10 +39,8 @@ from apiserver_stub.flags import (
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
     DATABASE,
-    SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
-    AdmissionOptions,
     AggregationOptions,
     AuditOptions,
     EgressOptions,
@@ -85,12 +86,6 @@ from controller_manager.component.options import MetricsOptions, ProfilingOption
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
 from controller_manager.options import Parsed, reported_version
-from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import (
-    Attributes,
-    Authorizer,
-    Decision,
-)
 from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
@@ -149,6 +144,7 @@ class _Assembly:
             Part(self._repair_addresses, self._repair_addresses),
             Part(_at_once(aggregation.read), self._settle_aggregation, aggregation.run, aggregation.close),
             Part(_at_once(flow_control.read), flow_control.settle, flow_control.run),
+            *(Part(_at_once(plugin.read), run=plugin.run, close=plugin.close) for plugin in self.plugins),
         )
 
     def _optional_parts(self) -> Iterator[Part]:
@@ -247,20 +243,24 @@ class _Assembly:
         return ServiceAddresses(self.store, network.services, network.node_ports)
 
     @cached_property
-    def admission(self) -> Admission:
+    def plugins(self) -> Sequence[AdmissionPlugin]:
         """The plugins that changes are shown to."""
-        authorizer = self.authorization.authorizer
-        there = plugins.built_in(
-            self.store,
-            self.addresses,
-            _allows(authorizer),
-            EscalationCheck(authorizer, self.authorization.rbac),
-            partial(amend, self.own_scope, ("", "v1", QUOTAS)),
-            pod_security=PodSecurity(self.store, self.runtime.registry),
-            scale_to_zero=self.features.enabled(SCALE_TO_ZERO),
+        return enabled(
+            AdmissionParts(
+                self.store,
+                self.kinds,
+                self.authorization.authorizer,
+                self.authorization.rbac,
+                self.addresses,
+                self.resolver,
+                self.egress,
+                self.offload,
+                self.runtime,
+                self.options,
+                AdmissionConfiguration(),
+                partial(amend, self.own_scope),
+            )
         )
-        chosen = plugins.enabled(there, self.options[AdmissionOptions])
-        return Admission(chosen, AdmissionMetrics(self.runtime.registry))
 
     @cached_property
     def verbs(self) -> Verbs:
@@ -270,7 +270,7 @@ class _Assembly:
             self.store,
             self.hub,
             self.kinds,
-            self.admission,
+            Admission(self.plugins, AdmissionMetrics(self.runtime.registry)),
             Limits(watch=self.serving.min_request_timeout),
             features,
             self.offload,
@@ -476,14 +476,6 @@ def embedded_storage(
 
 def _inspect_plain(data: bytes) -> str:
     return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
-
-
-def _allows(authorizer: Authorizer) -> Allows:
-    async def allows(user: User, verb: str, signer: str) -> bool:
-        signers = Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
-        return (await authorizer.authorize(signers)).decision is Decision.ALLOW
-
-    return allows
 
 
 def _key_folder(options: Parsed) -> Path | None:

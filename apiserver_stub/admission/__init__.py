@@ -9,20 +9,26 @@ from apiserver_stub.admission.chain import (
     Attributes,
     Notes,
     Operation,
+    Reinvocation,
     Rule,
 )
-from apiserver_stub.admission.plugins import built_in, enabled
+from apiserver_stub.admission.configuration import AdmissionConfiguration
+from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
+from apiserver_stub.admission.plugins import enabled
 
 __all__ = [
     "ALL",
     "Admission",
+    "AdmissionConfiguration",
     "AdmissionMetrics",
+    "AdmissionParts",
     "AdmissionPlugin",
     "Admit",
     "Attributes",
+    "BuildPlugin",
     "Notes",
     "Operation",
+    "Reinvocation",
     "Rule",
-    "built_in",
     "enabled",
 ]

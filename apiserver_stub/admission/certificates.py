@@ -1,31 +1,30 @@
 """A request for a certificate says who made it, and is judged and signed by those who may for its signer."""
 
 from binascii import a2b_base64
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cryptography.x509.oid import NameOID
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.certificate_request import dated, read
+from apiserver_stub.kinds.certificate_request import REQUESTS, dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
 from controller_manager.api.errors import forbidden
-from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
+from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN, NODE_PREFIX, NODES_GROUP
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
+from controller_manager.serving import authorization
 from controller_manager.serving.authentication import User
-
-# Whether a user may do something (approve, sign) for the signer of that name.
-Allows = Callable[[User, str, str], Awaitable[bool]]
+from controller_manager.serving.authorization import Authorizer, Decision
 
 
 class CertificateRequests:
-    """Plugins of requests for certificates, one for each phase."""
+    """Rules of requests for certificates."""
 
-    def __init__(self, allows: Allows) -> None:
-        self._allows = allows
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
 
     async def name_sender(self, attributes: Attributes) -> None:
         """Write down who asks, whatever a new request itself says."""
@@ -61,8 +60,40 @@ class CertificateRequests:
         domain = signer.partition("/")[0]
         return await self._allows(user, verb, signer) or await self._allows(user, verb, f"{domain}/*")
 
+    async def _allows(self, user: User, verb: str, signer: str) -> bool:
+        asked = authorization.Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
+        return (await self._authorizer.authorize(asked)).decision is Decision.ALLOW
 
-async def certificate_subject_restriction(attributes: Attributes) -> None:
+
+def certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return what belongs to the kind: senders and times."""
+    requests = CertificateRequests(parts.authorizer)
+    return AdmissionPlugin(
+        "",
+        mutating=(Rule(requests.name_sender, ("create",), (REQUESTS,)),),
+        allocation=(Rule(requests.date_verdict, ("update",), (REQUESTS,), ("approval", "status")),),
+    )
+
+
+def certificate_approval(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin CertificateApproval."""
+    check = CertificateRequests(parts.authorizer).check_verdict
+    return AdmissionPlugin("CertificateApproval", validating=(Rule(check, ("update",), (REQUESTS,), ("approval",)),))
+
+
+def certificate_signing(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin CertificateSigning."""
+    check = CertificateRequests(parts.authorizer).check_verdict
+    return AdmissionPlugin("CertificateSigning", validating=(Rule(check, ("update",), (REQUESTS,), ("status",)),))
+
+
+def certificate_subject_restriction(_parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin CertificateSubjectRestriction."""
+    rule = Rule(check_subject, ("create",), (REQUESTS,))
+    return AdmissionPlugin("CertificateSubjectRestriction", validating=(rule,))
+
+
+async def check_subject(attributes: Attributes) -> None:
     """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
     `Forbidden`.
 

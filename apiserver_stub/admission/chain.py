@@ -7,7 +7,7 @@
 | allocation | last, directly before the commit            | give the object what there is one of: addresses, ports  |
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
@@ -50,6 +50,24 @@ class Notes:
         self.annotations.setdefault(key, value)
 
 
+class Reinvocation:
+    """The second time that mutating plugins are asked about a request, once, if one of them asks for it: plugins that
+    came earlier see then what later ones made of the object. `kept` is for what plugins want to know then, by keys of
+    their own.
+    """
+
+    __slots__ = ("again", "asked", "kept")
+
+    def __init__(self) -> None:
+        self.again = False
+        self.asked = False
+        self.kept: dict[str, Any] = {}
+
+    def ask(self) -> None:
+        """Have all plugins asked again."""
+        self.asked = True
+
+
 class Attributes(Struct, frozen=True):
     """A request about to be carried out, as admission sees it.
 
@@ -72,6 +90,7 @@ class Attributes(Struct, frozen=True):
     options: Mapping[str, Any] = _NO_OPTIONS
     requested_name: str = ""
     notes: Notes = field(default_factory=Notes)
+    reinvocation: Reinvocation = field(default_factory=Reinvocation)
 
     @property
     def tree(self) -> Tree:
@@ -108,16 +127,28 @@ class Rule(NamedTuple):
 Rules = Sequence[Rule]
 
 
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+async def _wait_for_nothing() -> None:
+    """Nothing is to be done."""
+
+
 class AdmissionPlugin(NamedTuple):
     """A plugin by the name that flags and metrics know (`LimitRanger`), with its rules in each phase.
 
-    Without a name it belongs to the kinds it is about, and is always on.
+    Without a name it belongs to the kinds it is about, and is always on. `read` is called once the store is open, `run`
+    works in the background until it is cancelled, `close` lets go of what the plugin holds.
     """
 
     name: str
     mutating: Rules = ()
     validating: Rules = ()
     allocation: Rules = ()
+    read: Callable[[], None] = _nothing
+    run: Callable[[], Coroutine[Any, Any, None]] = _wait_for_nothing
+    close: Callable[[], Awaitable[None]] = _wait_for_nothing
 
 
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
@@ -166,6 +197,10 @@ class Admission:
     async def mutate(self, attributes: Attributes) -> None:
         """Have the object changed; it may not keep the rules of its kind yet."""
         await self._mutating.ask(attributes)
+        reinvocation = attributes.reinvocation
+        if reinvocation.asked:
+            reinvocation.again = True
+            await self._mutating.ask(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
         """Have the object judged as it is to be."""

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.authz.rbac import RBACAuthorizer, RoleRules
-from apiserver_stub.authz.rbac.bindings import missing
+from apiserver_stub.authz.rbac.bindings import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, missing
 from apiserver_stub.authz.rbac.rules import compact, count_parts, parts
 from apiserver_stub.kinds.trees import get_in
 from controller_manager.api.decode import Decoder
@@ -140,3 +141,15 @@ def _shown(rule: RoleRule) -> str:
 
 def _list(values: Sequence[str]) -> str:
     return f"[{' '.join(map(quote, values))}]"
+
+
+def escalation_check(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return what belongs to roles and bindings."""
+    check = EscalationCheck(parts.authorizer, parts.rbac)
+    return AdmissionPlugin(
+        "",
+        mutating=(
+            Rule(check.check_role, ("create", "update"), (ROLES, CLUSTER_ROLES)),
+            Rule(check.check_binding, ("create", "update"), (BINDINGS, CLUSTER_BINDINGS)),
+        ),
+    )

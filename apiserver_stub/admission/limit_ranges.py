@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.defaults_pod import total
 from apiserver_stub.kinds.trees import get_in, put_in
@@ -17,7 +18,7 @@ from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.quantity import Quantity, parse
 
-_RANGES = "limitranges"
+_RANGES, _PODS = "limitranges", ("pods",)
 _TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
@@ -124,3 +125,17 @@ def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
 def _of(text: str) -> Any:
     quantity: Quantity = parse(text)
     return quantity.number
+
+
+def limit_ranger(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin LimitRanger."""
+    limits = LimitRanges(parts.store)
+    return AdmissionPlugin(
+        "LimitRanger",
+        mutating=(Rule(limits.admit, ("create",), _PODS), Rule(limits.admit, ("update",), _PODS, ("resize",))),
+        validating=(
+            Rule(limits.validate, ("create",), _PODS),
+            Rule(limits.validate, ("update",), _PODS, ("resize",)),
+            Rule(limits.validate, ("create", "update"), ("persistentvolumeclaims",)),
+        ),
+    )

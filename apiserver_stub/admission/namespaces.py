@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.storage.interface import Compare
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import Cause, forbidden, not_found
@@ -55,3 +56,16 @@ class NamespaceLifecycle:
         message = f"namespace {name} is being terminated"
         cause = Cause(reason="NamespaceTerminating", message=message, field="metadata.namespace")
         raise forbidden(kind.group, kind.plural, attributes.name, why, cause)
+
+
+def namespace_lifecycle(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin NamespaceLifecycle."""
+    namespaces = NamespaceLifecycle(parts.store.get)
+    return AdmissionPlugin(
+        "NamespaceLifecycle",
+        mutating=(
+            Rule(namespaces.check_protected, ("delete",), (_NAMESPACES,)),
+            Rule(namespaces.check_alive, ("create",), (ALL,)),
+        ),
+        allocation=(Rule(namespaces.keep_alive, ("create",), (ALL,)),),
+    )

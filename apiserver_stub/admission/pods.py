@@ -33,7 +33,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -49,7 +50,7 @@ _SECONDS = 300
 _SIGNS = tuple(f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
 
 
-async def default_toleration_seconds(attributes: Attributes) -> None:
+async def tolerate_for_a_while(attributes: Attributes) -> None:
     """Give a pod that is created or updated the tolerations that it lacks.
 
     They are those of the usual plug-in of that purpose, DefaultTolerationSeconds.
@@ -296,3 +297,33 @@ def _token() -> dict[str, Any]:
             },
         ],
     }
+
+
+_CREATE: tuple[Operation, ...] = ("create",)
+_BOTH: tuple[Operation, ...] = ("create", "update")
+_PODS = ("pods",)
+
+
+def service_account(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ServiceAccount."""
+    return AdmissionPlugin("ServiceAccount", mutating=(Rule(PodAccounts(parts.store).admit, _CREATE, _PODS),))
+
+
+def priority(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin Priority."""
+    priorities = Priorities(parts.store)
+    return AdmissionPlugin(
+        "Priority",
+        mutating=(Rule(priorities.admit, _BOTH, _PODS),),
+        validating=(Rule(priorities.validate, _BOTH, (_PRIORITY_CLASSES,)),),
+    )
+
+
+def default_toleration_seconds(_parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin DefaultTolerationSeconds."""
+    return AdmissionPlugin("DefaultTolerationSeconds", mutating=(Rule(tolerate_for_a_while, _BOTH, _PODS),))
+
+
+def runtime_class(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin RuntimeClass."""
+    return AdmissionPlugin("RuntimeClass", mutating=(Rule(RuntimeClasses(parts.store).admit, _CREATE, _PODS),))

@@ -16,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.defaults_pod import total
 from apiserver_stub.kinds.pod_life import quality_of_service
@@ -296,3 +297,16 @@ def _listed(names: list[str], of: Mapping[str, str]) -> str:
 
 def _refused(attributes: Attributes, why: str) -> Exception:
     return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
+
+
+def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ResourceQuota."""
+    quotas = ResourceQuotas(parts.store, partial(parts.amend, ("", "v1", QUOTAS)))
+    return AdmissionPlugin(
+        "ResourceQuota",
+        validating=(
+            Rule(quotas.validate, ("create",), (ALL,)),
+            Rule(quotas.validate, ("update",), ("pods", "services", "persistentvolumeclaims")),
+            Rule(quotas.validate, ("update",), ("pods",), ("resize",)),
+        ),
+    )

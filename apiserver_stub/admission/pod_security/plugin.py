@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.pod_security.checks import violations
 from apiserver_stub.admission.pod_security.existing import ExistingPods
 from apiserver_stub.admission.pod_security.pods import Pod
 from apiserver_stub.admission.pod_security.policy import (
+    CONFIGURATION_TYPES,
     LATEST,
     PREFIX,
     PRIVILEGED,
@@ -249,3 +251,9 @@ def is_significant(new: Tree, old: Tree) -> bool:
 
 def _images(spec: Tree, field: str) -> Sequence[str | None]:
     return [one.get("image") for one in spec.get(field) or ()]
+
+
+def pod_security(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin PodSecurity."""
+    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES)
+    return PodSecurity(parts.store, parts.runtime.registry, configuration).plugin()

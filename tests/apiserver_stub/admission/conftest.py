@@ -6,38 +6,23 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import Admission, built_in
+from apiserver_stub.admission import Admission, AdmissionConfiguration, AdmissionParts, enabled
 from apiserver_stub.admission.allocations import Allocations
-from apiserver_stub.admission.escalation import EscalationCheck
-from apiserver_stub.admission.pod_security import PodSecurity
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.authz.rbac import RBACAuthorizer
+from apiserver_stub.egress import DIRECT
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.offload import Offload
+from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.base.runtime import Runtime
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]
-
-
-@pytest.fixture
-async def admission() -> AsyncIterator[Admission]:
-    """All plugins, on a store with the namespace `default`."""
-
-    async def allows(*_: Any) -> bool:
-        return True
-
-    async def update(*_: Any) -> None:
-        raise AssertionError("there are no quotas")
-
-    store = WatchCache(EmbeddedStorage(MemoryBackend()))
-    await store.start()
-    await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
-    addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))
-    escalation = EscalationCheck(AlwaysAllow(), RBACAuthorizer(store))
-    yield Admission(built_in(store, addresses, allows, escalation, update, pod_security=PodSecurity(store)))
-    await store.close()
 
 
 @pytest.fixture
@@ -46,6 +31,37 @@ async def store() -> AsyncIterator[WatchCache]:
     await cache.start()
     yield cache
     await cache.close()
+
+
+@pytest.fixture
+def parts(store: WatchCache) -> AdmissionParts:
+    """Parts of plugins, on the empty `store`."""
+
+    async def amend(*_: Any) -> None:
+        raise AssertionError("there is nothing to amend")
+
+    return AdmissionParts(
+        store,
+        built_in(),
+        AlwaysAllow(),
+        RBACAuthorizer(store),
+        ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768)),
+        ServiceResolver(store, by_endpoints=False),
+        DIRECT,
+        Offload(),
+        Runtime("apiserver-stub"),
+        FLAGS.parse([]),
+        AdmissionConfiguration(),
+        amend,
+    )
+
+
+@pytest.fixture
+async def admission(parts: AdmissionParts) -> Admission:
+    """All plugins, on a store with the namespace `default`."""
+    name = b'{"metadata":{"resourceVersion":"","name":"default"}}'
+    await parts.store.commit(Write("namespaces", "default", 0, name))
+    return Admission(enabled(parts))
 
 
 @pytest.fixture

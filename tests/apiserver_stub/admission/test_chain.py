@@ -1,6 +1,7 @@
 """Which plugins are asked about a request, and in which order."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from apiserver_stub.admission import (
     ALL,
     Admission,
     AdmissionMetrics,
+    AdmissionParts,
     AdmissionPlugin,
     Admit,
     Attributes,
@@ -17,7 +19,8 @@ from apiserver_stub.admission import (
     Rule,
     enabled,
 )
-from apiserver_stub.flags import FLAGS, AdmissionOptions
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.flags.admission import ORDERED
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.interface import Write
 from controller_manager.api import errors
@@ -133,17 +136,28 @@ def test_flags_name_plugins_that_there_are_once(flags: list[str], said: str) -> 
         FLAGS.parse(flags)
 
 
-def test_flags_choose_among_plugins_that_are_there() -> None:
-    there = [AdmissionPlugin(name) for name in ("", "Priority", "AlwaysDeny", "ResourceQuota")]
-
+def test_flags_choose_among_plugins_that_are_there(parts: AdmissionParts) -> None:
     def names(*flags: str) -> list[str]:
-        return [plugin.name for plugin in enabled(there, FLAGS.parse(flags)[AdmissionOptions])]
+        return [plugin.name for plugin in enabled(replace(parts, options=FLAGS.parse(flags))) if plugin.name]
 
-    assert names() == ["", "Priority", "ResourceQuota"]
-    assert names("--enable-admission-plugins=AlwaysDeny", "--disable-admission-plugins=Priority") == [
-        "",
-        "AlwaysDeny",
-        "ResourceQuota",
-    ]
-    with pytest.raises(ValueError, match="this server has no plugin AlwaysAdmit"):
-        names("--enable-admission-plugins=AlwaysAdmit")
+    there = names()
+    assert [name for name in ORDERED if name in there] == there
+    assert names("--disable-admission-plugins=Priority") == [name for name in there if name != "Priority"]
+
+
+async def test_mutating_plugins_are_asked_once_more_if_one_of_them_wants_that() -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def plugin(name: str, *, asks: bool = False) -> AdmissionPlugin:
+        async def admit(attributes: Attributes) -> None:
+            seen.append((name, attributes.reinvocation.again))
+            if asks:
+                attributes.reinvocation.ask()
+
+        return AdmissionPlugin(name, mutating=[Rule(admit, ("create",))])
+
+    await Admission([plugin("a"), plugin("b")]).mutate(about("create"))
+    assert seen == [("a", False), ("b", False)]
+    seen.clear()
+    await Admission([plugin("a"), plugin("b", asks=True)]).mutate(about("create"))
+    assert seen == [("a", False), ("b", False), ("a", True), ("b", True)]

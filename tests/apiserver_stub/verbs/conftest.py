@@ -14,6 +14,7 @@ from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.api_request import APIRequest
+from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS
@@ -29,8 +30,21 @@ from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes, Authorization, Decision
 
 Tree = dict[str, Any]
+
+
+class _Signers(AlwaysAllow):
+    """Lets everybody approve and sign, but for those who are `denied` a verb for a signer."""
+
+    def __init__(self, denied: list[tuple[str, str, str]]) -> None:
+        self._denied = denied
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        if (attributes.user.name, attributes.verb, attributes.name) in self._denied:
+            return Authorization(Decision.NO_OPINION)
+        return await super().authorize(attributes)
 
 
 @dataclass
@@ -61,7 +75,7 @@ class Api:
         self.verbs = Verbs(RequestScope(store, self.hub, kinds, self._admission(allocation), conversions=conversions))
 
     def _admission(self, allocation: Sequence[Rule]) -> Admission:
-        namespaces, requests = NamespaceLifecycle(self.store.get), CertificateRequests(self._allows)
+        namespaces, requests = NamespaceLifecycle(self.store.get), CertificateRequests(_Signers(self.denied))
         parts = ("approval", "status")
         return Admission.of(
             mutating=[
@@ -72,9 +86,6 @@ class Api:
             validating=[Rule(requests.check_verdict, ("update",), (REQUESTS,), parts)],
             allocation=[Rule(requests.date_verdict, ("update",), (REQUESTS,), parts), *allocation],
         )
-
-    async def _allows(self, user: User, *about: str) -> bool:
-        return (user.name, *about) not in self.denied
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> APIRequest:
         path, _, text = url.partition("?")

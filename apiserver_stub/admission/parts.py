@@ -1,0 +1,45 @@
+"""Everything that admission plugins may be made of."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from apiserver_stub.admission.chain import AdmissionPlugin
+from apiserver_stub.admission.configuration import AdmissionConfiguration
+from apiserver_stub.admission.services import ServiceAddresses
+from apiserver_stub.api_request import Tree
+from apiserver_stub.authz.rbac import RBACAuthorizer
+from apiserver_stub.egress import EgressSelector
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.offload import Offload
+from apiserver_stub.service_resolver import ServiceResolver
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.base.runtime import Runtime
+from controller_manager.options import Parsed
+from controller_manager.serving.authorization import Authorizer
+
+Amend = Callable[[tuple[str, str, str], str, str, Callable[[Tree], Tree]], Awaitable[None]]
+"""Writes, in the server's own name, what a function makes of the newest state of an object, which is named by group,
+version and plural, namespace and name. Raises `NotFound`, and what the function raises.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionParts:
+    """The components that plugins are made of."""
+
+    store: WatchCache
+    kinds: ResourceRegistry
+    authorizer: Authorizer
+    rbac: RBACAuthorizer
+    addresses: ServiceAddresses
+    resolver: ServiceResolver
+    egress: EgressSelector
+    offload: Offload
+    runtime: Runtime
+    options: Parsed
+    configuration: AdmissionConfiguration
+    amend: Amend
+
+
+BuildPlugin = Callable[[AdmissionParts], AdmissionPlugin]
+"""Makes a plugin for one server."""
