@@ -1,6 +1,6 @@
 """The resources that are served: the built-in ones, and those that come, change and go while the server runs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +76,12 @@ class ResourceRegistry:
     def serves(self, info: ResourceInfo) -> bool:
         """Return whether the resource is served as it is here: neither changed since nor removed."""
         return self._resources.get((info.group, info.version, info.plural)) is info
+
+    def equivalent_to(self, info: ResourceInfo) -> Sequence[ResourceInfo]:
+        """Return the resources whose objects are those of `info`, in other versions and groups too, in the order in
+        which they came.
+        """
+        return [each for each in self._resources.values() if each.storage == info.storage]
 
     def all(self) -> Iterator[ResourceInfo]:
         """Yield every resource, group by group and the preferred version first."""
