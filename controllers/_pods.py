@@ -14,11 +14,22 @@ from typing import Any
 import msgspec
 
 from controller_manager.api.conditions import Condition, condition_of, with_condition
-from controller_manager.api.core import SERVICES, TCP, Node, Pod, Service, ServicePort, Taint, Toleration, is_pod_ready
+from controller_manager.api.core import (
+    SERVICES,
+    TCP,
+    Node,
+    Pod,
+    Service,
+    ServicePort,
+    Taint,
+    Toleration,
+    is_pod_ready,
+    is_pod_terminal,
+)
 from controller_manager.api.errors import NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource, key_of
-from controller_manager.api.timestamps import format_time
+from controller_manager.api.timestamps import format_time, nonzero_time, time_of
 from controller_manager.client import Client
 from controller_manager.controller import Change, Informer, Informers, Key
 
@@ -48,6 +59,31 @@ def status_patch(pod: Pod, **status: object) -> Mapping[str, Any]:
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     changes = {name: msgspec.to_builtins(value) for name, value in status.items() if value}
     return {"metadata": seen, "status": changes}
+
+
+# Pods as the controllers of workloads count them; pure.
+
+
+def is_active(pod: Pod) -> bool:
+    """Return whether a pod counts as one of its owner: it has not ended, and is not being deleted."""
+    return pod.metadata.deletion_timestamp is None and not is_pod_terminal(pod)
+
+
+def is_terminating(pod: Pod) -> bool:
+    """Return whether a pod is being deleted and has not ended yet."""
+    return pod.metadata.deletion_timestamp is not None and not is_pod_terminal(pod)
+
+
+def is_available(pod: Pod, min_ready: int, now: datetime) -> bool:
+    """Return whether a pod has been ready for at least `min_ready` seconds."""
+    return is_pod_ready(pod) and (min_ready <= 0 or until_available(pod, min_ready, now) == 0.0)
+
+
+def until_available(pod: Pod, min_ready: int, now: datetime) -> float:
+    """Return the seconds until a pod has been ready for so many; 0 if it has, infinite while it is not ready."""
+    ready = condition_of(pod.status.conditions, "Ready")
+    since = time_of(nonzero_time(ready.last_transition_time)) if ready is not None and ready.status == "True" else None
+    return math.inf if since is None else max(0.0, min_ready - (now - since).total_seconds())
 
 
 # Tolerations of pods: how long one may stay on a node with taints; pure.

@@ -88,6 +88,13 @@ class PodIP(Model):
     ip: str = ""
 
 
+class ContainerStatus(Model):
+    """The state of one container; controllers never change it."""
+
+    name: str = ""
+    restart_count: int = 0
+
+
 class PodStatus(Model):
     phase: str = ""
     reason: str = ""
@@ -95,6 +102,8 @@ class PodStatus(Model):
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Object):

@@ -51,7 +51,13 @@ from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
 from controller_manager.controller.history import ControllerHistory, RecordedRevision
 from controller_manager.controller.pod_control import PodControl, pod_from_template
-from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref, recheck_owner
+from controller_manager.controller.references import (
+    ControllerRefManager,
+    controller_key,
+    controller_of,
+    controller_ref,
+    recheck_owner,
+)
 from controller_manager.controller.spec import (
     Add,
     Context,
@@ -141,6 +147,7 @@ __all__ = [
     "TerminalError",
     "Watch",
     "condition_of",
+    "controller_key",
     "controller_of",
     "controller_ref",
     "errors",

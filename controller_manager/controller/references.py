@@ -19,7 +19,7 @@ import msgspec
 
 from controller_manager.api.errors import ApiError, Conflict, Invalid, NotFound, conflict
 from controller_manager.api.model import Object, ObjectMeta, OwnerReference
-from controller_manager.api.resource import Resource, key_of
+from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.client import Client, TransportError
 from controller_manager.client.client import STRATEGIC_MERGE_PATCH
 
@@ -29,6 +29,17 @@ T = TypeVar("T", bound=Object)
 def controller_of(obj: Object) -> OwnerReference | None:
     """The reference to the one owner that controls `obj`; None if nobody does."""
     return next((reference for reference in obj.metadata.owner_references if reference.controller), None)
+
+
+def controller_key(kind: Resource[Any], obj: Object) -> Key | None:
+    """The key of the owner that controls `obj`, if that is of the resource `kind`; None otherwise."""
+    reference = controller_of(obj)
+    if reference is None:
+        return None
+    group = reference.api_version.rpartition("/")[0]
+    if (group, reference.kind) != (kind.group, kind.kind):
+        return None
+    return Key(obj.metadata.namespace if kind.namespaced else "", reference.name)
 
 
 def controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:

@@ -5,10 +5,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.cache import Change, Informer, Informers
-from controller_manager.controller.references import controller_of
+from controller_manager.controller.references import controller_key
 from controller_manager.controller.spec import Add, For, Mapped, Owned, Watch
 from controller_manager.options import Options
 from controller_manager.work import Priority
@@ -46,18 +45,8 @@ def cause_of(resource: Resource[Any], change: Change[Any]) -> str:
 
 
 def _controllers(owner: Resource[Any], change: Change[Any]) -> Iterator[Key]:
-    found = (_controller(owner, obj) for obj in (change.before, change.after) if obj is not None)
+    found = (controller_key(owner, obj) for obj in (change.before, change.after) if obj is not None)
     yield from {key: None for key in found if key is not None}
-
-
-def _controller(owner: Resource[Any], obj: Object) -> Key | None:
-    reference = controller_of(obj)
-    if reference is None:
-        return None
-    group = reference.api_version.rpartition("/")[0]
-    if (group, reference.kind) != (owner.group, owner.kind):
-        return None
-    return Key(obj.metadata.namespace if owner.namespaced else "", reference.name)
 
 
 class EventHandler:
