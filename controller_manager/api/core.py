@@ -88,11 +88,21 @@ class PodIP(Model):
     ip: str = ""
 
 
+class TerminatedState(Model):
+    exit_code: int = 0
+    finished_at: str | None = None
+
+
+class ContainerState(Model):
+    terminated: TerminatedState | None = None
+
+
 class ContainerStatus(Model):
     """The state of one container; controllers never change it."""
 
     name: str = ""
     restart_count: int = 0
+    state: ContainerState = ContainerState()
 
 
 class PodStatus(Model):

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 import controller_manager.api
 import controller_manager.client
-from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model, rbac, selectors
+from controller_manager.api import autoscaling, batch, certificates, conditions, core, discovery, model, rbac, selectors
 from controller_manager.api.decode import Decoder
 
 COMPLETE = {
@@ -24,6 +24,7 @@ COMPLETE = {
         "meta.v1.Condition",
         "core.v1.NamespaceCondition",
         "core.v1.PodCondition",
+        "batch.v1.JobCondition",
         "autoscaling.v2.HorizontalPodAutoscalerCondition",
     ),
     core.NodeCondition: ("core.v1.NodeCondition",),
@@ -54,6 +55,7 @@ COMPLETE = {
     rbac.AggregationRule: ("rbac.v1.AggregationRule",),
     rbac.Subject: ("rbac.v1.Subject",),
     rbac.RoleRef: ("rbac.v1.RoleRef",),
+    batch.UncountedTerminatedPods: ("batch.v1.UncountedTerminatedPods",),
     autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }
 
