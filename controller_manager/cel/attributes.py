@@ -15,6 +15,7 @@ from controller_manager.cel.values import (
     NONE,
     EvaluationError,
     Optional,
+    Structure,
     Uint,
     find,
     type_of,
@@ -57,6 +58,8 @@ class Qualifier:
             found = operand.get(self.property)
             if found is None:
                 found = ABSENT
+        elif self.property is not None and isinstance(operand, Structure):
+            found = operand.field(value, present_only)
         else:
             found = part_of(operand, value, present_only)
         if found is ABSENT:
@@ -82,7 +85,7 @@ def part_of(operand: Any, key: Any, present_only: bool) -> Any:
     if isinstance(operand, list):
         index = _index(key)
         return operand[index] if 0 <= index < len(operand) else ABSENT
-    return ABSENT
+    return operand.part(key, present_only) if isinstance(operand, Structure) else ABSENT
 
 
 def _index(key: Any) -> int:
@@ -290,8 +293,13 @@ class Conditional(Attribute):
 
 
 def _flat(value: Optional) -> Optional:
-    """Return an optional value of what is within all optional values in one another: null, if that is absent."""
+    """Return an optional value of what is within all optional values in one another: null, if that is absent.
+
+    An object that the expression made is a tree from then on.
+    """
     content = value.value
+    if isinstance(content, Structure):
+        return Optional(content.tree())
     if type(content) is not Optional:
         return value
     while type(content) is Optional:

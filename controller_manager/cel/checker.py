@@ -41,6 +41,8 @@ from controller_manager.cel.types import (
 from controller_manager.cel.unification import Bindings, parameters_of, with_parameters
 from controller_manager.cel.values import type_of
 
+_FindField = Callable[[str], Field | None]
+
 
 class Declarations(Protocol):
     """What an expression may refer to."""
@@ -49,6 +51,9 @@ class Declarations(Protocol):
     variables: Mapping[str, Type]
     types: Mapping[str, Type]
     objects: Mapping[str, ObjectType]
+
+    def object_type(self, name: str) -> ObjectType | None:
+        """Return the object type of a name, if there is one."""
 
 
 def check(text: str, tree: Node, declarations: Declarations) -> list[Issue]:
@@ -98,7 +103,7 @@ class _Checker:
         variable = self.declarations.variables.get(name)
         if variable is not None:
             return variable, None
-        named = self.declarations.types.get(name) or self.declarations.objects.get(name)
+        named = self.declarations.types.get(name) or self.declarations.object_type(name)
         if named is None and self.declarations.objects:
             named = _TIMES.get(name)
         return (TypeType(named), named) if named is not None else None
@@ -133,8 +138,8 @@ class _Checker:
         if owner.kind is Kind.MAP:
             checked = owner.parameters[1]
         elif owner.kind is Kind.STRUCT:
-            known = self.declarations.objects.get(owner.name)
-            declared = self.declared_field(node, owner.name, field, None if known is None else known.fields)
+            known = self.declarations.object_type(owner.name)
+            declared = self.declared_field(node, owner.name, field, None if known is None else known.field)
             checked = ERROR if declared is None else declared.type
         elif owner.kind is Kind.TYPE_PARAM:
             self.bindings.assignable(DYN, owner)
@@ -143,13 +148,13 @@ class _Checker:
         return OptionalType(checked) if wrapped or optional else checked
 
     def declared_field(
-        self, node: Node, name: str, field: str, fields: Mapping[str, Field] | None, position: int | None = None
+        self, node: Node, name: str, field: str, find: _FindField | None, position: int | None = None
     ) -> Field | None:
         """Return the declaration of a field among those of the object type of a name."""
-        if fields is None:
+        if find is None:
             self.report(node, f"unexpected failed resolution of '{name}'", position)
             return None
-        declared = fields.get(field)
+        declared = find(field)
         if declared is None:
             self.report(node, f"undefined field '{field}'", position)
         return declared
@@ -262,7 +267,7 @@ class _Checker:
         message = MESSAGES.get(node.name.removeprefix("."))
         if message is not None:
             node.name = node.name.removeprefix(".")
-            self.fields(node, message.fields)
+            self.fields(node, message.fields.get)
             return message.type
         found = self.look_up(node.name)
         if found is None:
@@ -277,15 +282,15 @@ class _Checker:
             self.report(node, f"'{named}' is not a message type")
         else:
             result = named
-        owner = self.declarations.objects.get(node.name)
-        self.fields(node, None if owner is None else owner.fields)
+        owner = self.declarations.object_type(node.name)
+        self.fields(node, None if owner is None else owner.field)
         return result
 
-    def fields(self, node: StructLiteral, declared_fields: Mapping[str, Field] | None) -> None:
+    def fields(self, node: StructLiteral, find: _FindField | None) -> None:
         """Check the fields of an object against those that are declared for its type."""
         for entry in node.entries:
             value = self.check(entry.value)
-            declared = self.declared_field(node, node.name, entry.key, declared_fields, entry.position)
+            declared = self.declared_field(node, node.name, entry.key, find, entry.position)
             expected = declared.type if declared is not None else ERROR
             value = self.unwrapped(entry.value, value, entry.optional)
             if not self.bindings.assignable(expected, value):

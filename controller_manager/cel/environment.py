@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -56,7 +56,10 @@ class Program:
 
 
 class Environment:
-    """Variables by name with their types, object types that they are made of, and functions by name."""
+    """Variables by name with their types, object types that they are made of, and functions by name.
+
+    `makers` find the types of other objects that expressions may make, by name.
+    """
 
     def __init__(
         self,
@@ -64,11 +67,13 @@ class Environment:
         types: Mapping[str, Type],
         variables: Mapping[str, Type],
         objects: Mapping[str, ObjectType],
+        makers: tuple[Callable[[str], ObjectType | None], ...] = (),
     ) -> None:
         self.functions = functions
         self.types = types
         self.variables = variables
         self.objects = objects
+        self.makers = makers
 
     @staticmethod
     @lru_cache(1)
@@ -78,19 +83,28 @@ class Environment:
 
     def with_libraries(self, *libraries: Library) -> Environment:
         """Return an environment with more functions, and more overloads of those there are."""
-        functions, types = dict(self.functions), dict(self.types)
+        functions, types, makers = dict(self.functions), dict(self.types), self.makers
         for library in libraries:
             for function in library.functions:
                 functions[function.name] = _merged(functions.get(function.name), function)
             types |= {one.name: one for one in library.types}
-        return Environment(functions, types, self.variables, self.objects)
+            makers += () if library.objects is None else (library.objects,)
+        return Environment(functions, types, self.variables, self.objects, makers)
 
     def extend(self, variables: Mapping[str, Type]) -> Environment:
         """Return an environment with more variables, and with all object types that these are made of."""
         objects = dict(self.objects)
         for one in variables.values():
             _collect(one, objects)
-        return Environment(self.functions, self.types, {**self.variables, **variables}, objects)
+        return Environment(self.functions, self.types, {**self.variables, **variables}, objects, self.makers)
+
+    def object_type(self, name: str) -> ObjectType | None:
+        """Return the object type of a name, if there is one."""
+        for find in self.makers:
+            found = find(name)
+            if found is not None:
+                return found
+        return self.objects.get(name)
 
     def compile(self, expression: str) -> Program:
         """Return the program of an expression. Raises CompileError."""

@@ -147,7 +147,7 @@ class Planner:
         return Constant(node.value)
 
     def ident(self, node: Ident) -> Part:
-        if node.constant is not None and node.name in ("timestamp", "duration"):
+        if node.constant is not None and (node.name in ("timestamp", "duration") or _is_made(node.constant)):
             raise EvaluationError(f"reference to undefined type: {node.name}")
         if node.constant is not None:
             return Constant(node.constant)
@@ -283,6 +283,7 @@ class Planner:
         fields = [(_property(node.type, one.key), self.closure(one.value), one.optional) for one in node.entries]
 
         message = MESSAGES.get(node.name)
+        finish = message.make if message is not None else _make_of(node.type)
 
         def make(frame: Frame) -> Any:
             made: dict[Any, Any] = {}
@@ -293,7 +294,7 @@ class Planner:
                 charge(frame, STRUCT_BASE)
                 raise
             charge(frame, STRUCT_BASE)
-            return made if message is None else message.make(made)
+            return made if finish is None else finish(made)
 
         return make
 
@@ -415,17 +416,28 @@ def _flat(node: Node, function: str) -> Iterator[Node]:
 
 def _field(owner: Type, field: str, *, test_only: bool = False, optional: bool = False) -> Qualifier:
     """Return the qualifier of a field of an owner of a type."""
-    if is_optional(owner):
+    wrapped = is_optional(owner)
+    if wrapped:
         owner = owner.parameters[0]
-    declared = owner.fields.get(field) if isinstance(owner, ObjectType) else None
-    if declared is None:
+    declared = owner.field(field) if isinstance(owner, ObjectType) else None
+    if declared is None or ((wrapped or optional) and _is_made(owner)):
         return Qualifier(field, test_only=test_only, optional=optional)
     reader = declared.type.reader
     return Qualifier(field, test_only=test_only, optional=optional, property=declared.property, reader=reader)
 
 
 def _property(owner: Type, field: str) -> str:
-    return owner.fields[field].property if isinstance(owner, ObjectType) else field
+    declared = owner.field(field) if isinstance(owner, ObjectType) else None
+    return field if declared is None else declared.property
+
+
+def _make_of(one: Type) -> Callable[[Mapping[str, Any]], Any] | None:
+    return one.make if isinstance(one, ObjectType) else None
+
+
+def _is_made(one: Any) -> bool:
+    """Return whether a type is one whose values only expressions make."""
+    return isinstance(one, ObjectType) and one.make is not None
 
 
 def _folded(parts: list[Part], make: Callable[[Frame], Any]) -> Part:

@@ -8,7 +8,7 @@ from typing import Any
 
 from controller_manager.cel.times import format_duration, format_timestamp
 from controller_manager.cel.types import Kind, Type
-from controller_manager.cel.values import Duration, Opaque, Optional, Timestamp, type_of
+from controller_manager.cel.values import Duration, Opaque, Optional, Structure, Timestamp, type_of
 
 _EXPONENT_FROM = 6
 
@@ -62,6 +62,8 @@ def go_type(value: Any) -> str:
     """Return the name that an implementation in Go has for the type of a value."""
     if isinstance(value, Type):
         return "*types.Type"
+    if isinstance(value, Structure):
+        return value.go_name
     if isinstance(value, Opaque):
         return f"cel.{value.type.name.rpartition('.')[2].removeprefix('Named')}"
     known = type_of(value)

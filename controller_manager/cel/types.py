@@ -127,17 +127,29 @@ class ObjectType(Type):
 
     `fields` are by their names in CEL. An object without declared fields has none that an expression may select.
     Fields are read from JSON when they are selected; `tree_reader` reads a whole object, where that differs.
+    `make` makes a value of the fields that an expression gives; without it, they are the value.
     """
 
-    __slots__ = ("fields", "tree_reader")
+    __slots__ = ("fields", "make", "tree_reader")
 
-    def __init__(self, name: str, fields: Mapping[str, Type | Field], max_elements: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        fields: Mapping[str, Type | Field],
+        max_elements: int | None = None,
+        make: Callable[[Mapping[str, Any]], Any] | None = None,
+    ) -> None:
         super().__init__(Kind.STRUCT, name, (), max_elements)
+        self.make = make
         self.fields: dict[str, Field] = {
             key: value if isinstance(value, Field) else Field(value, key) for key, value in fields.items()
         }
         readers = {one.property: reader for one in self.fields.values() if (reader := _field_reader(one.type))}
         self.tree_reader = _object_reader(readers) if readers else None
+
+    def field(self, name: str) -> Field | None:
+        """Return the declaration of a field, if there is one."""
+        return self.fields.get(name)
 
 
 def object_reader(one: Type) -> Callable[[Any], Any] | None:

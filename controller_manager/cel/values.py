@@ -6,6 +6,7 @@ bool, int, float, str, bytes, None, list and dict are themselves; a JSON tree is
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -117,13 +118,48 @@ class Opaque:
     """A value of a type of a library, which defines `__eq__`; `length` is its size for costs, where it has one."""
 
     __slots__ = ()
-    type: ClassVar[Type]
     length: int = 1
+
+    @property
+    @abstractmethod
+    def type(self) -> Type:
+        """Return the type at run time."""
 
     def equals(self, other: Any) -> bool:
         """Return what `self == other` is in an expression. Raises EvaluationError for a value of another type."""
         if type(other) is not type(self):
             raise EvaluationError("no such overload")
+        return bool(self == other)
+
+
+class Structure(Opaque):
+    """A value with fields that an expression made, which is no tree. It is equal to none of other types.
+
+    `go_name` is what an implementation in Go calls its type.
+    """
+
+    __slots__ = ()
+    go_name: ClassVar[str]
+
+    @property
+    def empty(self) -> bool:
+        """Return true if the value counts as zero."""
+        return False
+
+    @abstractmethod
+    def field(self, name: str, present_only: bool) -> Any:
+        """Return a field that is selected from a value of the declared type; ABSENT if it is not there."""
+
+    def part(self, key: Any, present_only: bool) -> Any:
+        """Return what is selected from a value of any type; ABSENT if it is not there."""
+        return ABSENT
+
+    @abstractmethod
+    def tree(self) -> Any:
+        """Return what the value is within an optional one, whose fields are selected."""
+
+    def equals(self, other: Any) -> bool:
+        """Return what `self == other` is in an expression."""
         return bool(self == other)
 
 

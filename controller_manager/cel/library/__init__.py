@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from controller_manager.cel.types import Type
+from controller_manager.cel.types import ObjectType, Type
 from controller_manager.cel.values import Duration, EvaluationError, Timestamp
 
 UNBOUNDED = 2**64 - 1  # the maximum of estimates without a bound
@@ -135,11 +135,15 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions that belong together, with the types they are about (by the names expressions may use)."""
+    """Functions that belong together, with the types they are about (by the names expressions may use).
+
+    `objects` finds the types of objects that expressions may make, by their names.
+    """
 
     name: str
     functions: tuple[Function, ...]
     types: tuple[Type, ...] = ()
+    objects: Callable[[str], ObjectType | None] | None = None
 
 
 def no_such_overload(function: str = "") -> EvaluationError:

@@ -32,6 +32,7 @@ from controller_manager.cel.types import (
     INT,
     STRING,
     TIMESTAMP,
+    TYPE,
     UINT,
     Type,
     TypeParameter,
@@ -43,6 +44,7 @@ from controller_manager.cel.values import (
     UINT_MAX,
     Duration,
     EvaluationError,
+    Structure,
     Timestamp,
     Uint,
     type_of,
@@ -173,7 +175,7 @@ def to_string(value: Any) -> str:
 
 
 def _to_type(value: Any) -> Type:
-    return type_of(value)
+    return TYPE if isinstance(value, Structure) else type_of(value)
 
 
 def _same(value: Any) -> Any:

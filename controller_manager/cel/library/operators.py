@@ -45,6 +45,7 @@ from controller_manager.cel.values import (
     KeyedList,
     Opaque,
     SetList,
+    Structure,
     Timestamp,
     Uint,
     compare_numbers,
@@ -251,7 +252,8 @@ def _container_size(arguments: tuple[Any, ...], _: Any) -> int:
 
 
 def _equality_cost(arguments: tuple[Any, ...], result: Any) -> int:
-    return 1 if isinstance(arguments[0], Opaque) else _smaller(arguments, result)
+    one = arguments[0]
+    return 1 if isinstance(one, Opaque) and not isinstance(one, Structure) else _smaller(arguments, result)
 
 
 _BYTES_AND_STRINGS = {"string": _smaller, "bytes": _smaller}

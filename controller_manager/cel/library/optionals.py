@@ -15,7 +15,7 @@ from controller_manager.cel.types import (
     OptionalType,
     TypeParameter,
 )
-from controller_manager.cel.values import NONE, Duration, EvaluationError, Optional, Timestamp
+from controller_manager.cel.values import NONE, Duration, EvaluationError, Optional, Structure, Timestamp
 
 _K, _V = TypeParameter("K"), TypeParameter("V")
 _OPTIONAL, _LIST, _MAP = OptionalType(_V), ListType(_V), MapType(_K, _V)
@@ -25,6 +25,8 @@ _YEAR_ONE = -62_135_596_800_000_000_000  # in nanoseconds: where Go's time begin
 
 def is_zero(value: Any) -> bool:
     """Return true for null, false, numbers of zero, and what is empty."""
+    if isinstance(value, Structure):
+        return value.empty
     if isinstance(value, Timestamp | Duration):
         return value.nanoseconds == (0 if isinstance(value, Duration) else _YEAR_ONE)
     return value is None or (isinstance(value, bool | int | float | str | bytes | list | dict) and not value)

@@ -13,7 +13,7 @@ from controller_manager.cel.library.authorizer import (
     Undecided,
     evaluate_decided,
 )
-from controller_manager.cel.library.json_patch import JSON_PATCH
+from controller_manager.cel.library.mutations import MUTATIONS
 from controller_manager.cel.types import DYN, STRING
 from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
 
@@ -153,6 +153,6 @@ def test_what_has_equal_keys_keeps_its_order() -> None:
 
 
 def test_keys_of_json_pointers() -> None:
-    environment = Environment.base().with_libraries(JSON_PATCH)
+    environment = Environment.base().with_libraries(MUTATIONS)
     escaped = environment.compile("jsonpatch.escapeKey('a/b~c')").evaluate({}, CostBudget())
     assert escaped == "a~1b~0c"
