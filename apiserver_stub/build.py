@@ -41,6 +41,7 @@ from apiserver_stub.flags import (
     DATABASE,
     STREAMING_LISTS,
     UNSAFE_DELETION,
+    AdmissionOptions,
     AggregationOptions,
     AuditOptions,
     EgressOptions,
@@ -245,6 +246,7 @@ class _Assembly:
     @cached_property
     def plugins(self) -> Sequence[AdmissionPlugin]:
         """The plugins that changes are shown to."""
+        wanted = self.options[AdmissionOptions]
         return enabled(
             AdmissionParts(
                 self.store,
@@ -257,7 +259,7 @@ class _Assembly:
                 self.offload,
                 self.runtime,
                 self.options,
-                AdmissionConfiguration(),
+                AdmissionConfiguration.read(wanted.admission_control_config_file, wanted.enabled),
                 partial(amend, self.own_scope),
             )
         )

@@ -60,12 +60,7 @@ def parse_config(data: bytes, path: Path, kind: str, types: Mapping[str, type[T]
     """Return the document in the bytes of a file, YAML or JSON; `null` means that a field is absent. Raises
     `ConfigFileError`.
     """
-    if len(data) > _MOST_BYTES:
-        raise ConfigFileError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
-    try:
-        tree = without_nulls(read_yaml(data, unique_keys=True))
-    except NotPlain as error:
-        raise ConfigFileError(f"{path} is no YAML: {error}") from None
+    tree = parse_tree(data, path)
     if not isinstance(tree, dict):
         raise ConfigFileError(f"{path} holds no {kind}")
     if tree.get("kind") != kind:
@@ -73,17 +68,36 @@ def parse_config(data: bytes, path: Path, kind: str, types: Mapping[str, type[T]
     version = tree.get("apiVersion")
     if not isinstance(version, str) or version not in types:
         raise ConfigFileError(f"{path}: apiVersion: must be one of {', '.join(types)}")
+    return convert_tree(tree, types[version], str(path))
+
+
+def parse_tree(data: bytes, path: Path, *, unique_keys: bool = True) -> Any:
+    """Return what is in the bytes of a file, without nulls. Raises `ConfigFileError`."""
+    if len(data) > _MOST_BYTES:
+        raise ConfigFileError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
     try:
-        return msgspec.convert(tree, types[version], dec_hook=_converted)
+        return without_nulls(read_yaml(data, unique_keys=unique_keys))
+    except NotPlain as error:
+        raise ConfigFileError(f"{path} is no YAML: {error}") from None
+
+
+def convert_tree(tree: Any, form: type[T], place: str, within: str = "") -> T:
+    """Return a tree as a type. `place` is what an error names, and `within` the path to the tree from there. Raises
+    `ConfigFileError`.
+    """
+    try:
+        return msgspec.convert(tree, form, dec_hook=_converted)
     except msgspec.ValidationError as error:
-        raise ConfigFileError(f"{path}: {_located(str(error))}") from None
+        raise ConfigFileError(f"{place}: {_located(str(error), within)}") from None
 
 
-def refuse_causes(path: Path, causes: Sequence[Cause]) -> None:
-    """Raise `ConfigFileError` with all of what is wrong with a document; return if that is nothing."""
+def refuse_causes(path: Path, causes: Sequence[Cause], within: str = "") -> None:
+    """Raise `ConfigFileError` with all of what is wrong with a document, which is `within` a field of the file; return
+    if that is nothing.
+    """
     if not causes:
         return
-    told = [f"{cause.field}: {cause.message}" for cause in causes[:_SHOWN]]
+    told = [f"{_joined(within, cause.field or '')}: {cause.message}" for cause in causes[:_SHOWN]]
     more = [f"and {len(causes) - _SHOWN} more"] if len(causes) > _SHOWN else []
     raise ConfigFileError(f"{path}: {'; '.join([*told, *more])}")
 
@@ -224,11 +238,15 @@ def _converted(wanted: type, value: Any) -> Any:
     return Seconds(parse_duration(value))
 
 
-def _located(message: str) -> str:
+def _located(message: str, within: str) -> str:
     """Return what msgspec says of a value (`… - at `$.jwt[0].issuer``) as field and problem."""
     problem, _, path = message.partition(" - at `$")
-    field = path.rstrip("`").removeprefix(".")
+    field = _joined(within, path.rstrip("`").removeprefix("."))
     return f"{field}: {problem}" if field else problem
+
+
+def _joined(within: str, field: str) -> str:
+    return f"{within}.{field}" if within and field else within or field
 
 
 def read_bytes(path: Path) -> bytes:

@@ -1,19 +1,174 @@
-"""The configurations of plugins, by their names."""
+"""The file of `--admission-control-config-file` (AdmissionConfiguration): a document for each plugin that wants one.
 
-from collections.abc import Mapping
+| the file says of a plugin             | its document is                                                     |
+|---------------------------------------|---------------------------------------------------------------------|
+| nothing, or its name only             | none                                                                |
+| `configuration`                       | that, whatever `path` says                                          |
+| `path`                                | in that file, which is found from the folder of this one            |
+| the same name more than once          | the first                                                           |
+| (`imagePolicy`, or                    | the file itself, for the two plugins that had one before there was  |
+| `podNodeSelectorPluginConfig` in it)  | an AdmissionConfiguration                                           |
+
+Plugins that are off are not looked at, and names that nobody has are not either.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
-T = TypeVar("T")
+import msgspec
+
+from apiserver_stub.config_file import (
+    ConfigDocument,
+    ConfigFileError,
+    ConfigModel,
+    convert_tree,
+    parse_tree,
+    read_bytes,
+    refuse_causes,
+)
+from apiserver_stub.kinds.error_list import ErrorList
+from controller_manager.api.platform import GROUP_DOMAIN
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+KIND = "AdmissionConfiguration"
+API_VERSIONS = (f"apiserver.config.{GROUP_DOMAIN}/v1", f"apiserver.{GROUP_DOMAIN}/v1alpha1")
+_ITSELF = {"imagePolicy", "podNodeSelectorPluginConfig"}
+_OLDEST = ("ImagePolicyWebhook", "PodNodeSelector")
+ANY_VERSION = ""
+"""In place of an API version: of a document that has none, whose fields may be written in any case, as Go reads it."""
+
+
+class PluginConfiguration(ConfigModel):
+    """What the file says of one plugin."""
+
+    name: str = ""
+    path: str = ""
+    configuration: Any = None
+
+
+class AdmissionConfigurationFile(ConfigDocument):
+    """The whole file."""
+
+    kind: str = KIND
+    plugins: tuple[PluginConfiguration | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the document of a plugin is: in a file, `within` a field of it unless it is all of it."""
+
+    path: Path
+    within: str
+    tree: Any = None
+    data: bytes = b""
+
+    def read(self, types: Mapping[str, type[T]]) -> T:
+        """Return the document as the type for its version."""
+        tree = self.tree
+        if not self.within:
+            is_strict = all(form.__struct_config__.forbid_unknown_fields for form in types.values())
+            tree = parse_tree(self.data, self.path, unique_keys=is_strict)
+        form = types.get(ANY_VERSION)
+        if form is not None:
+            tree = _in_case(tree, form)
+        else:
+            form = self._form(tree, types)
+        return convert_tree(tree, form, str(self.path), self.within)
+
+    def _form(self, tree: Any, types: Mapping[str, type[T]]) -> type[T]:
+        kinds = {version: _kind(form) for version, form in types.items()}
+        names = dict.fromkeys(kinds.values())
+        if not isinstance(tree, dict):
+            raise ConfigFileError(f"{self.path}: {self.within or 'the file'} holds no {' or '.join(names)}")
+        kind, version = tree.get("kind"), tree.get("apiVersion")
+        if kind not in names:
+            raise self._wrong("kind", names)
+        if not isinstance(version, str) or kinds.get(version) != kind:
+            raise self._wrong("apiVersion", [one for one in kinds if kinds[one] == kind])
+        return types[version]
+
+    def _wrong(self, field: str, allowed: Collection[str]) -> ConfigFileError:
+        at = f"{self.within}.{field}" if self.within else field
+        return ConfigFileError(f"{self.path}: {at}: must be {' or '.join(allowed)}")
 
 
 class AdmissionConfiguration:
-    """The documents that plugins are given."""
+    """The documents of plugins, each read when its plugin is made."""
 
-    def __init__(self, documents: Mapping[str, object] = MappingProxyType({})) -> None:
-        self._documents = documents
+    def __init__(self, sources: Mapping[str, _Source] = MappingProxyType({})) -> None:
+        self._sources = sources
 
-    def document(self, plugin: str, types: Mapping[str, type[T]]) -> T | None:
-        """Return the document of a plugin, which is one of the `types`; None if there is none."""
-        found = self._documents.get(plugin)
-        return next((found for form in types.values() if isinstance(found, form)), None)
+    @classmethod
+    def read(cls, file: str, enabled: Collection[str]) -> Self:
+        """Return what a file, or none, says of the plugins that are `enabled`. Raises `ConfigFileError`."""
+        if not file:
+            return cls()
+        path = Path(file)
+        data = read_bytes(path)
+        tree = parse_tree(data, path)
+        if _is_oldest(tree):
+            return cls({name: _Source(path, "", data=data) for name in _OLDEST if name in enabled})
+        whole = _Source(path, "", data=data).read(dict.fromkeys(API_VERSIONS, AdmissionConfigurationFile))
+        sources: dict[str, _Source] = {}
+        for index, plugin in enumerate(whole.plugins):
+            if plugin is not None and plugin.name in enabled and plugin.name not in sources:
+                sources[plugin.name] = _source(plugin, path, f"plugins[{index}]")
+        return cls({name: source for name, source in sources.items() if source is not _NOTHING})
+
+    def document(
+        self, plugin: str, types: Mapping[str, type[T]], check: Callable[[T], ErrorList] | None = None
+    ) -> T | None:
+        """Return the document of a plugin; None if there is none.
+
+        `types` are by API version (or `ANY_VERSION`); the `kind` of each is the default of that field, and a type that
+        takes fields it does not know does so in a file. `check` tells what is wrong with a document. Raises
+        `ConfigFileError`, which names file and field.
+        """
+        source = self._sources.get(plugin)
+        if source is None:
+            return None
+        found = source.read(types)
+        if check is not None:
+            refuse_causes(source.path, check(found).causes, source.within)
+        return found
+
+
+_NOTHING = _Source(Path(), "")
+
+
+def _source(plugin: PluginConfiguration, file: Path, at: str) -> _Source:
+    if plugin.configuration is not None:
+        return _Source(file, f"{at}.configuration", plugin.configuration)
+    if not plugin.path:
+        return _NOTHING
+    path = file.parent / plugin.path
+    try:
+        return _Source(path, "", data=read_bytes(path))
+    except ConfigFileError as error:
+        raise ConfigFileError(f"{file}: {at}.path: {error}") from None
+
+
+def _is_oldest(tree: Any) -> bool:
+    """Return whether a file is one of those that are older than their kind."""
+    return isinstance(tree, dict) and tree.get("kind") != KIND and not _ITSELF.isdisjoint(tree)
+
+
+def _kind(form: type[msgspec.Struct]) -> str:
+    """Return the kind of a type of documents."""
+    return next(str(field.default) for field in msgspec.structs.fields(form) if field.name == "kind")
+
+
+def _in_case(tree: Any, form: Any) -> Any:
+    """Return a tree with the fields of a type as they are spelled there."""
+    if not isinstance(tree, dict) or not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        return tree
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(form)}
+    found = {}
+    for name, value in tree.items():
+        field = fields.get(str(name).lower())
+        found[field.encode_name if field else name] = _in_case(value, field.type) if field else value
+    return found

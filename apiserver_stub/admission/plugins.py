@@ -16,7 +16,7 @@ from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
 from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class, service_account
 from apiserver_stub.admission.quotas import resource_quota
-from apiserver_stub.flags.admission import DEFAULT_ON, AdmissionOptions
+from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.features import SCALE_TO_ZERO, FeatureOptions
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from controller_manager.api.errors import Cause, invalid
@@ -99,8 +99,11 @@ def enabled(parts: AdmissionParts) -> Sequence[AdmissionPlugin]:
     one that is not there.
     """
     options, there = parts.options[AdmissionOptions], {name for name, _ in _PLUGINS}
-    for name in options.enable_admission_plugins:
-        if name not in there:
-            raise ValueError(f"--enable-admission-plugins: this server has no plugin {name}")
-    wanted = (DEFAULT_ON | {"", *options.enable_admission_plugins}) - set(options.disable_admission_plugins)
-    return [build(parts) for name, build in _PLUGINS if name in wanted]
+    for flag, names in (
+        ("--enable-admission-plugins", options.enable_admission_plugins),
+        ("--admission-control", options.admission_control or ()),
+    ):
+        if missing := [name for name in names if name not in there]:
+            raise ValueError(f"{flag}: this server has no plugin {missing[0]}")
+    wanted = options.enabled
+    return [build(parts) for name, build in _PLUGINS if not name or name in wanted]

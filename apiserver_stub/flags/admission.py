@@ -1,5 +1,6 @@
 """Flags of admission: which plugins are asked before a change is carried out."""
 
+from collections.abc import Set
 from typing import ClassVar, Self
 
 from pydantic import field_validator, model_validator
@@ -73,15 +74,32 @@ class AdmissionOptions(Options):
     )
     disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
 
-    @field_validator("enable_admission_plugins", "disable_admission_plugins")
+    admission_control: StringList | None = flag(
+        None, "The plugins that are on, and no others. Deprecated: name those that differ from the usual ones instead."
+    )
+    admission_control_config_file: str = flag(
+        "", "File of an AdmissionConfiguration: what plugins are told, each in its own kind."
+    )
+
+    @property
+    def enabled(self) -> Set[str]:
+        """The names of the plugins that are on."""
+        if self.admission_control is not None:
+            return frozenset(self.admission_control)
+        return (DEFAULT_ON - set(self.disable_admission_plugins)) | set(self.enable_admission_plugins)
+
+    @field_validator("enable_admission_plugins", "disable_admission_plugins", "admission_control")
     @classmethod
-    def _are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in value if name not in ORDERED]:
+    def _are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if unknown := [name for name in value or () if name not in ORDERED]:
             raise ValueError(f"there is no admission plugin {unknown[0]!r}")
         return value
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.admission_control is not None and (self.enable_admission_plugins or self.disable_admission_plugins):
+            others = "--enable-admission-plugins and --disable-admission-plugins"
+            raise ValueError(f"--admission-control names all plugins that are on: it goes without {others}")
         if both := set(self.enable_admission_plugins) & set(self.disable_admission_plugins):
             listed = ", ".join(sorted(both))
             raise ValueError(f"--enable-admission-plugins and --disable-admission-plugins both name {listed}")

@@ -28,6 +28,7 @@ from apiserver_stub.admission.pod_security.policy import (
     Found,
     LevelVersion,
     PodSecurityConfiguration,
+    check,
     described,
     is_stricter,
     minor_of,
@@ -255,5 +256,5 @@ def _images(spec: Tree, field: str) -> Sequence[str | None]:
 
 def pod_security(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin PodSecurity."""
-    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES)
+    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES, check)
     return PodSecurity(parts.store, parts.runtime.registry, configuration).plugin()

@@ -24,7 +24,9 @@ LATEST = "latest"
 PREFIX = f"pod-security.{PLATFORM_DOMAIN}/"
 """Begins labels of namespaces and annotations of the audit."""
 KIND = "PodSecurityConfiguration"
-API_VERSION = f"pod-security.admission.config.{GROUP_DOMAIN}/v1"
+API_VERSIONS = tuple(
+    f"pod-security.admission.config.{GROUP_DOMAIN}/{version}" for version in ("v1", "v1beta1", "v1alpha1")
+)
 _MODES = ("enforce", "audit", "warn")
 _KEYS = tuple(f"{PREFIX}{mode}{part}" for mode in _MODES for part in ("", "-version"))
 _KEY_SET = frozenset(_KEYS)
@@ -186,14 +188,14 @@ class PodSecurityExemptions(ConfigModel):
 class PodSecurityConfiguration(ConfigDocument):
     """The document that configures the plugin."""
 
-    api_version: str = API_VERSION
+    api_version: str = API_VERSIONS[0]
     kind: str = KIND
     defaults: PodSecurityDefaults = PodSecurityDefaults()
     exemptions: PodSecurityExemptions = PodSecurityExemptions()
 
 
-CONFIGURATION_TYPES: Mapping[str, type[PodSecurityConfiguration]] = {API_VERSION: PodSecurityConfiguration}
-"""By API version, for `config_file.parse_config`."""
+CONFIGURATION_TYPES = dict.fromkeys(API_VERSIONS, PodSecurityConfiguration)
+"""By API version."""
 
 
 def check(configuration: PodSecurityConfiguration) -> ErrorList:

@@ -1,0 +1,110 @@
+"""Files of --admission-control-config-file: which are taken, as recorded of kube-apiserver 1.36, and what is said of
+the others.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission import AdmissionConfiguration, AdmissionParts, enabled
+from apiserver_stub.config_file import ConfigDocument, ConfigFileError
+from apiserver_stub.flags import FLAGS, AdmissionOptions
+from controller_manager.options import FlagError
+
+RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data" / "configuration.jsonl").open()]
+STRICTER = {
+    "doc/multi": "what comes behind a document would not be read",
+    "doc/multi-second-bad": "the same",
+    "doc/path-empty-file": "a file that is empty says no kind",
+}
+"""Files that kube-apiserver takes and this server refuses, and why."""
+PS = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: X}}"
+
+
+def start(parts: AdmissionParts, folder: Path, files: dict[str, str], flags: list[str]) -> None:
+    """Make the plugins as a server with these files and flags would."""
+    for name, text in files.items():
+        (folder / name).write_text(text.replace("@DIR@", str(folder)))
+    options = FLAGS.parse([flag.replace("@DIR@", str(folder)) for flag in flags])
+    wanted = options[AdmissionOptions]
+    configuration = AdmissionConfiguration.read(wanted.admission_control_config_file, wanted.enabled)
+    enabled(replace(parts, options=options, configuration=configuration))
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["id"])
+def test_the_same_files_are_taken(
+    row: dict[str, Any], parts: AdmissionParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if row["verdict"] == "accepted" and row["id"] not in STRICTER:
+        start(parts, tmp_path, row["files"], row["flags"])
+        return
+    with pytest.raises((ValueError, FlagError), match=r"\S") as refusal:
+        start(parts, tmp_path, row["files"], row["flags"])
+    if row["files"]:
+        assert str(tmp_path) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        ("[{name: PodSecurity, path: b.yaml}]", "a.yaml: plugins[0].path: {}/b.yaml can't be read: No such file"),
+        ("[{}, {name: PodSecurity, configuration: {a: 1}}]", "a.yaml: plugins[1].configuration.kind: must be PodSec"),
+        ("[{name: PodSecurity, configuration: []}]", "a.yaml: plugins[0].configuration holds no PodSecurityConfig"),
+        (f"[{{name: PodSecurity, configuration: {PS}}}]", 'plugins[0].configuration.defaults.enforce: Invalid value'),
+        ("[{name: 1}]", "a.yaml: plugins[0].name: "),
+        ("[{names: a}]", "a.yaml: plugins[0]: Object contains unknown field"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_file_and_field(
+    plugins: str, said: str, parts: AdmissionParts, tmp_path: Path
+) -> None:
+    head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+    with pytest.raises(ConfigFileError) as refusal:
+        start(
+            parts, tmp_path, {"a.yaml": f"{head}plugins: {plugins}"}, ["--admission-control-config-file=@DIR@/a.yaml"]
+        )
+    assert said.format(tmp_path) in str(refusal.value)
+
+
+class Lenient(ConfigDocument, forbid_unknown_fields=False):
+    """A document that may hold more than it says."""
+
+    api_version: str = "v"
+    kind: str = "Lenient"
+    limit_of_all: int = 0
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "limit"),
+    [
+        ({"v": Lenient}, "{apiVersion: v, kind: Lenient, limitOfAll: 1, more: 2}", 1),
+        ({"v": Lenient}, "{apiVersion: v, kind: Lenient, LimitOfAll: 1}", 0),
+        ({"": Lenient}, "{LIMITOFALL: 1}", 1),
+        ({"": Lenient}, "{limitOfAll: null}", 0),
+    ],
+)
+def test_fields_as_a_type_wants_them(form: dict[str, type[Lenient]], text: str, limit: int, tmp_path: Path) -> None:
+    head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+    (tmp_path / "a.yaml").write_text(f"{head}plugins: [{{name: P, configuration: {text}}}, {{name: Q}}]")
+    configuration = AdmissionConfiguration.read(str(tmp_path / "a.yaml"), {"P", "Q"})
+    found = configuration.document("P", form)
+    assert found is not None
+    assert found.limit_of_all == limit
+    assert configuration.document("Q", form) is None
+
+
+def test_the_old_flag_names_all_plugins(parts: AdmissionParts) -> None:
+    def names(*flags: str) -> list[str]:
+        return [plugin.name for plugin in enabled(replace(parts, options=FLAGS.parse(flags))) if plugin.name]
+
+    assert names("--admission-control=PodSecurity,Priority") == ["PodSecurity", "Priority"]
+    assert names("--admission-control=Priority", "--admission-control=PodSecurity") == ["PodSecurity", "Priority"]
+    assert names("--admission-control=") == []
+    with pytest.raises(FlagError, match="--admission-control names all plugins"):
+        FLAGS.parse(["--admission-control=Priority", "--enable-admission-plugins=Priority"])
+    with pytest.raises(FlagError, match="there is no admission plugin 'Nobody'"):
+        FLAGS.parse(["--admission-control=Nobody"])
