@@ -44,11 +44,12 @@ class Seat(Protocol):
 class RequestContext(Struct):
     """A request on its way through the chain, whose stages write down what they find out.
 
-    `started` is loop time; `audit` is what is told of the request, None if nothing is. `user` is who authenticated, and
-    `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is `impersonate`. `resolved` says
-    that `info` names a resource that is served here, and `long_running` that the answer is a stream without an end of
-    its own; `failed` says that there was no answer but that of a failure inside the server. `component` is who answers.
-    `headers` are what stages of the chain add to the answer; `seat` is what an answer that is a stream keeps.
+    `started` is by a precise clock; `audit` is what is told of the request, None if nothing is. `user` is who
+    authenticated, and `impersonated` in whose name it asks, allowed by the verb `constraint` unless it is
+    `impersonate`. `resolved` says that `info` names a resource that is served here, and `long_running` that the answer
+    is a stream without an end of its own; `failed` says that there was no answer but that of a failure inside the
+    server. `component` is who answers. `headers` are what stages of the chain add to the answer; `seat` is what an
+    answer that is a stream keeps.
     """
 
     http: Request
@@ -72,11 +73,6 @@ class RequestContext(Struct):
         """Note for the trace that a stage begins."""
         if self.span is not None:
             self.span.enter(stage)
-
-    def lap(self, layer: str) -> None:
-        """Note for the audit that the time since the stage before was spent here."""
-        if self.audit is not None:
-            self.audit.lap(layer)
 
 
 class APIRequest(Struct, frozen=True):

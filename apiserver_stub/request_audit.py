@@ -12,7 +12,7 @@ from apiserver_stub.encode.negotiate import ContentNegotiator
 from controller_manager.api.errors import ApiError, NotAcceptable, Status
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Response
-from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.clock import precise_clock, wall_seconds
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Authorization, Decision
 
@@ -29,6 +29,7 @@ class RequestAudit:
     def __init__(self, auditor: Auditor, negotiator: ContentNegotiator) -> None:
         self._auditor = auditor
         self._negotiator = negotiator
+        self._now = precise_clock()
 
     def open(self, context: RequestContext) -> Token[AuditRecord | None]:
         """Give a request a record, for whatever happens in its name; return what takes that back."""
@@ -41,7 +42,7 @@ class RequestAudit:
         """
         info, record = context.info, context.audit
         assert record is not None
-        record.since = monotonic()  # who authenticated told for itself how long it took
+        record.since = self._now()  # who authenticated told for itself how long it took
         name = info.attributes(user).name if info.field_selector else info.name
         waiting = self._auditor.begin(record, user, name)
         context.audit = None
@@ -53,9 +54,9 @@ class RequestAudit:
         context.audit = record
 
     @staticmethod
-    def decided(record: AuditRecord, authorization: Authorization) -> None:
+    def decided(record: AuditRecord, authorization: Authorization, now: float) -> None:
         """Note whether a request is allowed, and why."""
-        record.lap("authorization")
+        record.lap("authorization", now)
         allowed = authorization.decision is Decision.ALLOW
         if authorization.error and not allowed:
             record.annotations[_REASON] = "internal error"

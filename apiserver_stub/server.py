@@ -33,7 +33,7 @@ from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import precise_clock
 from controller_manager.base.log import DEBUG, Logger
 from controller_manager.serving.authentication import User, refuse_impersonation
 from controller_manager.serving.authorization import Authorizer, Decision, refusal
@@ -144,12 +144,13 @@ class Server:
         self._log = log
         self._audit = None if filters.auditor is None else RequestAudit(filters.auditor, negotiator)
         self._audit_ids = AuditIds()
+        self._now = precise_clock()
 
     async def handle(self, request: Request) -> Response:
         """Return the answer; a refusal is a `Status`, and so is a failure, which tells nothing of the inside."""
         query = last_values(request.query)
         info = RequestInfo.of(request.method, request.path, query)
-        context = RequestContext(request, query, info, self._audit_ids.of(request.headers), monotonic())
+        context = RequestContext(request, query, info, self._audit_ids.of(request.headers), self._now())
         audit = self._audit
         token = None if audit is None else audit.open(context)
         under_way = self._telemetry.begin(request.method)
@@ -191,7 +192,8 @@ class Server:
             seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
             if seat is not None and seat.waiting:
                 await seat.wait()
-                context.lap("apf-queue-wait")
+                if context.audit is not None:
+                    context.audit.lap("apf-queue-wait", self._now())
             try:
                 context.enter("authorization")
                 await self._authorize(context, user)
@@ -226,7 +228,7 @@ class Server:
         context.impersonated, context.constraint = found.user, found.constraint
         if context.audit is not None:
             context.audit.note_impersonation(found.user, found.constraint)
-            context.audit.since = monotonic()  # the impersonator told for itself how long it took
+            context.audit.since = self._now()  # the impersonator told for itself how long it took
         return found.user
 
     async def _authorize(self, context: RequestContext, user: User) -> None:
@@ -234,7 +236,7 @@ class Server:
         attributes = context.info.attributes(user)
         authorization = await self._filters.authorizer.authorize(attributes)
         if context.audit is not None:
-            RequestAudit.decided(context.audit, authorization)
+            RequestAudit.decided(context.audit, authorization, self._now())
         decision, reason, error = authorization
         if decision is not Decision.ALLOW:
             raise InternalError(error) if error else refusal(attributes, reason)
@@ -307,7 +309,7 @@ class Server:
         is_own = context.component != AGGREGATOR
         if request.method == "GET" and is_own and not context.long_running:
             response = self._negotiator.pack(request, response)
-        seconds = monotonic() - context.started
+        seconds = self._now() - context.started
         self._telemetry.count(context, status, seconds)
         if self._log.shows(DEBUG):
             path = ascii(request.path)  # anybody may ask for anything, new lines included

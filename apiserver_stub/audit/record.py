@@ -31,7 +31,6 @@ from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.errors import Status
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request
-from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.options.types import format_duration
 from controller_manager.serving.authentication import User
@@ -51,7 +50,7 @@ _current: ContextVar["AuditRecord | None"] = ContextVar("audited request", defau
 class AuditRecord(Struct):
     """What is known of one request. Until its `coverage` is known, all is noted.
 
-    `received` is wall seconds, `since` the loop time of the last lap; the objects are JSON in one line.
+    `received` is wall seconds, `since` the moment of the last lap by a precise clock; objects are JSON in one line.
     """
 
     request: Request
@@ -105,9 +104,8 @@ class AuditRecord(Struct):
             self.latencies = {}
         self.latencies[layer] = self.latencies.get(layer, 0.0) + seconds
 
-    def lap(self, layer: str) -> None:
+    def lap(self, layer: str, now: float) -> None:
         """Note that a layer took all the time since the lap before; less than a millisecond is not worth it."""
-        now = monotonic()
         if now - self.since >= _BRIEF:
             self.note_latency(layer, now - self.since)
         self.since = now

@@ -22,7 +22,7 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.offload import Offload
 from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.clock import precise_clock, wall_seconds
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
@@ -83,6 +83,7 @@ class Authentication:
         self._requests = requests
         self._metrics = metrics
         self._close = close
+        self._now = precise_clock()
         self.find_token = tokens.find
         """Finds whose token it is; without audiences, for this server."""
 
@@ -97,12 +98,12 @@ class Authentication:
 
     async def authenticate(self, request: Request) -> User:
         """Return the user who sends a request. Raises `Unauthorized`."""
-        began, user, refused = monotonic(), None, True
+        began, user, refused = self._now(), None, True
         try:
             user = await self._requests.recognize(request)
             refused = False
         finally:
-            seconds = monotonic() - began
+            seconds = self._now() - began
             self._metrics.authenticated(user, seconds, refused=refused)
             note_latency("authentication", seconds)
         if user is None:

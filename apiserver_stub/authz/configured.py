@@ -1,6 +1,5 @@
 """The authorizers of an AuthorizationConfiguration, put together; another configuration takes its place at any time."""
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +15,7 @@ from apiserver_stub.config_file import (
     refuse_causes,
 )
 from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.base.clock import precise_clock
 from controller_manager.base.log import Logger
 from controller_manager.serving.access_metrics import AuthorizationMetrics as RequestMetrics
 from controller_manager.serving.authentication import User
@@ -79,15 +79,15 @@ class RequestAuthorizer:
     def __init__(self, authorizer: Authorizer, metrics: RequestMetrics) -> None:
         self._authorizer = authorizer
         self._metrics = metrics
+        self._now = precise_clock()
 
     async def authorize(self, attributes: Attributes) -> Authorization:
         """Return what the other decides."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
+        began = self._now()
         authorization = await self._authorizer.authorize(attributes)
         decision = authorization.decision
         failed = decision is not Decision.ALLOW and authorization.error
-        self._metrics.authorized(None if failed else decision, clock() - began)
+        self._metrics.authorized(None if failed else decision, self._now() - began)
         return authorization
 
     def rules_for(self, user: User, namespace: str) -> Coroutine[Any, Any, Rules]:
