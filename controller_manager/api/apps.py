@@ -1,9 +1,16 @@
-"""The group apps, as far as controllers read it: the revisions of owners that have a history."""
+"""Workloads, as far as controllers read them: the group apps, and replication controllers of the core group."""
+
+from collections.abc import Mapping
 
 import msgspec
 
-from controller_manager.api.model import EMPTY_RAW, Object
+from controller_manager.api.conditions import Condition
+from controller_manager.api.core import PodTemplateSpec
+from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.resource import Resource
+from controller_manager.api.selectors import LabelSelectorSpec
+
+RECREATE, ROLLING_UPDATE = "Recreate", "RollingUpdate"
 
 
 class ControllerRevision(Object):
@@ -13,4 +20,99 @@ class ControllerRevision(Object):
     revision: int = 0
 
 
+class ReplicaSetSpec(Model):
+    """`replicas` are one where nothing is said."""
+
+    replicas: int = 1
+    min_ready_seconds: int = 0
+    selector: LabelSelectorSpec = LabelSelectorSpec()
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class ReplicaSetStatus(Model):
+    """The numbers of pods; `terminating_replicas` is absent where nobody counts them."""
+
+    replicas: int = 0
+    fully_labeled_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    terminating_replicas: int | None = None
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class ReplicaSet(Object):
+    """So many pods of one template."""
+
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+    status: ReplicaSetStatus = ReplicaSetStatus()
+
+
+class ReplicationControllerSpec(Model):
+    """As that of a replica set, with labels for a selector."""
+
+    replicas: int = 1
+    min_ready_seconds: int = 0
+    selector: Mapping[str, str] | None = None
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class ReplicationController(Object):
+    """What replica sets took the place of."""
+
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+    status: ReplicaSetStatus = ReplicaSetStatus()
+
+
+class RollingUpdateDeployment(Model):
+    """Numbers of pods, or percentages of the replicas, as in `25%`."""
+
+    max_surge: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class DeploymentStrategy(Model):
+    type: str = ROLLING_UPDATE
+    rolling_update: RollingUpdateDeployment | None = None
+
+
+class DeploymentSpec(Model):
+    """`replicas` are one where nothing is said; a limit or a deadline that is absent is none."""
+
+    replicas: int = 1
+    min_ready_seconds: int = 0
+    paused: bool = False
+    progress_deadline_seconds: int | None = None
+    revision_history_limit: int | None = None
+    selector: LabelSelectorSpec = LabelSelectorSpec()
+    strategy: DeploymentStrategy = DeploymentStrategy()
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class DeploymentStatus(Model):
+    """The sums over its replica sets; `updated_replicas` are those of the newest."""
+
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    terminating_replicas: int | None = None
+    observed_generation: int = 0
+    collision_count: int | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Deployment(Object):
+    """A template whose changes are rolled out, from one replica set to the next."""
+
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, ControllerRevision)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, ReplicaSet)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
+REPLICATION_CONTROLLERS = Resource(
+    "", "v1", "replicationcontrollers", "ReplicationController", True, ReplicationController
+)

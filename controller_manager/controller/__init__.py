@@ -70,7 +70,7 @@ from controller_manager.controller.spec import (
     Source,
     Watch,
 )
-from controller_manager.controller.writes import Batched, slow_start, try_write, update_status
+from controller_manager.controller.writes import Batched, in_parallel, slow_start, try_write, update_status
 from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
 from controller_manager.work import Priority, Requeue, TerminalError
 
@@ -152,6 +152,7 @@ __all__ = [
     "controller_ref",
     "errors",
     "flag",
+    "in_parallel",
     "is_condition_true",
     "is_pod_ready",
     "is_pod_terminal",

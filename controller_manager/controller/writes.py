@@ -1,5 +1,5 @@
 """Writes of controllers: what a refusal means for the one who wrote, status that is only sent if it is new, and many
-writes of one reconcile, a few at first.
+writes of one reconcile, at the same time or a few at first.
 
 refusal                                             meaning         then
 403 with the cause NamespaceTerminating, or         NAMESPACE_ENDS  nothing is left to do: what is written for
@@ -8,6 +8,7 @@ refusal                                             meaning         then
 any other                                           FAILED          told, and raised
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
@@ -73,7 +74,7 @@ async def update_status(client: Client, resource: Resource[T], before: T, after:
 
 
 class Batched(NamedTuple, Generic[R]):
-    """The results of what was done, in order, and the first error; what comes after its batch was not tried."""
+    """The results of what was done, in order, and the first error."""
 
     done: list[R]
     error: ApiError | TransportError | None
@@ -98,20 +99,34 @@ async def slow_start(
     A batch with a failure is the last; all of it is waited for. An error that is not of the API or of the way to it
     cancels the rest and is raised.
     """
-
-    async def attempt(item: Item) -> R | ApiError | TransportError:
-        try:
-            return await act(item)
-        except (ApiError, TransportError) as error:
-            return error
-
     done: list[R] = []
     begin = 0
     for size in batch_sizes(len(items), largest):
-        outcomes = await all_of(*map(attempt, items[begin : begin + size]))
+        batch = await in_parallel(items[begin : begin + size], act, at_once=size)
         begin += size
-        failures = [one for one in outcomes if isinstance(one, ApiError | TransportError)]
-        done += [one for one in outcomes if not isinstance(one, ApiError | TransportError)]
-        if failures:
-            return Batched(done, failures[0])
+        done += batch.done
+        if batch.error is not None:
+            return Batched(done, batch.error)
     return Batched(done, None)
+
+
+async def in_parallel(
+    items: Sequence[Item], act: Callable[[Item], Awaitable[R]], *, at_once: int = LARGEST_BATCH
+) -> Batched[R]:
+    """Await `act(item)` for all items, `at_once` of them at the same time; what fails keeps no other from being tried.
+
+    An error that is not of the API or of the way to it cancels the rest and is raised.
+    """
+    turns = asyncio.Semaphore(at_once)
+
+    async def attempt(item: Item) -> R | ApiError | TransportError:
+        async with turns:
+            try:
+                return await act(item)
+            except (ApiError, TransportError) as error:
+                return error
+
+    outcomes = await all_of(*map(attempt, items))
+    failures = [one for one in outcomes if isinstance(one, ApiError | TransportError)]
+    done = [one for one in outcomes if not isinstance(one, ApiError | TransportError)]
+    return Batched(done, failures[0] if failures else None)

@@ -31,7 +31,6 @@ AWAITED = (
     "device_taint_eviction_controller_",
     "ephemeral_volume_controller_",
     "job_controller_",
-    "replicaset_controller_",
     "retroactive_storageclass_",
     "ttl_after_finished_controller_",
 )

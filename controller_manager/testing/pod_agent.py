@@ -1,0 +1,121 @@
+"""A scheduler and nodes in one, as far as controllers of workloads hear of them: pods are bound, run, and go."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.errors import ApiError
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import TransportError
+from controller_manager.client.client import Call
+from controller_manager.testing.cluster import Cluster
+
+_MISSED = (ApiError, TransportError)
+
+
+def _always(_: Pod) -> bool:
+    return True
+
+
+class PodAgent:
+    """`async with PodAgent(cluster):` runs every pod of a cluster on one of `nodes`.
+
+    A pod is bound at once, and is running and ready after `start` seconds if `runs(pod)`, whatever that says later. One
+    that is being deleted is gone after `stop` seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        nodes: Sequence[str] = ("node-1",),
+        start: float = 1.0,
+        stop: float = 1.0,
+        runs: Callable[[Pod], bool] = _always,
+    ) -> None:
+        self.start = start
+        self.stop = stop
+        self.runs = runs
+        self._cluster = cluster
+        self._nodes = nodes
+        self._bound = 0
+        self._changed: asyncio.Queue[Key] = asyncio.Queue()
+        self._busy: set[tuple[str, str]] = set()
+        self._tasks = Tasks()
+        cluster.api.store.subscribe(self._note)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == PODS.name:
+                namespace, _, name = change.row.key.partition("/")
+                self._changed.put_nowait(Key(namespace, name))
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start(self._run(), name="pod agent")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.__aexit__(kind, error, trace)
+
+    async def _run(self) -> None:
+        """Look at each pod that changes."""
+        while True:
+            key = await self._changed.get()
+            row = self._cluster.api.store.get(PODS.name, str(key))
+            pod = Pod.decode(row.data) if row is not None else None
+            step = self._step(pod) if pod is not None else None
+            if pod is not None and step is not None and (pod.metadata.uid, step) not in self._busy:
+                self._busy.add((pod.metadata.uid, step))
+                self._tasks.start(self._take(step, pod), name=f"{step} {key}")
+
+    def _step(self, pod: Pod) -> str | None:
+        """Return what is next for a pod."""
+        if pod.metadata.deletion_timestamp is not None:
+            return "stop"
+        if not pod.spec.node_name:
+            return "bind"
+        return "start" if pod.status.phase == "Pending" and self.runs(pod) else None
+
+    async def _take(self, step: str, pod: Pod) -> None:
+        with contextlib.suppress(*_MISSED):
+            match step:
+                case "bind":
+                    self._bound += 1
+                    await self.bind(pod, self._nodes[self._bound % len(self._nodes)])
+                case "start":
+                    await asyncio.sleep(self.start)
+                    await self.begin(pod)
+                case "stop":
+                    await asyncio.sleep(0 if is_pod_terminal(pod) else self.stop)
+                    await self._cluster.client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid)
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Bind a pod to a node, as the scheduler does."""
+        name, target = pod.metadata.name, {"kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        path = PODS.path(pod.metadata.namespace, name, "binding")
+        await self._cluster.client.raw(Call("POST", path, body=msgspec.json.encode(body)))
+
+    async def begin(self, pod: Pod) -> None:
+        """Have a pod run and be ready."""
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": running()}
+        await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
+
+
+def running(*, ready: bool = True) -> dict[str, object]:
+    """Return the status of a pod that runs since now."""
+    now = format_time(utc_now())
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": now}
+    return {"phase": "Running", "startTime": now, "conditions": [condition]}

@@ -1,0 +1,5 @@
+"""Keeps as many pods as replica sets and replication controllers say."""
+
+from .controller import SPECS
+
+__all__ = ["SPECS"]

@@ -1,0 +1,290 @@
+"""Creates and deletes pods for replica sets and replication controllers, and counts them in their status."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, ReplicaSet, ReplicationController
+from controller_manager.api.core import PODS, Pod, is_pod_ready
+from controller_manager.api.errors import ApiError
+from controller_manager.api.resource import Resource
+from controller_manager.api.selectors import LabelSelector, Requirement
+from controller_manager.api.timestamps import time_of
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.client import TransportError, Write
+from controller_manager.controller import (
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PodControl,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    condition_of,
+    controller_of,
+    in_parallel,
+    key_of,
+    pod_from_template,
+    slow_start,
+    update_status,
+)
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, claimable_by, controlled_by, owners_concerned
+from .._pods import is_active, is_terminating
+from .replicas import Decision, Replicated, decide, next_look, status_of
+
+_AGE_RATIO = Family(
+    "replicaset_controller_sorting_deletion_age_ratio",
+    "Age of a ready pod that was chosen for deletion, by that of the youngest one that is ready.",
+    "histogram",
+    buckets=(0.25, 0.5, 1, 2, 4, 8),
+)
+_STALE = Family(
+    "replicaset_controller_stale_sync_skips_total",
+    "Looks at a replica set for which the local copy of its pods was known to be too old, by what that is a copy of.",
+    "counter",
+    ("group", "resource"),
+)
+
+
+class ReplicaSetOptions(Options):
+    """Replica set controller"""
+
+    concurrent_replicaset_syncs: Int32 = flag(5, "Replica sets that are worked on at the same time.", minimum=1)
+
+
+class ReplicationControllerOptions(Options):
+    """Replication controller"""
+
+    concurrent_rc_syncs: Int32 = flag(5, "Replication controllers that are worked on at the same time.", minimum=1)
+
+
+class OwnerKind(NamedTuple):
+    """One of the two kinds: its resource, its selector, and whether its status counts pods that are being deleted."""
+
+    resource: Resource[Any]
+    selector: Callable[[Any], LabelSelector | None]
+    counts_terminating: bool
+
+
+class Pending(NamedTuple):
+    """What was done for an owner that the local copy of pods may not show yet; `unknown` if it is not known what."""
+
+    created: Sequence[Pod] = ()
+    deleted: Sequence[Pod] = ()
+    unknown: bool = False
+
+
+# Observed: the owner, the active pods that it controls or may adopt, and how many that it controls are being deleted.
+# Decided:                                     Done:
+#   it is gone                                 nothing
+#   it is being deleted                        status alone; what it controls goes with it, or is orphaned
+#   fewer active pods than replicas            create the others: 1, 2, 4, … at a time, 500 at most, while none fails
+#   more                                       delete those that rank first (`_pod_ranking.py`), 500 at most
+#   a ready pod is not available yet           look again when the next one is
+# The status follows in the same look, with what was created and deleted. A failure is a condition there; it is tried
+# again.
+# Pods that it created and that the copy does not show yet would be created once more. So the framework holds a key back
+# until the copy shows what it wrote; where that takes too long, or an answer was lost, pods are listed from the server.
+
+
+class ReplicaSetController:
+    """Reconciles one owner of a kind."""
+
+    def __init__(self, context: Context, options: Options, *, kind: OwnerKind) -> None:
+        self._kind = kind
+        self._client = context.client
+        self._pods = context.informers.get(PODS)
+        self._owners = context.informers.get(kind.resource)
+        self._control = PodControl(context.client, context.events)
+        self._pending: dict[Key, Pending] = {}
+        registry = context.runtime.registry if kind is REPLICA_SET else None  # whose metrics these are
+        self._stale = Counters(_STALE, registry)
+        self._age_ratio = Histograms(_AGE_RATIO, registry).of()
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Bring the pods of owner `key` to the number that it says."""
+        owner = self._owners.get(key)
+        if owner is None:
+            self._pending.pop(key, None)
+            return None
+        selector = self._selector(owner)
+        pods = await self._pods_of(owner, selector)
+        manager = ControllerRefManager(self._client, self._kind.resource, owner)
+        active = await manager.claim(PODS, filter(is_active, pods), lambda pod: selector.matches(pod.metadata.labels))
+        now = clock.utc_now()
+        decision = decide(owner, active, partial(self._related, owner), now)
+        active, failure = await self._carry_out(owner, active, decision, now)
+        status = status_of(owner, active, self._terminating(owner, selector, pods), failure, now)
+        await update_status(self._client, self._kind.resource, owner, replace(owner, status=status))
+        if failure is not None:
+            raise failure
+        seconds = next_look(owner, active, status, now)
+        return Requeue(seconds) if seconds is not None else None
+
+    def _selector(self, owner: Replicated) -> LabelSelector:
+        try:
+            selector = self._kind.selector(owner)
+        except KeyError as error:
+            raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+        if selector is None:
+            raise TerminalError("without a selector it has no pods")
+        return selector
+
+    async def _pods_of(self, owner: Replicated, selector: LabelSelector) -> list[Pod]:
+        """Return what it controls or may adopt: by the local copy, unless that is known to be too old."""
+        key = key_of(owner)
+        pending = self._pending.pop(key, None)
+        if pending is None or not self._is_stale(pending):
+            return claimable_by(self._pods, owner)
+        self._stale.add(PODS.group, PODS.plural)
+        self._pending[key] = pending
+        listed = (await self._client.list(PODS, key.namespace, labels=str(selector))).items
+        uid = owner.metadata.uid
+        mine = [pod for pod in listed if (reference := controller_of(pod)) is None or reference.uid == uid]
+        self._pending[key] = Pending(mine, pending.deleted)
+        return mine
+
+    def _is_stale(self, pending: Pending) -> bool:
+        created = (Write(PODS, key_of(pod), pod.metadata.resource_version) for pod in pending.created)
+        if pending.unknown or not all(map(self._pods.has_seen, created)):
+            return True
+        shown = (self._pods.get(key_of(pod)) for pod in pending.deleted)
+        return any(
+            now is not None and now.metadata.uid == pod.metadata.uid and is_active(now)
+            for pod, now in zip(pending.deleted, shown, strict=True)
+        )
+
+    async def _carry_out(
+        self, owner: Replicated, active: list[Pod], decision: Decision, now: datetime
+    ) -> tuple[list[Pod], ApiError | TransportError | None]:
+        """Create or delete; return the pods that are active then, and what failed first."""
+        if decision.create:
+            pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
+            created = await slow_start([pod] * decision.create, partial(self._control.create, owner))
+            made = [one for one in created.done if one is not None]
+            self._remember(owner, Pending(created=made, unknown=_may_be_done(created.error)))
+            return [*active, *made], created.error
+        if decision.delete:
+            self._measure(active, decision.delete, now)
+            deleted = await in_parallel(decision.delete, partial(self._delete, owner))
+            self._remember(owner, Pending(deleted=deleted.done))
+            gone = {pod.metadata.uid for pod in deleted.done}
+            return [pod for pod in active if pod.metadata.uid not in gone], deleted.error
+        return active, None
+
+    async def _delete(self, owner: Replicated, pod: Pod) -> Pod:
+        await self._control.delete(owner, pod)
+        return pod
+
+    def _remember(self, owner: Replicated, new: Pending) -> None:
+        known = self._pending.get(key_of(owner), Pending())
+        self._pending[key_of(owner)] = Pending(
+            (*known.created, *new.created), (*known.deleted, *new.deleted), known.unknown or new.unknown
+        )
+
+    def _related(self, owner: Replicated) -> Iterator[Pod]:
+        """Return the pods of all owners that have the same owner as this one, such as those of a deployment."""
+        reference = controller_of(owner)
+        if reference is not None:
+            for other in controlled_by(self._owners, reference.uid):
+                yield from controlled_by(self._pods, other.metadata.uid)
+
+    def _terminating(self, owner: Replicated, selector: LabelSelector, pods: Iterable[Pod]) -> int | None:
+        if not self._kind.counts_terminating:
+            return None
+        mine = (pod for pod in pods if is_terminating(pod) and selector.matches(pod.metadata.labels))
+        return sum(controller_of(pod) is not None for pod in mine)
+
+    def _measure(self, active: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> None:
+        """Observe how old the ready pods are that are chosen, against the youngest that is ready."""
+        youngest = min((_age(pod, now) for pod in active if is_pod_ready(pod)), default=0.0)
+        if youngest > 0 and len(chosen) < len(active):
+            for pod in filter(is_pod_ready, chosen):
+                self._age_ratio.observe(_age(pod, now) // youngest)
+
+
+def _age(pod: Pod, now: datetime) -> float:
+    created = time_of(pod.metadata.creation_timestamp)
+    return (now - created).total_seconds() if created is not None else 0.0
+
+
+def _may_be_done(error: ApiError | TransportError | None) -> bool:
+    """Return whether a request that failed may have been carried out nevertheless."""
+    return isinstance(error, TransportError) or (error is not None and error.code >= 500)
+
+
+def _facts(pod: Pod) -> object:
+    """Return what of a pod its owner looks at, but for what merely ranks it."""
+    meta = pod.metadata
+    ready = condition_of(pod.status.conditions, "Ready")
+    since = (ready.status, ready.last_transition_time) if ready is not None else None
+    return meta.uid, meta.labels, meta.owner_references, meta.deletion_timestamp, pod.status.phase, since
+
+
+def _selector_of_set(owner: ReplicaSet) -> LabelSelector:
+    return owner.spec.selector.selector()
+
+
+def _selector_of_controller(owner: ReplicationController) -> LabelSelector | None:
+    labels = owner.spec.selector or {}
+    return LabelSelector(tuple(Requirement(key, "in", (value,)) for key, value in labels.items())) if labels else None
+
+
+def _selects(kind: OwnerKind, owner: Replicated, pod: Pod) -> bool:
+    try:
+        selector = kind.selector(owner)
+    except KeyError:
+        return False
+    return selector is not None and selector.matches(pod.metadata.labels)
+
+
+def _watches(kind: OwnerKind) -> tuple[For[Any], Mapped[Pod]]:
+    concerned = owners_concerned(kind.resource, partial(_selects, kind), _facts)
+    return For(kind.resource, indexes=BY_CONTROLLER), Mapped(PODS, concerned, indexes=BY_CONTROLLER)
+
+
+def _rules(kind: OwnerKind) -> tuple[PolicyRule, ...]:
+    group, plural = (kind.resource.group,), kind.resource.plural
+    return (
+        PolicyRule(groups=group, resources=(plural,), verbs=("get", "list", "watch", "update")),
+        PolicyRule(groups=group, resources=(f"{plural}/status", f"{plural}/finalizers"), verbs=("update",)),
+        PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "create", "delete", "patch")),
+    )
+
+
+REPLICA_SET = OwnerKind(REPLICA_SETS, _selector_of_set, counts_terminating=True)
+REPLICATION_CONTROLLER = OwnerKind(REPLICATION_CONTROLLERS, _selector_of_controller, counts_terminating=False)
+
+SPECS = (
+    ControllerSpec(
+        name="replicaset-controller",
+        queue="replicaset",
+        aliases=("replicaset",),
+        reconciler=partial(ReplicaSetController, kind=REPLICA_SET),
+        options=ReplicaSetOptions,
+        workers=lambda options: options.concurrent_replicaset_syncs,
+        watches=_watches(REPLICA_SET),
+        rbac=_rules(REPLICA_SET),
+    ),
+    ControllerSpec(
+        name="replicationcontroller-controller",
+        queue="replicationmanager",
+        aliases=("replicationcontroller",),
+        service_account="replication-controller",
+        reporter="replication-controller",
+        reconciler=partial(ReplicaSetController, kind=REPLICATION_CONTROLLER),
+        options=ReplicationControllerOptions,
+        workers=lambda options: options.concurrent_rc_syncs,
+        watches=_watches(REPLICATION_CONTROLLER),
+        rbac=_rules(REPLICATION_CONTROLLER),
+    ),
+)

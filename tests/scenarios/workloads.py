@@ -1,0 +1,74 @@
+"""Workloads as a person would write them, and what is to be seen of them."""
+
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.apps import (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    Deployment,
+    ReplicaSet,
+    ReplicationController,
+)
+from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.resource import Key
+from controller_manager.controller import controller_of
+from controller_manager.testing import Cluster
+
+Tree = dict[str, Any]
+
+
+def template(image: str = "example.org/app:1", **labels: str) -> Tree:
+    """A template of pods with a field that no controller models."""
+    container = {"name": "main", "image": image, "env": [{"name": "A", "value": "b"}]}
+    return {"metadata": {"labels": labels or {"app": "web"}}, "spec": {"containers": [container]}}
+
+
+def replica_set(name: str = "web", replicas: int = 3, **spec: Any) -> ReplicaSet:
+    labels = {"app": name}
+    given = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template(**labels), **spec}
+    return ReplicaSet.decode(_json(REPLICA_SETS, name, given))
+
+
+def replication_controller(name: str = "web", replicas: int = 3, **spec: Any) -> ReplicationController:
+    given = {"replicas": replicas, "selector": {"app": name}, "template": template(app=name), **spec}
+    return ReplicationController.decode(_json(REPLICATION_CONTROLLERS, name, given))
+
+
+def deployment(name: str = "web", replicas: int = 3, image: str = "example.org/app:1", **spec: Any) -> Deployment:
+    labels = {"app": name}
+    made = template(image, **labels)
+    given = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": made, **spec}
+    return Deployment.decode(_json(DEPLOYMENTS, name, given))
+
+
+def _json(kind: Any, name: str, spec: Tree) -> bytes:
+    meta = {"name": name, "namespace": "default"}
+    return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec})
+
+
+async def pods(cluster: Cluster) -> list[Pod]:
+    return (await cluster.client.list(PODS, "default")).items
+
+
+async def owned(cluster: Cluster, owner: str = "web") -> list[Pod]:
+    """The pods whose controller has that name, and that are not being deleted."""
+    found = [(controller_of(pod), pod) for pod in await pods(cluster)]
+    return [pod for ref, pod in found if ref and ref.name == owner and pod.metadata.deletion_timestamp is None]
+
+
+async def label(cluster: Cluster, pod: Pod, **labels: str | None) -> None:
+    await cluster.client.patch(PODS, Key("default", pod.metadata.name), {"metadata": {"labels": labels}})
+
+
+async def set_status(cluster: Cluster, pod: Pod, **status: Any) -> None:
+    await cluster.client.patch(PODS, Key("default", pod.metadata.name), {"status": status}, subresource="status")
+
+
+async def events(cluster: Cluster) -> list[tuple[str, str]]:
+    """The type and reason of each event, in the order in which they were written."""
+    listed = (await cluster.client.list(EVENTS, "default")).items
+    found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
+    return [(event.type, event.reason) for event in found]
