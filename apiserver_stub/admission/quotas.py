@@ -1,312 +1,321 @@
-"""The plug-in ResourceQuota: what a write adds is noted in the quotas of its namespace before it is made.
+"""The plugin ResourceQuota: what a write adds is noted in the quotas of its namespace in the transaction that makes it.
 
-| objects                  | count for                                                                    |
-|--------------------------|------------------------------------------------------------------------------|
-| all                      | `count/RESOURCE.GROUP`; some of the oldest kinds for their plural alone too  |
-| pods that have not ended | `pods`, and what they request and are limited to                             |
-| services                 | `services`, `services.loadbalancers`, `services.nodeports`                   |
-| claims                   | `persistentvolumeclaims`, `requests.storage`, both of their storage class too |
+Whether it fits is said with the other verdicts. It is decided anew directly before the commit, when no other writer of
+this server is about to change the same quotas; those of other servers are found out by the commit, which compares them.
+So no quota is ever exceeded, and nothing is noted of a write that fails.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 
-from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Admit, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.defaults_pod import total
-from apiserver_stub.kinds.pod_life import quality_of_service
-from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.trees import dicts, get_in, put_in
+from apiserver_stub.config_file import ConfigDocument, ConfigModel
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.storage.interface import Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import NotFound, forbidden
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
-from controller_manager.api.quantity import Quantity, add, parse
-
-Usage = Mapping[str, Quantity]
-
-_ONE, _NONE = parse("1"), parse("0")
-_REQUESTS, _LIMITS = "requests.", "limits."
-_PAGES = ("hugepages-", "requests.hugepages-")
-_PLAIN = ("cpu", "memory", "ephemeral-storage")
-_OF_PODS = frozenset({"pods", *(f"{of}{name}" for name in _PLAIN for of in ("", _REQUESTS, _LIMITS))})
-_OF_SERVICES = frozenset({"services", "services.loadbalancers", "services.nodeports"})
-_OF_CLAIMS = ("persistentvolumeclaims", "requests.storage")
-_OF_CLASS = f".storageclass.storage.{GROUP_DOMAIN}/"
-_CLASS_ANNOTATION = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
-_OLDEST = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets"})
-_UNDER_NAMES = frozenset({"cpu", "memory"})  # that every container must say when a quota counts them
-
-
-def usage(kind: ResourceInfo, tree: Tree) -> Usage:
-    """Return what an object counts for."""
-    counted = {f"count/{kind.name}": _ONE}
-    measure = _MEASURES.get(kind.name)
-    if measure is not None:
-        return {**counted, **measure(tree)}
-    return {**counted, kind.name: _ONE} if kind.name in _OLDEST else counted
-
-
-def is_counted(kind: ResourceInfo, name: str) -> bool:
-    """Return whether objects of a kind count for a resource of a quota."""
-    if name == f"count/{kind.name}":
-        return True
-    match kind.name:
-        case "pods":
-            return name in _OF_PODS or name.startswith(_PAGES) or (name.startswith(_REQUESTS) and _is_extended(name))
-        case "services":
-            return name in _OF_SERVICES
-        case "persistentvolumeclaims":
-            return name in _OF_CLAIMS or name.endswith(tuple(_OF_CLASS + each for each in _OF_CLAIMS))
-    return name == kind.name and name in _OLDEST
-
-
-def unsaid(kind: ResourceInfo, tree: Tree, names: Sequence[str]) -> list[str]:
-    """Return those of the resources that the containers of a pod do not say, as `cpu for: a,b`; a pod that says what
-    it needs as a whole need not.
-    """
-    spec = tree.get("spec") or {}
-    if kind.name != "pods" or get_in(spec, ("resources", "requests")) or get_in(spec, ("resources", "limits")):
-        return []
-    found = []
-    for name in sorted(names):
-        field, _, bare = name.rpartition(".")
-        if bare in _UNDER_NAMES:
-            path = ("resources", field or "requests", bare)
-            containers = (*spec.get("containers", ()), *spec.get("initContainers", ()))
-            silent = sorted({each["name"] for each in containers if get_in(each, path) is None})
-            found += [f"{name} for: {','.join(silent)}"] if silent else []
-    return found
-
-
-def in_scope(kind: ResourceInfo, tree: Tree, spec: Tree) -> bool:
-    """Return whether an object is in all the scopes of a quota with that spec."""
-    scopes: list[Tree] = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
-    scopes += get_in(spec, ("scopeSelector", "matchExpressions")) or ()
-    return all(_is_in(kind, tree, scope) for scope in scopes)
-
-
-def _is_in(kind: ResourceInfo, tree: Tree, scope: Tree) -> bool:
-    spec = tree.get("spec") or {}
-    match kind.name, scope.get("scopeName"):
-        case "pods", "Terminating":
-            return is_terminating(tree)
-        case "pods", "NotTerminating":
-            return not is_terminating(tree)
-        case "pods", "BestEffort":
-            return quality_of_service(spec) == "BestEffort"
-        case "pods", "NotBestEffort":
-            return quality_of_service(spec) != "BestEffort"
-        case "pods", "PriorityClass":
-            return _selects(scope, {spec.get("priorityClassName") or ""} - {""})
-        case "pods", "CrossNamespacePodAffinity":
-            return any(term.get("namespaces") or "namespaceSelector" in term for term in _affinity_terms(spec))
-        case "persistentvolumeclaims", "VolumeAttributesClass":
-            return _selects(scope, _attributes_classes(tree))
-    return False
-
-
-def is_terminating(pod: Tree) -> bool:
-    """Return whether a pod ends by itself."""
-    return get_in(pod, ("spec", "activeDeadlineSeconds")) is not None
-
-
-def _selects(scope: Tree, names: set[str]) -> bool:
-    values = set(scope.get("values") or ())
-    match scope.get("operator"):
-        case "Exists":
-            return bool(names)
-        case "DoesNotExist":
-            return not names
-        case "In":
-            return bool(names & values)
-    return not names or bool(names - values)
-
-
-def _affinity_terms(spec: Tree) -> Iterator[Tree]:
-    for sort in ("podAffinity", "podAntiAffinity"):
-        said = get_in(spec, ("affinity", sort)) or {}
-        yield from said.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        for _, weighted in dicts(said.get("preferredDuringSchedulingIgnoredDuringExecution")):
-            yield weighted.get("podAffinityTerm") or {}
-
-
-def _attributes_classes(claim: Tree) -> set[str]:
-    paths = (
-        ("spec", "volumeAttributesClassName"),
-        ("status", "currentVolumeAttributesClassName"),
-        ("status", "modifyVolumeStatus", "targetVolumeAttributesClassName"),
-    )
-    return {get_in(claim, path) or "" for path in paths} - {""}
-
-
-def _is_extended(name: str) -> bool:
-    return "/" in name and f"{PLATFORM_DOMAIN}/" not in name
-
-
-def _pod(pod: Tree) -> Usage:
-    spec = pod.get("spec") or {}
-    if get_in(pod, ("status", "phase")) in ("Succeeded", "Failed"):
-        return {}
-    counted = {"pods": _ONE}
-    for name, amount in _amounts(spec, "requests").items():
-        if name in _PLAIN or name.startswith("hugepages-"):
-            counted[name] = counted[_REQUESTS + name] = amount
-        elif _is_extended(name):
-            counted[_REQUESTS + name] = amount
-    for name, amount in _amounts(spec, "limits").items():
-        if name in _PLAIN:
-            counted[_LIMITS + name] = amount
-    return counted
-
-
-def _amounts(spec: Tree, field: str) -> Usage:
-    """Return what a pod asks for or is limited to, with what it takes to run it."""
-    said: dict[str, Any] = {**total(spec, field), **(get_in(spec, ("resources", field)) or {})}
-    found = {name: parse(text) for name, text in said.items()}
-    for name, text in (spec.get("overhead") or {}).items():
-        if name in found or field == "requests":
-            found[name] = add(found.get(name, _NONE), parse(text))
-    return found
-
-
-def _service(service: Tree) -> Usage:
-    spec = service.get("spec") or {}
-    sort, ports = spec.get("type"), spec.get("ports") or ()
-    if sort == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
-        ports = [port for port in ports if port.get("nodePort")]
-    node_ports = len(ports) if sort in ("NodePort", "LoadBalancer") else 0
-    balancers = _ONE if sort == "LoadBalancer" else _NONE
-    return {
-        "services": _ONE,
-        "services.loadbalancers": balancers,
-        "services.nodeports": parse(str(node_ports)),
-    }
-
-
-def _claim(claim: Tree) -> Usage:
-    counted = {"persistentvolumeclaims": _ONE}
-    asked = [
-        parse(text)
-        for path in (("spec", "resources", "requests", "storage"), ("status", "allocatedResources", "storage"))
-        if (text := get_in(claim, path)) is not None
-    ]
-    if asked:
-        counted["requests.storage"] = max(asked)
-    said = get_in(claim, ("metadata", "annotations", _CLASS_ANNOTATION)) or get_in(claim, ("spec", "storageClassName"))
-    of_class = {f"{said}{_OF_CLASS}{name}": amount for name, amount in counted.items()} if said else {}
-    return {**counted, **of_class}
-
-
-_MEASURES: Mapping[str, Callable[[Tree], Usage]] = MappingProxyType(
-    {"pods": _pod, "services": _service, "persistentvolumeclaims": _claim}
+from apiserver_stub.watch_cache.row import Row
+from controller_manager.api.errors import ApiError, InternalError, forbidden
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.pod_resources import Amounts, parsed, plus
+from controller_manager.api.quantity import Quantity
+from controller_manager.api.quota import (
+    NOT_COUNTED,
+    RESOURCE_CLAIMS,
+    DeviceClasses,
+    Evaluator,
+    Evaluators,
+    Measured,
+    Scope,
+    is_terminating,
+    scopes_of,
 )
+from controller_manager.base.clock import utc_now
 
-
+NAME = "ResourceQuota"
 QUOTAS = "resourcequotas"
-_NOT_COUNTED = frozenset({"events", "events.events.k8s.io"})
-
-Update = Callable[[str, str, Callable[[Tree], Tree]], Awaitable[None]]
-"""Writes what a function makes of the quota of a namespace and name, from its newest state. Raises `NotFound`, and what
-the function raises.
-"""
+_DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
+_MOST_READ = 4096  # quotas that are remembered as they were read
 
 
-class ResourceQuotas:
-    """A validating plugin of what is created and of what may grow: the last one, since it writes quotas."""
+class LimitedScope(ConfigModel):
+    """A scope that may be used only where a quota is for it."""
 
-    def __init__(self, store: WatchCache, update: Update) -> None:
-        self._store = store
-        self._update = update
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Note what a create or an update adds. Raises `Forbidden` for what does not fit."""
-        if not self._store.count(QUOTAS) or not _concerns(attributes):
-            return
-        rows = self._store.snapshot(QUOTAS).items(prefix=f"{attributes.namespace}/")
-        names = [row.name for row in rows if charged(orjson.loads(row.data), attributes) is not None]
-        if attributes.dry_run:
-            return
-        for name in names:
-            with suppress(NotFound):  # which limits nothing any more
-                await self._update(attributes.namespace, name, partial(_charge, attributes))
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
 
 
-def _concerns(attributes: Attributes) -> bool:
-    """Return whether quotas have a say in a write at all."""
-    kind, old = attributes.kind, attributes.old_object
-    if not attributes.namespace or kind.name in _NOT_COUNTED or kind.storage in _NOT_COUNTED:
-        return False
-    if old is None or kind.name != "pods" or attributes.subresource:
-        return True
-    return is_terminating(attributes.tree) != is_terminating(old)
+class LimitedResource(ConfigModel):
+    """Objects that may be made only where a quota limits those resources that contain one of the words, or is for those
+    scopes that the objects are in.
+    """
+
+    resource: str = ""
+    api_group: str = ""
+    match_contains: tuple[str, ...] = ()
+    match_scopes: tuple[LimitedScope, ...] = ()
 
 
-def _charge(attributes: Attributes, quota: Tree) -> Tree:
-    used = charged(quota, attributes)
-    if used is not None:
-        put_in(quota, ("status", "used"), used)
-    return quota
+class ResourceQuotaConfiguration(ConfigDocument):
+    """The configuration of the plugin."""
+
+    limited_resources: tuple[LimitedResource, ...] = ()
 
 
-def charged(quota: Tree, attributes: Attributes) -> Mapping[str, str] | None:
-    """Return what is used of a quota once the write is made; None if that does not change. Raises `Forbidden`."""
-    kind, tree = attributes.kind, attributes.tree
-    hard = get_in(quota, ("status", "hard")) or {}
-    names = [name for name in hard if is_counted(kind, name)]
-    if not names or not in_scope(kind, tree, quota.get("spec") or {}):
-        return None
-    quota_name, used = quota["metadata"]["name"], get_in(quota, ("status", "used")) or {}
-    if missing := unsaid(kind, tree, names):
-        raise _refused(attributes, f"failed quota: {quota_name}: every container must say {'; '.join(missing)}")
-    if unknown := sorted(name for name in names if name not in used):
-        raise _refused(attributes, f"status unknown for quota: {quota_name}, resources: {','.join(unknown)}")
-    added = {name: amount for name, amount in _added(quota, attributes).items() if name in hard}
-    after = {name: add(parse(used[name]), amount) for name, amount in added.items()}
-    if over := sorted(name for name, amount in after.items() if amount.number > parse(hard[name]).number):
-        requested = {name: str(added[name]) for name in over}
-        told = ((word, _listed(over, of)) for word, of in (("requested", requested), ("used", used), ("limited", hard)))
-        raise _refused(
-            attributes, f"exceeded quota: {quota_name}, {', '.join(f'{word}: {what}' for word, what in told)}"
-        )
-    return {**used, **{name: str(amount) for name, amount in after.items()}} if after else None
+CONFIGURATION_TYPES: Mapping[str, type[ResourceQuotaConfiguration]] = {
+    f"apiserver.config.{GROUP_DOMAIN}/v1": ResourceQuotaConfiguration,
+    f"resourcequota.admission.{GROUP_DOMAIN}/v1beta1": ResourceQuotaConfiguration,
+    f"resourcequota.admission.{GROUP_DOMAIN}/v1alpha1": ResourceQuotaConfiguration,
+}
+"""By API version."""
 
 
-def _added(quota: Tree, attributes: Attributes) -> Usage:
-    """Return what the write counts for beyond what its object did before."""
-    kind, old = attributes.kind, attributes.old_object
-    new = usage(kind, attributes.tree)
-    counted = old is not None and in_scope(kind, old, quota.get("spec") or {})
-    before = usage(kind, old) if counted and old is not None else {}
-    grown = {name: _less(amount, before.get(name)) for name, amount in new.items()}
-    return {name: amount for name, amount in grown.items() if amount.number > 0}
+def check(configuration: ResourceQuotaConfiguration) -> ErrorList:
+    """Return what is wrong with a configuration."""
+    errors = ErrorList()
+    for number, one in enumerate(configuration.limited_resources):
+        if not one.resource:
+            errors.required((((None, "limitedResources"), number), "resource"))
+    return errors
+
+
+class Limited(NamedTuple):
+    """What may be used only where a quota covers it: resources of the objects of one kind, and scopes of any."""
+
+    resource: str
+    words: Sequence[str]
+    scopes: Sequence[Scope]
+
+
+class Quota(NamedTuple):
+    """A quota as it was counted last."""
+
+    name: str
+    hard: Amounts
+    used: Amounts
+    scopes: Sequence[Scope]
+
+
+def decide(
+    quotas: Sequence[Quota], attributes: Attributes, evaluator: Evaluator, limited: Sequence[Limited] = ()
+) -> Mapping[str, Amounts]:
+    """Return what a write adds to quotas, by their names. Raises `Forbidden` if that does not fit.
+
+    | a quota whose scopes the object is in, and that limits a resource it counts for | then                      |
+    |--------------------------------------------------------------------------------|---------------------------|
+    | the object does not say all that it must                                       | refused                   |
+    | one of these resources was not counted yet                                     | refused                   |
+    | it counts for no more than it did, or not for this quota                       | nothing is added          |
+    | more would be used than it may                                                 | refused, unless the write |
+    |                                                                                | is one of the status      |
+    """
+    now = utc_now()
+    new = evaluator.measure(attributes.tree)
+    matching = [quota for quota in quotas if new.is_in_all(quota.scopes) and any(map(evaluator.counts, quota.hard))]
+    for quota in matching:
+        _check_known(quota, attributes, evaluator)
+    usage = new.usage_at(now)
+    if negative := sorted(name for name, amount in usage.items() if amount.number < 0):
+        raise _refused(attributes, f"quota usage is negative for resource(s): {','.join(negative)}")
+    old = None if attributes.old_object is None else evaluator.measure(attributes.old_object)
+    grown = usage if old is None else beyond(usage, old.usage_at(now))
+    growth = [usage if old and not old.is_in_all(quota.scopes) else grown for quota in matching]
+    if not any(map(_is_something, growth or (grown,))):
+        return {}
+    if limited:
+        _check_covered(quotas, matching, (new, usage), attributes, evaluator, limited)
+    added = {quota.name: _within(quota, amounts) for quota, amounts in zip(matching, growth, strict=True)}
+    if attributes.subresource != "status":
+        for quota in matching:
+            _check_fits(quota, added[quota.name], attributes)
+    return {name: amounts for name, amounts in added.items() if amounts}
+
+
+def beyond(new: Amounts, old: Amounts) -> Amounts:
+    """Return by how much each amount has grown; what has not is zero."""
+    return {name: _less(amount, old.get(name)) for name, amount in new.items()}
 
 
 def _less(amount: Quantity, before: Quantity | None) -> Quantity:
-    return amount if before is None else amount._replace(number=amount.number - before.number)
+    return amount if before is None else amount._replace(number=max(amount.number - before.number, amount.number * 0))
 
 
-def _listed(names: list[str], of: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={of[name]}" for name in names)
+def _is_something(amounts: Amounts) -> bool:
+    return any(amount.number for amount in amounts.values())
 
 
-def _refused(attributes: Attributes, why: str) -> Exception:
+def _within(quota: Quota, amounts: Amounts) -> Amounts:
+    """Return those amounts that are something, of resources that a quota limits."""
+    return {name: amount for name, amount in amounts.items() if amount.number and name in quota.hard}
+
+
+def _check_known(quota: Quota, attributes: Attributes, evaluator: Evaluator) -> None:
+    names = sorted(filter(evaluator.counts, quota.hard))
+    if unsaid := evaluator.unsaid(attributes.tree, names):
+        raise _refused(attributes, f"failed quota: {quota.name}: {unsaid}")
+    if not quota.used.keys() >= set(names):
+        raise _refused(attributes, f"status unknown for quota: {quota.name}, resources: {','.join(names)}")
+
+
+def _check_covered(
+    quotas: Sequence[Quota],
+    matching: Sequence[Quota],
+    new: tuple[Measured, Amounts],
+    attributes: Attributes,
+    evaluator: Evaluator,
+    limited: Sequence[Limited],
+) -> None:
+    """Raises `Forbidden` for a limited resource without a quota, an error of the server for a limited scope without
+    one, as kube-apiserver does.
+    """
+    measured, usage = new
+    words = [word for one in limited if one.resource == attributes.kind.name for word in one.words]
+    needed = {name for name, amount in usage.items() if amount.number > 0 and any(word in name for word in words)}
+    covered = {name for quota in matching for name in quota.hard if evaluator.counts(name)}
+    if uncovered := sorted(needed - covered):
+        raise _refused(attributes, f"insufficient quota to consume: {','.join(uncovered)}")
+    if not evaluator.has_scopes:
+        return
+    there = {scope.name for quota in quotas for scope in quota.scopes if measured.is_in(scope)}
+    used = (scope for one in limited for scope in one.scopes if measured.is_in(scope))
+    if without := [str(scope) for scope in used if scope.name not in there]:
+        raise InternalError(f"insufficient quota to match these scopes: [{' '.join(without)}]")
+
+
+def _check_fits(quota: Quota, added: Amounts, attributes: Attributes) -> None:
+    after = plus({name: quota.used[name] for name in added}, added)
+    over = sorted(name for name, amount in after.items() if amount.number > quota.hard[name].number)
+    if over:
+        told = (("requested", added), ("used", quota.used), ("limited", quota.hard))
+        why = ", ".join(f"{word}: {_listed(over, amounts)}" for word, amounts in told)
+        raise _refused(attributes, f"exceeded quota: {quota.name}, {why}")
+
+
+def _listed(names: Collection[str], amounts: Amounts) -> str:
+    return ",".join(f"{name}={amounts[name]}" for name in names)
+
+
+def _refused(attributes: Attributes, why: str) -> ApiError:
     return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
+
+
+class StoredCluster:
+    """What claims to devices count for depends on, as it is in the store."""
+
+    def __init__(self, store: WatchCache) -> None:
+        self._store = store
+
+    def device_classes(self) -> DeviceClasses:
+        """See `Cluster`."""
+        every = map(_tree, self._store.snapshot(_DEVICE_CLASSES).items())
+        return DeviceClasses({one["metadata"]["name"]: one["spec"].get("extendedResourceName") for one in every})
+
+    def pod(self, namespace: str, name: str) -> Tree | None:
+        """See `Cluster`."""
+        row = self._store.get("pods", f"{namespace}/{name}")
+        return None if row is None else _tree(row)
+
+    def device_claims(self, namespace: str) -> Iterable[Tree]:
+        """See `Cluster`."""
+        return map(_tree, self._store.snapshot(RESOURCE_CLAIMS).items(prefix=f"{namespace}/"))
+
+
+class ResourceQuotas:
+    """The plugin: a verdict on what is created and on what may grow, and then the writes of quotas."""
+
+    def __init__(self, store: WatchCache, limited: Sequence[Limited] = ()) -> None:
+        self._store = store
+        self._limited = limited
+        self._evaluators = Evaluators(StoredCluster(store))
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Raises `Forbidden` for what does not fit."""
+        if self._concerns(attributes):
+            self._decide(self._rows(attributes.namespace), attributes)
+
+    async def charge(self, attributes: Attributes) -> Sequence[Write]:
+        """Return the quotas as they are once the write is made, decided when nobody here is about to write them; raises
+        the same.
+        """
+        if attributes.dry_run or not self._concerns(attributes):
+            return ()
+        while True:
+            rows = self._rows(attributes.namespace)
+            added = self._decide(rows, attributes)
+            changed = [row for row in rows if row.name in added]
+            if not any(self._store.is_pending(row.resource, row.key) for row in changed):
+                return [_charged(row, added[row.name]) for row in changed]
+            await self._store.turn(*((row.resource, row.key) for row in changed))
+
+    def _concerns(self, attributes: Attributes) -> bool:
+        """Return whether quotas have a say in a write at all."""
+        if not (self._limited or self._store.count(QUOTAS)):
+            return False
+        kind, old = attributes.kind, attributes.old_object
+        if not attributes.namespace or kind.name in NOT_COUNTED:
+            return False
+        if old is None or kind.name != "pods" or attributes.subresource:
+            return True
+        return is_terminating(attributes.tree) != is_terminating(old)
+
+    def _rows(self, namespace: str) -> Sequence[Row]:
+        return tuple(self._store.snapshot(QUOTAS).items(prefix=f"{namespace}/"))
+
+    def _decide(self, rows: Sequence[Row], attributes: Attributes) -> Mapping[str, Amounts]:
+        if not (rows or self._limited):
+            return {}
+        quotas = [_read(row.data) for row in rows]
+        return decide(quotas, attributes, self._evaluators.of(attributes.kind.name), self._limited)
+
+
+def _tree(row: Row) -> Tree:
+    tree: Tree = orjson.loads(row.data)
+    return tree
+
+
+@lru_cache(maxsize=_MOST_READ)
+def _read(data: bytes) -> Quota:
+    tree = orjson.loads(data)
+    status = tree.get("status") or {}
+    hard, used = parsed(status.get("hard")), parsed(status.get("used"))
+    return Quota(tree["metadata"]["name"], hard, used, scopes_of(tree.get("spec") or {}))
+
+
+def _charged(row: Row, added: Amounts) -> Write:
+    tree = _tree(row)
+    used = tree["status"]["used"]
+    tree["status"]["used"] = used | {name: str(one) for name, one in plus(_read(row.data).used, added).items()}
+    return Write(row.resource, row.key, row.revision, as_of(encode(in_order(tree)), ""))
 
 
 def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ResourceQuota."""
-    quotas = ResourceQuotas(parts.store, partial(parts.amend, ("", "v1", QUOTAS)))
-    return AdmissionPlugin(
-        "ResourceQuota",
-        validating=(
-            Rule(quotas.validate, ("create",), (ALL,)),
-            Rule(quotas.validate, ("update",), ("pods", "services", "persistentvolumeclaims")),
-            Rule(quotas.validate, ("update",), ("pods",), ("resize",)),
-        ),
-    )
+    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES)
+    quotas = ResourceQuotas(parts.store, _limited(configuration) if configuration else ())
+
+    def rules(admit: Admit) -> Sequence[Rule]:
+        return (
+            Rule(admit, ("create",), (ALL,)),
+            Rule(admit, ("update",), ("pods", "services", "persistentvolumeclaims", RESOURCE_CLAIMS)),
+            Rule(admit, ("update",), ("pods",), ("resize",)),
+            Rule(admit, ("update",), ("persistentvolumeclaims",), ("status",)),
+        )
+
+    return AdmissionPlugin(NAME, validating=rules(quotas.validate), allocation=rules(quotas.charge))
+
+
+def _limited(configuration: ResourceQuotaConfiguration) -> Sequence[Limited]:
+    return [
+        Limited(
+            f"{one.resource}.{one.api_group}" if one.api_group else one.resource,
+            one.match_contains,
+            [Scope(scope.scope_name, scope.operator, scope.values) for scope in one.match_scopes],
+        )
+        for one in configuration.limited_resources
+    ]

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 
 from apiserver_stub.kinds.defaulting import Rows, empty, in_step, under, when
 from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.quantity import Quantity, add, parse
+from controller_manager.api.pod_resources import container_total, parsed
 
 # Default the requests of a Pod and its containers from their limits (KEP-2837 for the Pod's own).
 
 _Amounts = Mapping[str, str]
-_Sums = Mapping[str, Quantity]
 _PAGES = "hugepages-"
 _SHARED = frozenset({"cpu", "memory"})  # what a node may promise more of than it has
 
@@ -42,28 +41,9 @@ def _of_pod(spec: Tree, resources: Tree) -> None:
 
 
 def total(spec: Tree, field: str) -> _Amounts:
-    """Return the `limits` or `requests` of all containers at the time of the greatest need: init containers run one
-    after another, sidecars among them beside all that comes later.
-    """
-    beside: _Sums = {}
-    most: _Sums = {}
-    for container in spec.get("initContainers", ()):
-        wanted = _merged(beside, _amounts(container, field), add)
-        if container.get("restartPolicy") == "Always":
-            beside = wanted
-        most = _merged(most, wanted, max)
-    for container in spec.get("containers", ()):
-        beside = _merged(beside, _amounts(container, field), add)
-    return {name: str(quantity) for name, quantity in _merged(beside, most, max).items()}
-
-
-def _amounts(container: Tree, field: str) -> _Sums:
-    return {name: parse(text) for name, text in container.get("resources", {}).get(field, {}).items()}
-
-
-def _merged(one: _Sums, other: _Sums, merge: Callable[[Quantity, Quantity], Quantity]) -> _Sums:
-    both = {name: merge(one[name], quantity) for name, quantity in other.items() if name in one}
-    return {**one, **other, **both}
+    """Return the `limits` or `requests` of all containers at the time of the greatest need."""
+    found = container_total(spec, lambda container: parsed((container.get("resources") or {}).get(field)))
+    return {name: str(quantity) for name, quantity in found.items()}
 
 
 _TAG = re.compile(r":[^:/@]+$")

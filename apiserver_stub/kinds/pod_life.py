@@ -9,6 +9,7 @@ from typing import Any
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from controller_manager.api.errors import Cause
+from controller_manager.api.pod_resources import quality_of_service
 
 _USUAL_GRACE = 30
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -24,28 +25,6 @@ def pod_on_create(pod: Tree) -> None:
     if spec.get("schedulingGates"):
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
         pod["status"]["conditions"] = [gated | {"message": "Scheduling is blocked due to non-empty scheduling gates"}]
-
-
-def quality_of_service(spec: Tree) -> str:
-    """Return the class of a Pod: Guaranteed when each container limits what it requests, BestEffort when none asks.
-
-    A Pod that asks for something as a whole is judged by that alone.
-    """
-    whole = spec.get("resources") or {}
-    if whole.get("requests") or whole.get("limits"):
-        asks = [whole]
-    else:
-        asks = [c.get("resources", {}) for key in _LISTS for _, c in dicts(spec.get(key))]
-    some, limited = False, True
-    for ask in asks:
-        requests, limits = ask.get("requests") or {}, ask.get("limits") or {}
-        for name in ("cpu", "memory"):
-            request, limit = requests.get(name) or "0", limits.get(name) or "0"
-            some = some or request != "0" or limit != "0"
-            limited = limited and limit != "0" and request in ("0", limit)
-    if not some:
-        return "BestEffort"
-    return "Guaranteed" if limited else "Burstable"
 
 
 def pod_on_update(new: Tree, old: Tree, _part: str) -> None:

@@ -15,7 +15,7 @@ of a caller's choosing into the object leave steps out:
 | delete           | delete           | no     | begin the deletion       | no                | 404            |
 | eviction         | create, Eviction | no     | begin the deletion       | no                | 404            |
 | binding          | create, Binding  | no     | bind                     | no                | 404            |
-| quotas, budgets  | no               | no     | no                       | no                | 404            |
+| budgets, statuses| no               | no     | no                       | no                | 404            |
 
 What is judged is given its defaults and held to the rules of its kind. Evictions and bindings are shown to admission
 before they become mutations of their object.

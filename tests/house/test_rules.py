@@ -18,6 +18,7 @@ TREES = (
     "apiserver_stub/admission",
     "apiserver_stub/encode",
     "controller_manager/api/diff.py",
+    "controller_manager/api/quota/",
 )
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.rules.combine import Change, KindRules, Rule, never, record, within
 from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
+from controller_manager.api.pod_resources import quality_of_service
 
 # The rules of what of a pod may change: by an update, by a new ephemeral container, by a resize, and in its status.
 
