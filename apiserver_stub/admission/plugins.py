@@ -15,6 +15,7 @@ from apiserver_stub.admission.namespaces import namespace_lifecycle
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
 from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class, service_account
+from apiserver_stub.admission.policies.validating import validating_admission_policy
 from apiserver_stub.admission.quotas import resource_quota
 from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.features import SCALE_TO_ZERO, FeatureOptions
@@ -88,6 +89,7 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("CertificateApproval", certificate_approval),
     ("CertificateSigning", certificate_signing),
     ("CertificateSubjectRestriction", certificate_subject_restriction),
+    ("ValidatingAdmissionPolicy", validating_admission_policy),
     ("ResourceQuota", resource_quota),
     ("", escalation_check),  # behind all others, since it judges what they have made of an object
     ("", service_addresses),

@@ -23,11 +23,12 @@ from apiserver_stub.api_request import APIRequest
 from apiserver_stub.authz.rbac import RoleRules
 from apiserver_stub.authz.rbac.rules import parts
 from apiserver_stub.bootstrap.objects import MANAGER, Objects, Tree
+from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.verbs.field_management import manage_new_fields, now
-from apiserver_stub.verbs.storage import for_storage, key_of, read
+from apiserver_stub.verbs.storage import for_storage, key_of
 from controller_manager.api.decode import Decoder
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.rbac import AUTO_UPDATE, GROUP, Role, RoleRule

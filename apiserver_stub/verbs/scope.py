@@ -103,7 +103,9 @@ def attributes_of(
     options: Mapping[str, Any] | None = None,
     notes: Notes | None = None,
 ) -> Attributes:
-    """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters."""
+    """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters. Who
+    deletes a collection names none of its objects.
+    """
     return Attributes(
         operation,
         request.kind,
@@ -115,7 +117,7 @@ def attributes_of(
         request.user,
         is_dry_run(request.query),
         request.query if options is None else options,
-        request.name,
+        "" if request.verb == "deletecollection" else request.name,
         notes or Notes(),
     )
 

@@ -9,6 +9,7 @@ import orjson
 
 from apiserver_stub.api_request import APIRequest, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.at_rest import is_stored_as_served, read
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import with_integers
 from apiserver_stub.offload import Offload, at_once
@@ -37,24 +38,6 @@ _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, a
 def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
     """Return the key of an object in the store."""
     return f"{namespace}/{name}" if kind.namespaced else name
-
-
-def is_stored_as_served(kind: ResourceInfo) -> bool:
-    """Return whether rows of a kind are answered as they are. Those of a kind with a converter are, as its
-    `ConvertedRows` returns them.
-    """
-    return kind.from_storage is None or kind.converter is not None
-
-
-def read(kind: ResourceInfo, data: bytes) -> Tree:
-    """Return a fresh tree of an object at rest, in the kind's own version."""
-    tree: Tree = orjson.loads(data)
-    if is_stored_as_served(kind):
-        if kind.complete is not None:
-            kind.complete(tree)
-        return tree
-    assert kind.from_storage is not None
-    return kind.from_storage(tree)
 
 
 def from_storage(kind: ResourceInfo, data: bytes) -> bytes:

@@ -38,6 +38,7 @@ from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.audit import note_latency
 from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
 from apiserver_stub.kinds.trees import deep_copy
@@ -57,7 +58,7 @@ from apiserver_stub.verbs.preconditions import (
 )
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
-from apiserver_stub.verbs.storage import answered, for_storage, key_of, read
+from apiserver_stub.verbs.storage import answered, for_storage, key_of
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
 from controller_manager.base.clock import monotonic

@@ -41,8 +41,6 @@ AWAITED: Mapping[str, Warn] = MappingProxyType({
     "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding": _POLICIES,
-    "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy": _POLICIES,
-    "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": _POLICIES,
 })  # fmt: skip
 
 

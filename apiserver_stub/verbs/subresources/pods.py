@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import decode_body
+from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
 from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance
 from apiserver_stub.kinds.resource_info import ResourceInfo
@@ -18,7 +19,7 @@ from apiserver_stub.verbs.deletion import DeleteOptions, Preconditions, as_optio
 from apiserver_stub.verbs.preconditions import mismatch, object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import created, key_of, read
+from apiserver_stub.verbs.storage import created, key_of
 from apiserver_stub.verbs.write import Edited, Load, Mutation, write
 from controller_manager.api.errors import BadRequest, Conflict, NotFound, conflict, invalid
 from controller_manager.api.timestamps import format_time

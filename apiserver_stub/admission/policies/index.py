@@ -1,0 +1,145 @@
+"""Policies and their bindings as they are now, read from the watch cache; programs are kept while a policy stays."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import orjson
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
+from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.offload import Run
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
+
+P = TypeVar("P")
+
+
+class ParamKind(NamedTuple):
+    """The kind of the parameters of a policy."""
+
+    api_version: str
+    kind: str
+
+
+class Binding(NamedTuple):
+    """What has a policy applied: to the requests of `criteria` (None: to all of the policy), with the parameters that
+    `parameters` refer to (`spec.paramRef`), and what follows (`spec.validationActions`).
+    """
+
+    name: str
+    criteria: MatchCriteria | None
+    parameters: Tree | None
+    actions: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Policy(Generic[P]):
+    """A policy at one revision with its bindings, in the order of their names. `fails` says that what cannot be
+    evaluated is refused. `program` is what its expressions were compiled to, None until they are.
+    """
+
+    name: str
+    revision: int
+    spec: Tree
+    criteria: MatchCriteria
+    param_kind: ParamKind | None
+    fails: bool
+    bindings: Sequence[Binding] = ()
+    program: P | None = None
+
+
+class PolicyIndex(Generic[P]):
+    """The policies of one kind that are bound, in the order of their names. `compile` makes the program of
+    one of its `spec`, when a request first needs it, by `run`. Nothing is looked at before.
+    """
+
+    def __init__(
+        self,
+        store: WatchCache,
+        matcher: Matcher,
+        resources: tuple[str, str],
+        compile: Callable[[Tree], P],  # noqa: A002  what is done
+        run: Run,
+    ) -> None:
+        self._store = store
+        self._matcher = matcher
+        self._policies, self._bindings = resources
+        self._compile = compile
+        self._run = run
+        self._known: dict[str, Policy[P]] = {}
+        self._index: MatchIndex[Policy[P]] = MatchIndex(matcher)
+        self._changed = False
+
+    def read(self) -> None:
+        """Hear of what there is, and of all changes from now on."""
+        self._changed = bool(self._store.count(self._bindings))
+        self._store.subscribe(self._hear)
+
+    def __bool__(self) -> bool:
+        if self._changed:
+            self._changed = False
+            self._renew()
+        return bool(self._index)
+
+    def matching(self, attributes: Attributes) -> Iterator[tuple[Policy[P], ResourceInfo]]:
+        """Yield the policies whose constraints a request meets, each with the resource in the version that it names.
+        Raises `NotFound` if that depends on a namespace that is not there.
+        """
+        return self._index.matching(attributes) if self else iter(())
+
+    async def program(self, policy: Policy[P]) -> P:
+        """Return the program of a policy."""
+        found = policy.program
+        if found is None:
+            found = policy.program = await self._run(lambda: self._compile(policy.spec))
+        return found
+
+    def _hear(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == self._policies or change.row.resource == self._bindings:
+                self._changed = True
+
+    def _renew(self) -> None:
+        bindings: dict[str, list[Binding]] = {}
+        for tree in self._trees(self._bindings):
+            bindings.setdefault(tree["spec"]["policyName"], []).append(_binding(tree))
+        known, self._known = self._known, {}
+        for name in sorted(bindings):
+            row = self._store.get(self._policies, name)
+            if row is None or isinstance(row, CorruptRow):
+                continue
+            policy = known.get(name)
+            if policy is None or policy.revision != row.revision:
+                policy = _policy(row)
+            policy.bindings = bindings[name]
+            self._known[name] = policy
+        entries = [(policy.criteria, policy) for policy in self._known.values()]
+        self._index = MatchIndex(self._matcher, entries)
+
+    def _trees(self, resource: str) -> Iterator[Tree]:
+        for row in self._store.snapshot(resource).items():
+            if not isinstance(row, CorruptRow):
+                yield orjson.loads(row.data)
+
+
+def _policy(row: Row) -> Policy[Any]:
+    spec: Tree = orjson.loads(row.data)["spec"]
+    kind = spec.get("paramKind")
+    return Policy(
+        row.name,
+        row.revision,
+        spec,
+        MatchCriteria.of_resources(spec.get("matchConstraints") or {}),
+        None if kind is None else ParamKind(kind["apiVersion"], kind["kind"]),
+        spec.get("failurePolicy") != "Ignore",
+    )
+
+
+def _binding(tree: Tree) -> Binding:
+    spec = tree["spec"]
+    resources = spec.get("matchResources")
+    criteria = None if resources is None else MatchCriteria.of_resources(resources)
+    return Binding(tree["metadata"]["name"], criteria, spec.get("paramRef"), tuple(spec.get("validationActions") or ()))

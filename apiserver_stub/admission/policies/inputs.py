@@ -1,0 +1,98 @@
+"""The values of one request that expressions of policies are given, each made when it is first asked for."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.matching import is_namespace, kind_of
+from apiserver_stub.admission.review import admission_request, converted
+from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.api.errors import not_found
+from controller_manager.serving.authorization import Authorizer
+
+_NAMESPACES = "namespaces"
+_SEEN = frozenset({
+    "name", "generateName", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+    "deletionGracePeriodSeconds", "labels", "annotations", "finalizers",
+})  # fmt: skip
+
+
+class Versioned(NamedTuple):
+    """A request as one for a version of its resource: the objects in that version, and the `AdmissionRequest` that
+    names it. Match conditions are given `own_request`, in which the resource is the one that was asked for.
+    """
+
+    object: Tree | None
+    old_object: Tree | None
+    request: Tree
+    own_request: Tree
+
+
+class RequestInputs:
+    """What policies are given about a request. `decisions` are the answers of the authorizer so far, by question;
+    `prepared` is what match conditions are given, by the version that it was made of.
+    """
+
+    def __init__(self, attributes: Attributes, store: WatchCache, authorizer: Authorizer) -> None:
+        self.attributes = attributes
+        self.authorizer = authorizer
+        self.decisions: dict[Any, Any] = {}
+        self.prepared: dict[int, dict[str, Any]] = {}
+        self._store = store
+        self._versions: dict[int, Versioned] = {}
+        self._namespace: Tree | None = None
+
+    async def version(self, info: ResourceInfo) -> Versioned:
+        """Return the request as one for a resource in that version. Raises what a conversion does."""
+        return self.known(info) or await self._converted(info)
+
+    def known(self, info: ResourceInfo) -> Versioned | None:
+        """Return the same, if nothing has to be converted for it."""
+        found = self._versions.get(info.serial)
+        if found is None and not self._differs(info):
+            found = self._add(info, self.attributes.object, self.attributes.old_object)
+        return found
+
+    @property
+    def namespace(self) -> Tree | None:
+        """`namespaceObject`: the namespace as far as it is shown; None for what is in none, and for namespaces. Raises
+        `NotFound`.
+        """
+        attributes = self.attributes
+        if self._namespace is None and attributes.namespace and not is_namespace(attributes.kind):
+            row = self._store.get(_NAMESPACES, attributes.namespace)
+            if row is None:
+                raise not_found("", _NAMESPACES, attributes.namespace)
+            tree = orjson.loads(row.data)
+            metadata = {name: value for name, value in tree["metadata"].items() if name in _SEEN}
+            self._namespace = {"metadata": metadata, "spec": tree.get("spec") or {}, "status": tree.get("status") or {}}
+        return self._namespace
+
+    def _differs(self, info: ResourceInfo) -> bool:
+        asked, part = self.attributes.kind, self.attributes.subresource
+        return info is not asked and kind_of(info, part) != kind_of(asked, part)
+
+    async def _converted(self, info: ResourceInfo) -> Versioned:
+        attributes = self.attributes
+        new, old = attributes.object, attributes.old_object
+        asked, part = attributes.kind, attributes.subresource
+        new = None if new is None else await converted(new, asked, info, part)
+        return self._add(info, new, None if old is None else await converted(old, asked, info, part))
+
+    def _add(self, info: ResourceInfo, new: Tree | None, old: Tree | None) -> Versioned:
+        request = admission_request(self.attributes, info)
+        own = request if info is self.attributes.kind else {**request, "resource": request["requestResource"]}
+        found = self._versions[info.serial] = Versioned(new, old, request, own)
+        return found
+
+
+def subject_of(attributes: Attributes) -> str:
+    """Return the name that refusals are about: that of the request, or else what its object says of its name."""
+    named = attributes.requested_name
+    if not named and attributes.object is not None:
+        metadata = attributes.object.get("metadata") or {}
+        named = metadata.get("name") or metadata.get("generateName") or ""
+    return named or "Unknown"

@@ -1,0 +1,228 @@
+"""The plugin ValidatingAdmissionPolicy: requests are held to policies in CEL (KEP-3488).
+
+Policies are asked in the order of their names, and for each of them its bindings and their parameters likewise. All are
+asked, since each may warn and annotate; the first refusal is told. What keeps a policy from being applied at all (no
+kind of parameters, no parameters where there must be some) refuses the request too, unless its failure policy is
+`Ignore`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.matching import Matcher, is_exempt
+from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
+from apiserver_stub.admission.policies.inputs import RequestInputs, subject_of
+from apiserver_stub.admission.policies.judgement import Decision, Judge, Judgement
+from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
+from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from controller_manager.api.errors import (
+    ApiError,
+    Cause,
+    Details,
+    Forbidden,
+    Invalid,
+    RequestEntityTooLarge,
+    forbidden,
+)
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.base.registry import Registry
+
+NAME = "ValidatingAdmissionPolicy"
+_GROUP = f"admissionregistration.{GROUP_DOMAIN}"
+_RESOURCES = f"validatingadmissionpolicies.{_GROUP}", f"validatingadmissionpolicybindings.{_GROUP}"
+_OPERATIONS: tuple[Operation, ...] = ("create", "update", "delete", "connect")
+_FAILURE = f"validation.policy.admission.{GROUP_DOMAIN}/validation_failure"
+_LONGEST_VALUE = 10 * 1024  # bytes of an annotation
+_REFUSALS: Mapping[str, type[ApiError]] = MappingProxyType(
+    {one.reason: one for one in (Forbidden, Invalid, RequestEntityTooLarge)}
+)
+_ERROR_TYPES = (
+    ("compilation", "compile_error"),
+    ("validation failed due to running out of cost budget", "out_of_budget"),
+)
+_ESCAPES: Mapping[str, str] = MappingProxyType({"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"})
+_LABELS = ("policy", "policy_binding", "error_type", "enforcement_action")
+_CHECKS = Family(
+    "apiserver_validating_admission_policy_check_total",
+    "Validations that did not hold or failed, by what followed.",
+    "counter",
+    _LABELS,
+    stability="BETA",
+)
+_SECONDS = Family(
+    "apiserver_validating_admission_policy_check_duration_seconds",
+    "How long validations took that did not hold or failed, by what followed.",
+    "histogram",
+    _LABELS,
+    (0.0000005, 0.001, 0.01, 0.1, 1.0),
+    stability="BETA",
+)
+
+
+class ValidatingPolicies:
+    """The plugin."""
+
+    def __init__(self, parts: AdmissionParts) -> None:
+        self._parts = parts
+        self._matcher = Matcher(parts.store, parts.kinds)
+        self._index: PolicyIndex[Judge] = PolicyIndex(
+            parts.store, self._matcher, _RESOURCES, _compiled, parts.offload.run
+        )
+        self._parameters = Parameters(parts.store, parts.kinds)
+        self._metrics = _Metrics(parts.runtime.registry)
+
+    def plugin(self) -> AdmissionPlugin:
+        """Return the plugin for the chain."""
+        return AdmissionPlugin(
+            NAME, validating=(Rule(self.validate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read
+        )
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Raise the refusal of a request that a policy denies."""
+        if not self._index or is_exempt(attributes.kind):
+            return
+        inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
+        consequences = _Consequences(attributes, self._metrics)
+        for policy, info in self._index.matching(attributes):
+            program = policy.program or await self._index.program(policy)
+            versioned = inputs.known(info)
+            if versioned is None or not program.excludes(inputs, versioned):
+                await self._apply(policy, program, info, inputs, consequences)
+        if consequences.refusal is not None:
+            raise consequences.refusal
+
+    async def _apply(
+        self,
+        policy: Policy[Judge],
+        program: Judge,
+        info: ResourceInfo,
+        inputs: RequestInputs,
+        consequences: "_Consequences",
+    ) -> None:
+        """Apply a policy whose constraints a request meets, by each of its bindings."""
+        try:
+            if policy.param_kind is not None:
+                self._parameters.resource(policy.param_kind)
+        except ConfigurationError as error:
+            consequences.misconfigured(policy, None, str(error))
+            return
+        attributes, run = inputs.attributes, self._parts.offload.run
+        annotations: dict[str, dict[str, None]] = {}
+        for binding in policy.bindings:
+            if binding.criteria is not None and self._matcher.match(binding.criteria, attributes) is None:
+                continue
+            try:
+                found = await self._parameters.collect(policy.param_kind, binding.parameters, attributes.namespace)
+                versioned = await inputs.version(info)
+            except (ConfigurationError, ApiError) as error:
+                consequences.misconfigured(policy, binding, str(error))
+                continue
+            for params in found:
+                judgement = await program.judge(inputs, versioned, params, run)
+                consequences.follow(policy, binding, judgement)
+                for each in judgement.annotations:
+                    if not each.failed:
+                        annotations.setdefault(each.key, {})[_cut(each.value)] = None
+        for key, values in annotations.items():
+            attributes.notes.annotate(f"{policy.name}/{key}", ", ".join(values))
+
+
+class _Consequences:
+    """What follows from the policies for a request: `refusal` is the first there is."""
+
+    def __init__(self, attributes: Attributes, metrics: "_Metrics") -> None:
+        self.refusal: ApiError | None = None
+        self._attributes = attributes
+        self._metrics = metrics
+
+    def misconfigured(self, policy: Policy[Judge], binding: Binding | None, why: str) -> None:
+        """Refuse the request for a policy or a binding that cannot be applied, unless that is to be ignored."""
+        if policy.fails:
+            self._refuse(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {why}")
+
+    def follow(self, policy: Policy[Judge], binding: Binding, judgement: Judgement) -> None:
+        """Do what a binding says about validations that do not hold; annotations that fail refuse the request."""
+        for index, decision in enumerate(judgement.decisions):
+            if not decision.admits:
+                for action in binding.actions:
+                    self._act(action, policy, binding, index, decision)
+                    self._metrics.tell(policy, binding, action.lower(), decision.message, decision.seconds)
+            elif decision.failed:
+                self._metrics.tell(policy, binding, "allow", decision.message, decision.seconds)
+        for each in judgement.annotations:
+            if each.failed:
+                self._refuse(policy, binding, each.value)
+                self._metrics.tell(policy, binding, "deny", each.value, each.seconds)
+
+    def _act(self, action: str, policy: Policy[Judge], binding: Binding, index: int, decision: Decision) -> None:
+        match action:
+            case "Deny":
+                self._refuse(policy, binding, decision.message, decision.reason)
+            case "Warn":
+                which = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+                self._attributes.notes.warn(f"Validation failed for {which}: {decision.message}")
+            case "Audit":
+                self._attributes.notes.annotate(_FAILURE, _failure(policy, binding, index, decision))
+
+    def _refuse(self, policy: Policy[Judge], binding: Binding | None, why: str, reason: str = "Invalid") -> None:
+        if self.refusal is None:
+            bound = "" if binding is None else f" with binding '{binding.name}'"
+            message = f"ValidatingAdmissionPolicy '{policy.name}'{bound} denied request: {why}"
+            self.refusal = _refusal(self._attributes, message, reason)
+
+
+class _Metrics:
+    def __init__(self, registry: Registry) -> None:
+        self._checks = Counters(_CHECKS, registry)
+        self._seconds = Histograms(_SECONDS, registry)
+
+    def tell(self, policy: Policy[Judge], binding: Binding, action: str, message: str, seconds: float) -> None:
+        """Count a validation that did not hold or failed."""
+        error = next((told for begins, told in _ERROR_TYPES if message.startswith(begins)), "invalid_error")
+        labels = policy.name, binding.name, error, action
+        self._checks.add(*labels)
+        self._seconds.observe(seconds, *labels)
+
+
+def validating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ValidatingAdmissionPolicy."""
+    return ValidatingPolicies(parts).plugin()
+
+
+def _compiled(spec: Tree) -> Judge:
+    from apiserver_stub.admission.policies.validator import ValidatingProgram  # CEL, which a server can do without
+
+    return ValidatingProgram(spec)
+
+
+def _refusal(attributes: Attributes, why: str, reason: str) -> ApiError:
+    """Return a refusal in the words of one that is forbidden, whatever its reason."""
+    kind, name = attributes.kind, subject_of(attributes)
+    message = forbidden(kind.group, kind.plural, name, why).message
+    details = Details(name=name, group=kind.group, kind=kind.plural, causes=(Cause(message=why),))
+    return _REFUSALS.get(reason, Invalid)(message, details)
+
+
+def _failure(policy: Policy[Judge], binding: Binding, index: int, decision: Decision) -> str:
+    """Return the annotation of a validation that does not hold, as Go writes JSON."""
+    told = {
+        "message": decision.message,
+        "policy": policy.name,
+        "binding": binding.name,
+        "expressionIndex": index,
+        "validationActions": binding.actions,
+    }
+    text = msgspec.json.encode([told]).decode()
+    for mark, escape in _ESCAPES.items():
+        text = text.replace(mark, escape)
+    return text
+
+
+def _cut(value: str) -> str:
+    return value.encode()[:_LONGEST_VALUE].decode(errors="ignore")

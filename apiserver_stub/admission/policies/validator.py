@@ -1,0 +1,149 @@
+"""The expressions of a validating policy as one program, and the decisions that it makes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apiserver_stub.admission.policies.evaluation import Scope, evaluated, excluded
+from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
+from apiserver_stub.admission.policies.judgement import Annotation, Decision, Judgement
+from apiserver_stub.api_request import Tree
+from apiserver_stub.offload import Run
+from controller_manager.base.clock import monotonic
+from controller_manager.cel.admission import MOST_OF_ONE, Composition, Expression, Outcome, OutOfBudget
+from controller_manager.cel.types import BOOL, NULL, STRING
+
+_LONGEST_MESSAGE = 5 * 1024  # bytes of a message that an expression makes
+_OVERSHOOT = 2  # times its bound that an expression may have cost when it is ended
+
+
+_NO_CONCERN = Judgement()
+
+
+class _Validation(NamedTuple):
+    """A validation: its expression, that of its message, and what is said without that."""
+
+    expression: Expression
+    message_expression: Expression | None
+    message: str
+    reason: str
+
+
+class ValidatingProgram:
+    """The compiled expressions of the `spec` of a policy."""
+
+    def __init__(self, spec: Tree) -> None:
+        self._has_params = "paramKind" in spec
+        composition = Composition(params=self._has_params)
+        for variable in spec.get("variables") or ():
+            composition.add(variable["name"], variable["expression"])
+        self._variables = composition.variables
+        self._fails = spec.get("failurePolicy") != "Ignore"
+        self._conditions = [
+            composition.compile(condition["expression"], BOOL) for condition in spec.get("matchConditions") or ()
+        ]
+        self._validations = [_validation(composition, each) for each in spec.get("validations") or ()]
+        self._annotations = [
+            (each["key"], composition.compile(each["valueExpression"], STRING, NULL))
+            for each in spec.get("auditAnnotations") or ()
+        ]
+        spoken = sum(each.message_expression is not None for each in self._validations) + len(self._variables)
+        self._most_of_messages = spoken * _OVERSHOOT * MOST_OF_ONE
+
+    async def judge(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> Judgement:
+        """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the
+        request is gone.
+        """
+        return await evaluated(inputs, versioned, params, self._judge, run)
+
+    def excludes(self, inputs: RequestInputs, versioned: Versioned) -> bool:
+        """Return whether a match condition is false; false as well where that takes long, or depends on a parameter."""
+        return bool(self._conditions) and not self._has_params and excluded(inputs, versioned, self._conditions)
+
+    def _judge(self, scope: Scope) -> Judgement:
+        if self._conditions:
+            verdict = scope.matches(self._conditions)
+            if verdict.error and self._fails:
+                return Judgement((self._failed(verdict.error),))
+            if not verdict.holds:
+                return _NO_CONCERN
+        evaluation = scope.evaluation(self._variables)
+        timed: list[tuple[Outcome, float]] = []
+        try:
+            for validation in self._validations:
+                began = monotonic()
+                timed.append((evaluation.evaluate(validation.expression), monotonic() - began))
+        except OutOfBudget as error:
+            return Judgement((self._failed(str(error)),))
+        decisions = self._decisions(scope, timed, evaluation.remaining)
+        try:
+            return Judgement(decisions, self._annotated(scope))
+        except OutOfBudget as error:
+            return Judgement((self._failed(str(error)),))
+
+    def _decisions(self, scope: Scope, timed: Sequence[tuple[Outcome, float]], remaining: int) -> Sequence[Decision]:
+        spoken, problem = self._messages(scope, [outcome for outcome, _ in timed], remaining)
+        decisions = []
+        for validation, message, (outcome, seconds) in zip(self._validations, spoken, timed, strict=True):
+            if outcome.error or problem:
+                decision = self._failed(outcome.error or problem)
+            elif outcome.value is True:
+                decision = Decision(True)
+            else:
+                decision = Decision(False, _told(validation, message), validation.reason)
+            decisions.append(decision._replace(seconds=seconds))
+        return decisions
+
+    def _messages(
+        self, scope: Scope, outcomes: Sequence[Outcome], remaining: int
+    ) -> tuple[Sequence[Outcome | None], str]:
+        """Return the messages that expressions make, and what keeps all validations from being decided: that the budget
+        is used up. Messages that nobody needs are left out unless they could use it up.
+        """
+        nothing = [None] * len(self._validations)
+        needed = any(outcome.value is not True and not outcome.error for outcome in outcomes)
+        if not needed and self._most_of_messages <= remaining:
+            return nothing, ""
+        evaluation = scope.evaluation(self._variables, remaining, authorizer=False)
+        try:
+            return [
+                None if each.message_expression is None else evaluation.evaluate(each.message_expression)
+                for each in self._validations
+            ], ""
+        except OutOfBudget as error:
+            return nothing, f"failed messageExpression: {error}"
+
+    def _annotated(self, scope: Scope) -> Sequence[Annotation]:
+        """Return the annotations that have a value, and those that should. Raises `OutOfBudget`."""
+        if not self._annotations:
+            return ()
+        evaluation = scope.evaluation(self._variables, authorizer=False)
+        found = []
+        for key, expression in self._annotations:
+            began = monotonic()
+            value, error = evaluation.evaluate(expression)
+            text = value.strip() if isinstance(value, str) else ""
+            if text or (error and self._fails):
+                found.append(Annotation(key, text or error, bool(error), monotonic() - began))
+        return found
+
+    def _failed(self, problem: str) -> Decision:
+        return Decision(not self._fails, problem, failed=True)
+
+
+def _validation(composition: Composition, tree: Tree) -> _Validation:
+    spoken = tree.get("messageExpression")
+    return _Validation(
+        composition.compile(tree["expression"], BOOL),
+        composition.compile(spoken, STRING, authorizer=False) if spoken else None,
+        (tree.get("message") or "").strip() or f"failed expression: {tree['expression'].strip()}",
+        tree.get("reason") or "Invalid",
+    )
+
+
+def _told(validation: _Validation, spoken: Outcome | None) -> str:
+    """Return the message of a validation that does not hold: what its expression made, if that can be shown."""
+    if spoken is not None and isinstance(spoken.value, str):
+        text = spoken.value.strip()
+        if text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE:
+            return text
+    return validation.message

@@ -1,0 +1,301 @@
+"""Expressions of admission: what those of policies and match conditions may refer to, compiled and evaluated.
+
+| variable                    | what it is                                                                       |
+|-----------------------------|----------------------------------------------------------------------------------|
+| `object`, `oldObject`       | what is to be and what was, of the version that was matched; null if there is none |
+| `request`                   | the request, as in an AdmissionReview, without the objects                       |
+| `namespaceObject`           | the namespace that it is in; null for what is in none                            |
+| `params`                    | the parameter of a policy that has a kind of parameters; null if it has none     |
+| `authorizer`                | asks what the caller may do (`library/authorizer.py`)                            |
+| `authorizer.requestResource`| the same about the resource of the request                                       |
+| `variables`                 | the variables of a policy by name, each evaluated when it is first asked for     |
+
+An `Expression` is compiled once; one that does not compile is kept with what is wrong. A `Composition` compiles those
+of one policy, whose variables see the ones before them. An `Evaluation` evaluates some of them for one request, under a
+budget that they share with the variables they ask for (KEP-3488).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from controller_manager.cel.environment import Environment, Program, ProgramError
+from controller_manager.cel.library.authorizer import AuthorizerValue, ResourceCheck
+from controller_manager.cel.syntax import CompileError
+from controller_manager.cel.types import (
+    BOOL,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    Kind,
+    ListType,
+    MapType,
+    ObjectType,
+    Type,
+)
+from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
+
+MOST_OF_ONE = 1_000_000
+"""The cost that the evaluation of one expression, or of one variable, may have."""
+MOST_OF_POLICY = 10_000_000
+"""The cost that the expressions of a policy may have together for one binding and parameter."""
+MOST_OF_CONDITIONS = 2_500_000
+"""The cost that match conditions may have together."""
+
+_TEXTS = MapType(STRING, STRING)
+_GROUP_VERSION = {"group": STRING, "version": STRING}
+_KIND = ObjectType("kubernetes.GroupVersionKind", {**_GROUP_VERSION, "kind": STRING})
+_RESOURCE = ObjectType("kubernetes.GroupVersionResource", {**_GROUP_VERSION, "resource": STRING})
+_USER = ObjectType(
+    "kubernetes.UserInfo",
+    {"username": STRING, "uid": STRING, "groups": ListType(STRING), "extra": MapType(STRING, ListType(STRING))},
+)
+REQUEST = ObjectType(
+    "kubernetes.AdmissionRequest",
+    {
+        "kind": _KIND,
+        "resource": _RESOURCE,
+        "subResource": STRING,
+        "requestKind": _KIND,
+        "requestResource": _RESOURCE,
+        "requestSubResource": STRING,
+        "name": STRING,
+        "namespace": STRING,
+        "operation": STRING,
+        "userInfo": _USER,
+        "dryRun": BOOL,
+        "options": DYN,
+    },
+)
+"""The type of `request`."""
+_METADATA = ObjectType(
+    "kubernetes.NamespaceMetadata",
+    {
+        **dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), STRING),
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "creationTimestamp": TIMESTAMP,
+        "deletionGracePeriodSeconds": INT,
+        "deletionTimestamp": TIMESTAMP,
+        "generation": INT,
+        "finalizers": ListType(STRING),
+    },
+)
+_CONDITION = ObjectType(
+    "kubernetes.NamespaceCondition",
+    {**dict.fromkeys(("status", "type", "message", "reason"), STRING), "lastTransitionTime": TIMESTAMP},
+)
+NAMESPACE = ObjectType(
+    "kubernetes.Namespace",
+    {
+        "metadata": _METADATA,
+        "spec": ObjectType("kubernetes.NamespaceSpec", {"finalizers": ListType(STRING)}),
+        "status": ObjectType(
+            "kubernetes.NamespaceStatus", {"conditions": ListType(_CONDITION), "phase": STRING}
+        ),
+    },
+)  # fmt: skip
+"""The type of `namespaceObject`; its times are the texts they are in JSON, and fail where a time is wanted."""
+_VARIABLES = "kubernetes.variables"
+_OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+class OutOfBudget(Exception):
+    """The budget of an evaluation is used up: nothing is evaluated any more. The message is told to users."""
+
+    def __init__(self) -> None:
+        super().__init__(_OUT_OF_BUDGET)
+
+
+class Expression(NamedTuple):
+    """An expression and its program; one that does not compile has none, and says what is wrong (`problem`)."""
+
+    text: str
+    program: Program | None
+    problem: str = ""
+
+
+class Outcome(NamedTuple):
+    """The value of an expression, or why it has none."""
+
+    value: Any
+    error: str = ""
+
+
+@lru_cache(16)
+def environment(*, params: bool, authorizer: bool) -> Environment:
+    """Return what expressions may refer to, with or without parameters and the authorizer."""
+    return typed_environment(DYN, DYN if params else None, authorizer=authorizer, resource=authorizer)
+
+
+def typed_environment(of: Type, params: Type | None, *, authorizer: bool, resource: bool) -> Environment:
+    """Return the same for objects and parameters of declared types, with or without `authorizer.requestResource`."""
+    variables = {"object": of, "oldObject": of, "namespaceObject": NAMESPACE, "request": REQUEST}
+    if params is not None:
+        variables["params"] = params
+    if authorizer:
+        variables["authorizer"] = AuthorizerValue.type
+    if resource:
+        variables["authorizer.requestResource"] = ResourceCheck.type
+    return Environment.base().extend(variables)
+
+
+def compiled(within: Environment, text: str, *results: Type) -> Expression:
+    """Return an expression that must be of one of the types `results`, or of any."""
+    try:
+        program = within.compile(text)
+    except ProgramError as error:
+        return Expression(text, None, f"program instantiation failed: {error.issues[0].message}")
+    except CompileError as error:
+        return Expression(text, None, f"compilation failed: {error.display()}")
+    if results and program.type not in results:
+        wanted = str(results[0]) if len(results) == 1 else f"one of [{' '.join(map(str, results))}]"
+        return Expression(text, None, f"must evaluate to {wanted} but got {program.type}")
+    return Expression(text, program)
+
+
+class Composition:
+    """The expressions of a policy, compiled one after the other. `variables` are those that were added, in order.
+
+    `extend` adds to what each of them may refer to.
+    """
+
+    def __init__(self, *, params: bool, extend: Callable[[Environment], Environment] | None = None) -> None:
+        self._params = params
+        self._extend = extend or _as_it_is
+        self._types: dict[str, Type] = {}
+        self._environments: dict[bool, Environment] = {}
+        self.variables: dict[str, Expression] = {}
+
+    def add(self, name: str, text: str) -> Expression:
+        """Return the expression of a variable, which those that are compiled later may refer to."""
+        expression = compiled(self._environment(authorizer=True), text)
+        self.variables[name] = expression
+        self._types[name] = DYN if expression.program is None else _plain(expression.program.type)
+        self._environments.clear()
+        return expression
+
+    def compile(self, text: str, *results: Type, authorizer: bool = True) -> Expression:
+        """Return an expression that must be of one of the types `results`, or of any."""
+        return compiled(self._environment(authorizer=authorizer), text, *results)
+
+    def _environment(self, *, authorizer: bool) -> Environment:
+        found = self._environments.get(authorizer)
+        if found is None:
+            base = self._extend(environment(params=self._params, authorizer=authorizer))
+            found = base.extend({"variables": ObjectType(_VARIABLES, self._types)})
+            self._environments[authorizer] = found
+        return found
+
+
+def _as_it_is(base: Environment) -> Environment:
+    return base
+
+
+def _plain(found: Type) -> Type:
+    """Return the type of a variable as others see it: that of an object is not known."""
+    if found.kind is Kind.LIST:
+        return ListType(_plain(found.parameters[0]))
+    if found.kind is Kind.MAP:
+        return MapType(_plain(found.parameters[0]), _plain(found.parameters[1]))
+    return found if found.kind in _KEPT else DYN
+
+
+_KEPT = frozenset({
+    Kind.ANY, Kind.BOOL, Kind.BYTES, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.NULL, Kind.STRING, Kind.TIMESTAMP,
+    Kind.UINT,
+})  # fmt: skip
+
+
+class Evaluation:
+    """Evaluates expressions for one request, one after the other. `values` are those of the variables of their
+    environment, `variables` those of their composition, `limit` what all may cost together. With `quick`, an expression
+    or a variable that costs more than that raises `CostExceeded`: it is to be done where it holds up nobody.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        variables: Mapping[str, Expression],
+        limit: int = MOST_OF_POLICY,
+        quick: int | None = None,
+    ) -> None:
+        self.remaining = limit
+        self._quick = quick
+        self._most = MOST_OF_ONE if quick is None else quick
+        self._lazy = _Variables(variables, self) if variables else None
+        self._values = values if self._lazy is None else {**values, "variables": self._lazy}
+        self._lazily = 0  # the cost of variables since the last expression began
+
+    def evaluate(self, expression: Expression) -> Outcome:
+        """Return the value of an expression. Raises `OutOfBudget`."""
+        if expression.program is None:
+            return Outcome(None, f"compilation error: {expression.problem}")
+        budget = CostBudget(self._most)
+        value, error = None, ""
+        self._lazily = 0
+        try:
+            value = expression.program.evaluate(self._values, budget)
+        except EvaluationError as raised:
+            error = raised.message
+        except CostExceeded as exceeded:
+            if self._quick is not None:
+                raise
+            error = str(exceeded)
+        self.remaining -= budget.spent + self._lazily
+        if self.remaining < 0:
+            raise OutOfBudget
+        if error:
+            return Outcome(None, f"expression '{expression.text}' resulted in error: {error}")
+        return Outcome(value)
+
+    def variable(self, name: str, expression: Expression) -> Any:
+        """Return the value of a variable. Raises `EvaluationError`."""
+        if expression.program is None:
+            raise EvaluationError(f'composited variable "{name}" fails to compile: {expression.problem}')
+        budget = CostBudget(self._most)
+        try:
+            return expression.program.evaluate(self._values, budget)
+        except EvaluationError as raised:
+            raise EvaluationError(f'composited variable "{name}" fails to evaluate: {raised.message}') from None
+        except CostExceeded as exceeded:
+            if self._quick is not None:
+                raise
+            raise EvaluationError(f'composited variable "{name}" fails to evaluate: {exceeded}') from None
+        finally:
+            self._lazily += budget.spent
+
+
+class _Variables(dict[str, Any]):
+    """The variables of a policy, which are looked up as in any map, and evaluated then; errors are kept as values."""
+
+    __slots__ = ("_evaluation", "_expressions", "_failed")
+
+    def __init__(self, expressions: Mapping[str, Expression], evaluation: Evaluation) -> None:
+        super().__init__()
+        self._expressions = expressions
+        self._evaluation = evaluation
+        self._failed: dict[str, EvaluationError] = {}
+
+    def __missing__(self, name: str) -> Any:
+        """Return a value that is asked for the first time. Raises `KeyError` if it has none, which `get` explains."""
+        if name in self._failed:
+            raise KeyError(name)
+        try:
+            value = self[name] = self._evaluation.variable(name, self._expressions[name])
+        except EvaluationError as error:
+            self._failed[name] = error
+            raise KeyError(name) from None
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value. Raises `EvaluationError` if it has none."""
+        try:
+            return self[name]
+        except KeyError:
+            if name in self._failed:
+                raise self._failed[name] from None
+            return default
