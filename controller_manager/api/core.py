@@ -207,11 +207,19 @@ class ConfigMap(Object):
     data: Mapping[str, str] = {}
 
 
+class Secret(Object):
+    """A secret; values are bytes (base64 on the wire)."""
+
+    type: str = ""
+    data: Mapping[str, bytes] = {}
+
+
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS = Resource("", "v1", "pods", "Pod", True, Pod)
 SERVICES = Resource("", "v1", "services", "Service", True, Service)
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True, Endpoints)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+SECRETS = Resource("", "v1", "secrets", "Secret", True, Secret)
 EVENTS = Resource("", "v1", "events", "Event", True, Event)
 
 

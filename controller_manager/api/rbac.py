@@ -65,5 +65,7 @@ class RoleBinding(Object):
     subjects: tuple[Subject, ...] = ()
 
 
+ROLES = Resource(GROUP, "v1", "roles", "Role", True, Role)
+ROLE_BINDINGS = Resource(GROUP, "v1", "rolebindings", "RoleBinding", True, RoleBinding)
 CLUSTER_ROLES = Resource(GROUP, "v1", "clusterroles", "ClusterRole", False, ClusterRole)
 CLUSTER_ROLE_BINDINGS = Resource(GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", False, RoleBinding)

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from controller_manager.api.platform import MANAGER_NAME, SYSTEM_NAMESPACE
-from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
-from controller_manager.api.resource import Key
+from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP, ROLE_BINDINGS, ROLES
+from controller_manager.api.resource import Key, Resource
 from controller_manager.app import catalog
 from controller_manager.client import Client
 from controller_manager.controller import PolicyRule
@@ -31,7 +31,7 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
     for each controller the rules for all else and the service account it may act as.
     """
     every = tuple(specs)
-    controllers = [{"name": one.name, "account": one.account, "rules": list(map(_rule, one.rbac))} for one in every]
+    controllers = [{"name": one.name, "account": one.account, "rules": list(map(_located, one.rbac))} for one in every]
     rbac = {"reads": list(map(_rule, reads(every))), "controllers": controllers}
     head = _HEAD.format(f" {module}" if module else "")
     return head + yaml.safe_dump({"rbac": rbac}, sort_keys=False, width=120)
@@ -40,16 +40,20 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
 async def grant(client: Client, specs: Iterable[catalog.AnySpec]) -> None:
     """Let the service accounts of controllers do what these declare, where a cluster has no default role for them."""
     default = {role.metadata.name for role in (await client.list(CLUSTER_ROLES)).items}
-    rules: dict[str, list[PolicyRule]] = {}
+    default |= {role.metadata.name for role in (await client.list(ROLES)).items}
+    rules: dict[tuple[str, str], list[PolicyRule]] = {}
     for spec in specs:
         if f"{_PREFIX}{spec.account}" not in default:
-            rules.setdefault(spec.account, [*EVENTS]).extend(spec.rbac)
-    for account, declared in rules.items():
-        key = Key("", f"{MANAGER_NAME}:{account}")
+            for rule in (*EVENTS, *spec.rbac):
+                rules.setdefault((spec.account, rule.namespace), []).append(rule)
+    for (account, namespace), declared in rules.items():
+        key = Key(namespace, f"{MANAGER_NAME}:{account}")
         subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}
-        role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": key.name}
-        await client.apply(CLUSTER_ROLES, key, {"rules": list(map(_rule, declared))}, _GRANTER)
-        await client.apply(CLUSTER_ROLE_BINDINGS, key, {"roleRef": role, "subjects": [subject]}, _GRANTER)
+        roles: Resource[Any] = ROLES if namespace else CLUSTER_ROLES
+        bindings = ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS
+        role = {"apiGroup": GROUP, "kind": roles.kind, "name": key.name}
+        await client.apply(roles, key, {"rules": [_rule(one) for one in declared]}, _GRANTER)
+        await client.apply(bindings, key, {"roleRef": role, "subjects": [subject]}, _GRANTER)
 
 
 def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
@@ -67,6 +71,10 @@ def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
 def _rule(rule: PolicyRule) -> Tree:
     named = {"resourceNames": list(rule.names)} if rule.names else {}
     return {"apiGroups": list(rule.groups), "resources": list(rule.resources), "verbs": list(rule.verbs), **named}
+
+
+def _located(rule: PolicyRule) -> Tree:
+    return {"namespace": rule.namespace, **_rule(rule)} if rule.namespace else _rule(rule)
 
 
 def _main(arguments: Sequence[str]) -> str:

@@ -127,13 +127,14 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 class PolicyRule:
     """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core.
 
-    With `names` that is so for objects of these names alone.
+    With `names` that is so for objects of these names alone, with a `namespace` in that one alone.
     """
 
     groups: tuple[str, ...]
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
+    namespace: str = ""
 
 
 def _one(_: Any) -> int:

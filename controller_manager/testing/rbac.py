@@ -29,7 +29,7 @@ class RBACEnforcer:
             "events": EVENTS,
             **{spec.name: spec.rbac for spec in specs},
         }
-        # The rules of a part for a verb and a resource, whatever the names; found anew when there are too many.
+        # The rules of a part for a verb and a resource, whatever the object; found anew when there are too many.
         self._known: dict[tuple[str, ...], Sequence[PolicyRule]] = {}
 
     @property
@@ -57,7 +57,7 @@ class RBACEnforcer:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[asked] = [rule for rule in rules if covers(rule, info)]
-        return any(is_for_name(rule, info) for rule in self._known[asked])
+        return any(is_for_object(rule, info) for rule in self._known[asked])
 
     def _remember(self, sentence: str) -> None:
         if sentence in self._refused or len(self._refused) < _MOST_REFUSED:
@@ -90,16 +90,16 @@ class PermittedTransport:
 
 def allows(rule: PolicyRule, info: RequestInfo) -> bool:
     """Return whether a rule allows a request, as RBAC understands rules."""
-    return covers(rule, info) and is_for_name(rule, info)
+    return covers(rule, info) and is_for_object(rule, info)
 
 
-def is_for_name(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule is for the name that a request is for."""
-    return not rule.names or info.name in rule.names
+def is_for_object(rule: PolicyRule, info: RequestInfo) -> bool:
+    """Return whether a rule is for the namespace and the name that a request is for."""
+    return rule.namespace in ("", info.namespace) and (not rule.names or info.name in rule.names)
 
 
 def covers(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Return whether a rule is for the verb and the resource of a request, whatever the name."""
+    """Return whether a rule is for the verb and the resource of a request, whatever the object."""
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     names = {"*", resource, *([f"*/{info.subresource}"] if info.subresource else [])}
     return (

@@ -20,7 +20,13 @@ SPECS = {spec.name: spec for spec in catalog.installed()}
 def granted(account: str) -> list[PolicyRule]:
     rows = map(json.loads, ROLES.read_text().splitlines())
     return [
-        PolicyRule(tuple(row["groups"]), tuple(row["resources"]), tuple(row["verbs"]), tuple(row["names"]))
+        PolicyRule(
+            tuple(row["groups"]),
+            tuple(row["resources"]),
+            tuple(row["verbs"]),
+            tuple(row["names"]),
+            row.get("namespace", ""),
+        )
         for row in rows
         if row["account"] == account
     ]
@@ -31,13 +37,14 @@ def single(rule: PolicyRule) -> Iterator[tuple[str, str, str, str]]:
     return product(rule.groups, rule.resources, rule.verbs, rule.names or ("",))
 
 
-def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str) -> bool:
+def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str, namespace: str = "") -> bool:
     below = f"*/{resource.partition('/')[2]}" if "/" in resource else ""
     return (
         not {"*", group}.isdisjoint(rule.groups)
         and not {"*", resource, below}.isdisjoint(rule.resources)
         and not {"*", verb}.isdisjoint(rule.verbs)
         and (not rule.names or name in rule.names)
+        and rule.namespace in ("", namespace)
     )
 
 
@@ -55,7 +62,7 @@ def test_a_controller_needs_no_more_than_its_account_is_granted(name: str) -> No
         for rule in spec.rbac
         if not reads_only(rule)
         for one in single(rule)
-        if not any(covers(role, *one) for role in roles)
+        if not any(covers(role, *one, rule.namespace) for role in roles)
     ]
     assert missing == []
 
@@ -68,3 +75,4 @@ def test_a_rule_covers_no_more_than_it_says() -> None:
     assert not covers(rule, "", "pods", "delete", "a")
     assert not covers(rule, "apps", "pods", "get", "a")
     assert not covers(rule, "", "pods/status", "get", "a")
+    assert not covers(PolicyRule(("",), ("pods",), ("get",), namespace="a"), "", "pods", "get", "", "b")

@@ -46,4 +46,4 @@ def test_help_says_which_controllers_there_are_and_which_are_still_to_come(help_
     words = " ".join(help_shown.split())
     built = ", ".join(spec.name for spec in installed() if spec.default_on)
     assert f"Controllers that are on by default: {built}" in words
-    assert "not built yet: bootstrap-signer-controller, " in words
+    assert "not built yet: cloud-node-lifecycle-controller, " in words

@@ -73,3 +73,56 @@ subjects:
     name: {{ $root.Release.Name }}
     namespace: {{ $root.Release.Namespace }}
 {{- end }}
+
+{{/* Lets a service account do what rules say, those with a namespace in that one alone: context, name, account,
+     namespace of the account, rules. */}}
+{{- define "manager.permissions" }}
+{{- $root := index . 0 }}
+{{- $name := index . 1 }}
+{{- $everywhere := list }}
+{{- $within := dict }}
+{{- range index . 4 }}
+{{- if .namespace }}
+{{- $_ := set $within .namespace (append (get $within .namespace | default list) (omit . "namespace")) }}
+{{- else }}
+{{- $everywhere = append $everywhere . }}
+{{- end }}
+{{- end }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "manager.labels" $root | nindent 4 }}
+rules:
+  {{- toYaml $everywhere | nindent 2 }}
+---
+{{- include "manager.clusterRoleBinding" (list $root $name (index . 2) (index . 3)) }}
+{{- $account := dict "kind" "ServiceAccount" "name" (index . 2) "namespace" (index . 3) }}
+{{- range $namespace, $rules := $within }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "manager.labels" $root | nindent 4 }}
+rules:
+  {{- toYaml $rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "manager.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+  - {{- toYaml $account | nindent 4 }}
+{{- end }}
+{{- end }}
