@@ -21,6 +21,7 @@ from apiserver_stub.kinds.resource_info import (
 )
 from apiserver_stub.kinds.rules import (
     access,
+    admission_policies,
     admissionregistration,
     api_services,
     autoscaling,
@@ -84,7 +85,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
-    **access.RULES, **admissionregistration.RULES, **api_services.RULES, **autoscaling.RULES, **certificates.RULES,
+    **access.RULES, **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
+    **autoscaling.RULES, **certificates.RULES,
     **core.RULES, **definitions.RULES, **devices.RULES, **flows.RULES, **jobs.RULES, **networking.RULES,
     **pod.RULES, **quantities.RULES, **services.RULES, **storage.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip

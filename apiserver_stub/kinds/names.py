@@ -111,7 +111,7 @@ _SUBDOMAIN_RULE = _rule(
     "and end with an alphanumeric character",
     "'example.com'", _SUBDOMAIN_FORM,
 )  # fmt: skip
-_QUALIFIED_RULE = _rule(
+QUALIFIED_RULE = _rule(
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character",
     "'MyName',  or 'my.name',  or '123-abc'", _KEY_FORM,
@@ -180,7 +180,8 @@ def qualified(name: str) -> str:
     """Check a label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
     prefix, slash, rest = name.rpartition("/")
     if slash and "/" in prefix:
-        return f"a valid label key {_QUALIFIED_RULE} with an optional DNS subdomain prefix and '/'"
+        rule = QUALIFIED_RULE.removeprefix("name part ")
+        return f"a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
     if slash and not prefix:
         return "prefix part must be non-empty"
     if slash and (why := subdomain(prefix)):
@@ -189,7 +190,7 @@ def qualified(name: str) -> str:
         return "name part must be non-empty"
     if len(rest) > _LABEL_LIMIT:
         return f"name part {_too_long(_LABEL_LIMIT, 'bytes')}"
-    return "" if _QUALIFIED.fullmatch(rest) else _QUALIFIED_RULE
+    return "" if _QUALIFIED.fullmatch(rest) else QUALIFIED_RULE
 
 
 def domain_prefixed(name: str) -> str:

@@ -152,15 +152,19 @@ def compiled(within: Environment, text: str, *results: Type) -> Expression:
     except CompileError as error:
         return Expression(text, None, f"compilation failed: {error.display()}")
     if results and program.type not in results:
-        wanted = str(results[0]) if len(results) == 1 else f"one of [{' '.join(map(str, results))}]"
-        return Expression(text, None, f"must evaluate to {wanted} but got {program.type}")
+        wanted = _named(results[0]) if len(results) == 1 else f"one of [{' '.join(map(_named, results))}]"
+        return Expression(text, None, f"must evaluate to {wanted} but got {_named(program.type)}")
     return Expression(text, program)
 
 
-class Composition:
-    """The expressions of a policy, compiled one after the other. `variables` are those that were added, in order.
+def _named(of: Type) -> str:
+    """Return a type by the names that types have at run time."""
+    return f"{of.name}({', '.join(map(_named, of.parameters))})" if of.parameters else of.name
 
-    `extend` adds to what each of them may refer to.
+
+class Composition:
+    """The expressions of a policy, compiled one after the other. `variables` are those that were added, in order; where
+    there are none, nothing may refer to `variables`. `extend` adds to what expressions may refer to.
     """
 
     def __init__(self, *, params: bool, extend: Callable[[Environment], Environment] | None = None) -> None:
@@ -168,10 +172,14 @@ class Composition:
         self._extend = extend or _as_it_is
         self._types: dict[str, Type] = {}
         self._environments: dict[bool, Environment] = {}
+        self._composes = False
         self.variables: dict[str, Expression] = {}
 
     def add(self, name: str, text: str) -> Expression:
         """Return the expression of a variable, which those that are compiled later may refer to."""
+        if not self.variables:
+            self._composes = True
+            self._environments.clear()
         expression = compiled(self._environment(authorizer=True), text)
         self.variables[name] = expression
         self._types[name] = DYN if expression.program is None else _plain(expression.program.type)
@@ -185,8 +193,9 @@ class Composition:
     def _environment(self, *, authorizer: bool) -> Environment:
         found = self._environments.get(authorizer)
         if found is None:
-            base = self._extend(environment(params=self._params, authorizer=authorizer))
-            found = base.extend({"variables": ObjectType(_VARIABLES, self._types)})
+            found = self._extend(environment(params=self._params, authorizer=authorizer))
+            if self._composes:
+                found = found.extend({"variables": ObjectType(_VARIABLES, self._types)})
             self._environments[authorizer] = found
         return found
 

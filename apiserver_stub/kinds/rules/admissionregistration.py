@@ -1,5 +1,6 @@
-"""The rules of admission webhooks and of admission policies and their bindings."""
+"""The rules of admission webhooks, and what those of policies share with them."""
 
+from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -19,7 +20,6 @@ from apiserver_stub.kinds.rules.combine import (
     need,
     one_of,
     record,
-    within,
 )
 from apiserver_stub.kinds.rules.formats import PORT, https_url
 from apiserver_stub.kinds.rules.selectors import SELECTOR
@@ -71,32 +71,43 @@ def _alone(what: str) -> Rule:
 
 
 def _wildcards(resources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A resource that a wildcard covers is not named as well."""
-    if len(resources) > 1 and "*/*" in resources:
-        errors.invalid(at, resources, "if '*/*' is present, must not specify other resources")
-    given = set(resources)
+    """A resource is not named behind a wildcard that covers it."""
+    of_all, all_of, single, last = set(), set(), False, False
     for index, name in enumerate(resources):
         plural, slash, subresource = name.partition("/")
-        if slash and plural != "*" and f"*/{subresource}" in given:
-            errors.invalid((at, index), name, f"if '*/{subresource}' is present, must not specify {name}")
-        if slash and subresource != "*" and f"{plural}/*" in given:
+        single = single or name == "*"
+        if not name:
+            errors.required((at, index))
+        if not slash:
+            last = name != "*" if name else last
+            continue
+        if plural in all_of:
             errors.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
-        if not slash and name != "*" and "*" in given:
-            errors.invalid(
-                (at, index), name, "if '*' is present, must not specify other resources without subresources"
-            )
+        if subresource in of_all:
+            errors.invalid((at, index), name, f"if '*/{subresource}' is present, must not specify {name}")
+        all_of |= {plural} if subresource == "*" else set()
+        of_all |= {subresource} if plural == "*" else set()
+    if len(resources) > 1 and "*/*" in resources:
+        errors.invalid(at, resources, "if '*/*' is present, must not specify other resources")
+    if single and last:
+        errors.invalid(at, resources, "if '*' is present, must not specify other resources without subresources")
 
 
 ABOUT = record({
-    "operations": both(_alone("operations"), each(one_of(*_OPERATIONS))),
-    "apiGroups": _alone("apiGroups"), "apiVersions": _alone("apiVersions"), "resources": _wildcards,
-    "scope": one_of(*_SCOPES),
+    "operations": both(_alone("operations"), each(one_of(*_OPERATIONS))), "apiGroups": _alone("API groups"),
+    "apiVersions": both(_alone("API versions"), each(filled())), "resources": _wildcards, "scope": one_of(*_SCOPES),
 }, need("operations", "apiGroups", "apiVersions", "resources"))  # fmt: skip
-CONDITIONS = both(
-    at_most(_MOST_CONDITIONS),
-    each(record({"name": form(names.qualified)}, need("name", "expression"))),
-    distinct_by("name"),
-)
+_NAMED = record({"name": if_any(form(names.qualified))}, need("name"))
+
+
+def check_conditions(conditions: Any, at: FieldPath, errors: ErrorList, *, params: bool = False) -> None:
+    """Collect what is wrong with match conditions, which may refer to `params` where there are some."""
+    at_most(_MOST_CONDITIONS)(conditions, at, errors)
+    if conditions:
+        from apiserver_stub.kinds.rules.expressions import check_condition  # CEL, which is loaded when it is needed
+
+        each(both(partial(check_condition, params=params), _NAMED))(conditions, at, errors)
+    distinct_by("name")(conditions, at, errors)
 
 
 def _name(name: str) -> str:
@@ -114,78 +125,12 @@ _WEBHOOK = record({
     "name": form(_name), "clientConfig": CLIENT_CONFIG, "admissionReviewVersions": REVIEW_VERSIONS,
     "rules": each(ABOUT),
     "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
-    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": CONDITIONS,
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": check_conditions,
 }, _stable_effects)  # fmt: skip
 _HOOKS = KindRules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
 _GROUP = "admissionregistration.k8s.io/v1"
 
-
-_ACTIONS = ("Audit", "Deny", "Warn")
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
-
-
-_MATCH = {
-    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "resourceRules": each(ABOUT),
-    "excludeResourceRules": each(ABOUT), "matchPolicy": one_of("Equivalent", "Exact"),
-}  # fmt: skip
-_CONSTRAINTS = record(_MATCH, need("resourceRules"))
-_VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
-
-
-def _says_something(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    if not spec.get("validations") and not spec.get("auditAnnotations"):
-        why = "validations or auditAnnotations must contain at least one item"
-        errors.required((at, "validations"), why)
-
-
-_POLICY = record({
-    "paramKind": need("apiVersion", "kind"), "matchConstraints": _CONSTRAINTS, "matchConditions": CONDITIONS,
-    "variables": _VARIABLES, "failurePolicy": one_of("Fail", "Ignore"),
-    "validations": each(record({"reason": one_of(*_REASONS)}, need("expression"))),
-    "auditAnnotations": both(each(need("key", "valueExpression")), distinct_by("key")),
-}, need("matchConstraints"), _says_something)  # fmt: skip
-
-
-def _mutation(mutation: Any, at: FieldPath, errors: ErrorList) -> None:
-    kind = mutation.get("patchType")
-    for name, wanted in (("applyConfiguration", "ApplyConfiguration"), ("jsonPatch", "JSONPatch")):
-        if kind == wanted and name not in mutation:
-            errors.required((at, name), f"must be specified when patchType is {wanted}")
-
-
-_MUTATING = record({
-    "paramKind": need("apiVersion", "kind"), "matchConstraints": _CONSTRAINTS, "matchConditions": CONDITIONS,
-    "variables": _VARIABLES, "failurePolicy": one_of("Fail", "Ignore"),
-    "reinvocationPolicy": one_of("IfNeeded", "Never"),
-    "mutations": each(record({"patchType": one_of("ApplyConfiguration", "JSONPatch")}, _mutation)),
-}, need("matchConstraints", "mutations", "reinvocationPolicy"))  # fmt: skip
-
-
-def _parameter(reference: Any, at: FieldPath, errors: ErrorList) -> None:
-    if ("name" in reference) == ("selector" in reference):
-        errors.required((at, "name"), "exactly one of name or selector is required")
-
-
-_PARAMETER = record({
-    "name": form(names.path_segment), "selector": SELECTOR, "parameterNotFoundAction": one_of("Allow", "Deny"),
-}, _parameter)  # fmt: skip
-
-
-def _actions(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    if {"Deny", "Warn"} <= set(values):
-        errors.invalid(at, values, "must not contain both Deny and Warn")
-
-
-_BOUND = {"policyName": form(names.subdomain), "paramRef": _PARAMETER, "matchResources": record(_MATCH)}
-_BINDING = record({
-    **_BOUND, "validationActions": both(filled(), each(one_of(*_ACTIONS)), distinct(), _actions),
-}, need("policyName", "validationActions"))  # fmt: skip
-
 RULES = {
     f"{_GROUP}/MutatingWebhookConfiguration": _HOOKS,
     f"{_GROUP}/ValidatingWebhookConfiguration": _HOOKS,
-    f"{_GROUP}/ValidatingAdmissionPolicy": KindRules(within("spec", _POLICY)),
-    f"{_GROUP}/MutatingAdmissionPolicy": KindRules(within("spec", _MUTATING)),
-    f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(within("spec", _BINDING)),
-    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", record(_BOUND, need("policyName")))),
 }

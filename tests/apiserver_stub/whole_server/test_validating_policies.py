@@ -32,7 +32,7 @@ async def played(api: Any, row: Any, run: str) -> list[str]:
     return differences
 
 
-@pytest.mark.parametrize("name", ["validating_policies"])
+@pytest.mark.parametrize("name", ["validating_policies", "validating_policy_rules"])
 async def test_recorded_rows(started: Callable[..., Any], name: str) -> None:
     async with started() as api:
         found = [told for number, row in enumerate(rows(name)) for told in await played(api, row, f"x{number}")]

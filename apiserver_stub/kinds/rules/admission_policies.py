@@ -1,0 +1,226 @@
+"""The rules of admission policies in CEL and of their bindings; those of expressions are in `expressions.py`."""
+
+import re
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.jsonpath import JSONPath
+from apiserver_stub.kinds.rules.admissionregistration import ABOUT, check_conditions
+from apiserver_stub.kinds.rules.combine import (
+    KindRules,
+    at_least,
+    both,
+    distinct,
+    distinct_by,
+    each,
+    form,
+    if_any,
+    need,
+    one_of,
+    outcome,
+    record,
+    shorter,
+    within,
+)
+from apiserver_stub.kinds.rules.formats import QUALIFIED
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+_GROUP = "admissionregistration.k8s.io/v1"
+_SPEC = place("spec")
+_ACTIONS = ("Audit", "Deny", "Warn")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+_MOST_ANNOTATIONS = 20
+_BREAK = re.compile(r"[\n\r]")
+_REASON_FORM = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON = re.compile(_REASON_FORM)
+_REASON_RULE = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
+    f"'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '{_REASON_FORM}')"
+)
+
+_RULE = both(record({"resourceNames": both(each(form(names.path_segment)), distinct())}), ABOUT)
+_MATCH = {
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "resourceRules": each(_RULE),
+    "excludeResourceRules": each(_RULE), "matchPolicy": one_of("Equivalent", "Exact"),
+}  # fmt: skip
+_CONSTRAINTS = record(_MATCH, need("resourceRules"))
+
+
+def _param_kind(kind: Any, at: FieldPath, errors: ErrorList) -> None:
+    version, name = kind.get("apiVersion") or "", kind.get("kind") or ""
+    if not version:
+        errors.required((at, "apiVersion"))
+    elif version.count("/") > 1:
+        errors.invalid((at, "apiVersion"), version, f"unexpected GroupVersion string: {version}")
+    else:
+        _group_version(version, (at, "apiVersion"), errors)
+    if not name:
+        errors.required((at, "kind"))
+    elif why := names.old_label(name.lower()):
+        errors.invalid((at, "kind"), name, f"may have mixed case, but should otherwise match: {why}")
+
+
+def _group_version(text: str, at: FieldPath, errors: ErrorList) -> None:
+    group, _, version = text.rpartition("/")
+    if group and (why := names.subdomain(group)):
+        errors.invalid(at, group, why)
+    if not version:
+        errors.invalid(at, text, "version must be specified")
+    elif why := names.old_label(version):
+        errors.invalid(at, version, why)
+
+
+def _message(message: Any, at: FieldPath, errors: ErrorList) -> None:
+    if message and not message.strip():
+        errors.invalid(at, message, "must be non-empty if specified")
+    elif _BREAK.search(message.strip()):
+        errors.invalid(at, message, "must not contain line breaks")
+
+
+_VALIDATION = record({"message": _message, "reason": one_of(*_REASONS)})
+
+
+def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """What a policy evaluates: variables, validations and annotations."""
+    from apiserver_stub.kinds.rules import expressions
+
+    spec, at = policy.get("spec") or {}, _SPEC
+    composition = expressions.check_policy(spec, at, errors)
+    validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    if not validations and not annotations:
+        why = "validations or auditAnnotations must contain at least one item"
+        errors.required((at, "validations"), why)
+        errors.required((at, "auditAnnotations"), why)
+    for index, validation in enumerate(validations):
+        there = (at, "validations"), index
+        expressions.check_validation(validation, composition, there, errors)
+        _VALIDATION(validation, there, errors)
+    if len(annotations) > _MOST_ANNOTATIONS:
+        why = f"must not have more than {_MOST_ANNOTATIONS} auditAnnotations"
+        told = [
+            {"Key": each.get("key", ""), "ValueExpression": each.get("valueExpression", "")} for each in annotations
+        ]
+        errors.invalid((at, "auditAnnotations"), msgspec.Raw(msgspec.json.encode(told)), why)
+    named = partial(_annotation_key, (policy.get("metadata") or {}).get("name") or "")
+    for index, annotation in enumerate(annotations):
+        there = (at, "auditAnnotations"), index
+        named(annotation.get("key") or "", (there, "key"), errors)
+        expressions.check_annotation(annotation, composition, there, errors)
+    distinct_by("key")(annotations, (at, "auditAnnotations"), errors)
+
+
+def _annotation_key(policy: str, key: str, at: FieldPath, errors: ErrorList) -> None:
+    if not policy:
+        errors.invalid(at, key, "requires metadata.name be non-empty")
+    else:
+        QUALIFIED(f"{policy}/{key}", at, errors)
+    if policy and not key:
+        errors.invalid(at, f"{policy}/", names.QUALIFIED_RULE)  # which a name that is empty breaks too
+
+
+_POLICY = record({
+    "paramKind": _param_kind, "matchConstraints": _CONSTRAINTS, "failurePolicy": one_of("Fail", "Ignore"),
+}, need("matchConstraints"))  # fmt: skip
+
+
+def _conditions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
+    spec = policy.get("spec") or {}
+    check_conditions(spec.get("matchConditions") or (), (_SPEC, "matchConditions"), errors, params="paramKind" in spec)
+
+
+def _changed_conditions(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Match conditions are judged where they change, or what they may refer to."""
+    if any(get_in(new, path) != get_in(old, path) for path in (("spec", "paramKind"), ("spec", "matchConditions"))):
+        _conditions(new, None, errors)
+
+
+def _field_reference(text: Any, at: FieldPath, errors: ErrorList) -> None:
+    if not text.strip():
+        errors.required(at)
+        return
+    try:
+        JSONPath(f".{text.strip().removeprefix('.')}")
+    except ValueError as error:
+        why = str(error).partition(" in '")[0]  # without the path, which is told already
+        errors.invalid(at, text.strip(), f"invalid JSONPath: {why}")
+
+
+def _condition(condition: Any, at: FieldPath, errors: ErrorList) -> None:
+    statuses = ("False", "True", "Unknown")
+    QUALIFIED(condition.get("type") or "", (at, "type"), errors)
+    one_of(*statuses)(condition.get("status") or "", (at, "status"), errors)
+
+
+_WARNING = record({"fieldRef": if_any(_field_reference)}, need("warning", "fieldRef"))
+_CONDITION = record({
+    "observedGeneration": at_least(0, "must be greater than or equal to zero"),
+    "reason": both(if_any(form(lambda reason: "" if _REASON.fullmatch(reason) else _REASON_RULE)), shorter(1024)),
+    "message": shorter(32 * 1024),
+}, _condition, need("lastTransitionTime", "reason"))  # fmt: skip
+_STATUS = outcome(within("status", record({
+    "typeChecking": record({"expressionWarnings": each(_WARNING)}),
+    "conditions": both(each(_CONDITION), distinct_by("type")),
+})))  # fmt: skip
+
+
+def _mutation(mutation: Any, at: FieldPath, errors: ErrorList) -> None:
+    kind = mutation.get("patchType")
+    for name, wanted in (("applyConfiguration", "ApplyConfiguration"), ("jsonPatch", "JSONPatch")):
+        if kind == wanted and name not in mutation:
+            errors.required((at, name), f"must be specified when patchType is {wanted}")
+
+
+_VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
+_MUTATING = record({
+    "paramKind": _param_kind, "matchConstraints": _CONSTRAINTS, "variables": _VARIABLES,
+    "failurePolicy": one_of("Fail", "Ignore"), "reinvocationPolicy": one_of("IfNeeded", "Never"),
+    "mutations": each(record({"patchType": one_of("ApplyConfiguration", "JSONPatch")}, _mutation)),
+}, need("matchConstraints", "mutations", "reinvocationPolicy"))  # fmt: skip
+
+
+def _reference(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    name, selector = reference.get("name"), reference.get("selector")
+    if name and selector is not None:
+        for field in ("name", "selector"):
+            errors.forbidden((at, field), "name and selector are mutually exclusive")
+    if not name and selector is None:
+        errors.required(at, "one of name or selector must be specified")
+    action = reference.get("parameterNotFoundAction")
+    if not action:
+        errors.required((at, "parameterNotFoundAction"))
+    elif action not in ("Deny", "Allow"):
+        errors.unsupported((at, "parameterNotFoundAction"), action, ("Deny", "Allow"))
+
+
+_PARAMETER = record({"name": if_any(form(names.path_segment)), "selector": SELECTOR}, _reference)
+
+
+def _actions(values: Any, at: FieldPath, errors: ErrorList) -> None:
+    if {"Deny", "Warn"} <= set(values):
+        why = "(repeating the same validation failure information in the API response and headers serves no purpose)"
+        errors.invalid(at, values, f"must not contain both Deny and Warn {why}")
+
+
+_BOUND = {"policyName": if_any(form(names.subdomain)), "paramRef": _PARAMETER, "matchResources": record(_MATCH)}
+_BINDING = record({
+    **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), distinct(), _actions),
+}, need("policyName"), need("validationActions", why="at least one validation action is required"))  # fmt: skip
+
+RULES = {
+    f"{_GROUP}/ValidatingAdmissionPolicy": KindRules(
+        both(within("spec", _POLICY), _expressions), change=_changed_conditions, subresources={"status": _STATUS},
+        on_create=_conditions, by_schema=False,
+    ),
+    f"{_GROUP}/MutatingAdmissionPolicy": KindRules(
+        within("spec", _MUTATING), change=_changed_conditions, on_create=_conditions
+    ),
+    f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(within("spec", _BINDING), by_schema=False),
+    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", record(_BOUND, need("policyName")))),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""Expressions in CEL of policies and match conditions: they must compile, and be of the right type.
+
+It loads CEL, which a server can do without whom nobody shows any: so it is imported by who has one.
+"""
+
+import re
+from typing import Any
+
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from controller_manager.cel.admission import Composition, Expression, compiled, environment
+from controller_manager.cel.property_names import KEYWORDS
+from controller_manager.cel.types import BOOL, NULL, STRING
+
+_IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
+_UNSPECIFIED = "expression is not specified"
+_EMPTY = "must be non-empty if specified"
+_LONGEST_VALUE = 5 * 1024  # bytes of the expression of an annotation
+
+
+def check_condition(condition: Any, at: FieldPath, errors: ErrorList, *, params: bool) -> None:
+    """Collect what is wrong with the expression of a match condition, which is shown without blanks around it."""
+    text = (condition.get("expression") or "").strip()
+    if not text:
+        errors.required((at, "expression"))
+        return
+    _report(compiled(environment(params=params, authorizer=True), text, BOOL), (at, "expression"), errors)
+
+
+def check_policy(spec: Any, at: FieldPath, errors: ErrorList) -> Composition:
+    """Collect what is wrong with the variables of a policy; return what compiles expressions that refer to them."""
+    composition = Composition(params="paramKind" in spec)
+    for index, variable in enumerate(spec.get("variables") or ()):
+        _check_variable(variable, composition, ((at, "variables"), index), errors)
+    return composition
+
+
+def check_validation(validation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
+    """Collect what is wrong with the expressions of a validation."""
+    text, message = validation.get("expression") or "", validation.get("messageExpression") or ""
+    if text.strip():
+        _report(composition.compile(text, BOOL), (at, "expression"), errors)
+    else:
+        errors.required((at, "expression"), _UNSPECIFIED)
+    if message.strip():
+        _report(composition.compile(message, STRING, authorizer=False), (at, "messageExpression"), errors)
+    elif message:
+        errors.invalid((at, "messageExpression"), message, _EMPTY)
+
+
+def check_annotation(annotation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
+    """Collect what is wrong with the expression of an annotation for the audit."""
+    place = at, "valueExpression"
+    text = annotation.get("valueExpression") or ""
+    trimmed = text.strip()
+    if not trimmed:
+        errors.required(place, "valueExpression is not specified")
+    elif len(trimmed.encode()) > _LONGEST_VALUE:
+        errors.required(place, f"must not exceed {_LONGEST_VALUE} bytes in length")
+    else:
+        found = composition.compile(trimmed, STRING, NULL)
+        _report(found._replace(text=text), place, errors)
+
+
+def _check_variable(variable: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
+    name, text = variable.get("name") or "", variable.get("expression") or ""
+    if not name.strip():
+        errors.required((at, "name"), "name is not specified")
+    elif not _IDENTIFIER.fullmatch(name) or name in KEYWORDS:
+        errors.invalid((at, "name"), name, "must be a valid CEL identifier")
+    if text.strip():
+        _report(composition.add(name, text), (at, "expression"), errors)
+    else:
+        errors.required((at, "expression"), _UNSPECIFIED)
+
+
+def _report(expression: Expression, at: FieldPath, errors: ErrorList) -> None:
+    if expression.problem:
+        errors.invalid(at, expression.text, expression.problem)
