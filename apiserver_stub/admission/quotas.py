@@ -213,8 +213,7 @@ class StoredCluster:
 
     def device_classes(self) -> DeviceClasses:
         """See `Cluster`."""
-        every = map(_tree, self._store.snapshot(_DEVICE_CLASSES).items())
-        return DeviceClasses({one["metadata"]["name"]: one["spec"].get("extendedResourceName") for one in every})
+        return DeviceClasses.of(map(_tree, self._store.snapshot(_DEVICE_CLASSES).items()))
 
     def pod(self, namespace: str, name: str) -> Tree | None:
         """See `Cluster`."""

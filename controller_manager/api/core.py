@@ -290,6 +290,42 @@ class Node(Object):
 NODES = Resource("", "v1", "nodes", "Node", False, Node)
 
 
+# Quotas.
+
+
+class ScopeRequirement(Model):
+    """`spec.scopeSelector.matchExpressions[]`, complete."""
+
+    scope_name: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Model):
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class ResourceQuotaSpec(Model):
+    hard: Mapping[str, str] | None = None
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Model):
+    hard: Mapping[str, str] | None = None
+    used: Mapping[str, str] | None = None
+
+
+class ResourceQuota(Object):
+    """Limits of what the objects of a namespace may take together."""
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
+
+
 # Service accounts, and the tokens with which somebody acts as one (`authentication.k8s.io/v1`).
 
 

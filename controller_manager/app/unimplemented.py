@@ -204,7 +204,6 @@ _job = _needs("job-controller")
 _stateful_set = _needs("statefulset-controller")
 _finished = _needs("ttl-after-finished-controller")
 _admission = _needs("validatingadmissionpolicy-status-controller")
-_quota = _needs("resourcequota-controller")
 
 
 class WorkloadOptions(Options):
@@ -223,15 +222,6 @@ class WorkloadOptions(Options):
     )
 
 
-class QuotaOptions(Options):
-    """Flags of counting the use of resources."""
-
-    title = "Resource quota controller"
-
-    concurrent_resource_quota_syncs: Int32 = _quota(5, "resource quotas counted at the same time", minimum=1)
-    resource_quota_sync_period: Duration = _quota("5m", "how often everything is counted again", minimum=0.001)
-
-
 AWAITED: tuple[type[Options], ...] = (
     LegacyTokenOptions,
     RangeOptions,
@@ -239,6 +229,5 @@ AWAITED: tuple[type[Options], ...] = (
     AttachOptions,
     VolumeOptions,
     WorkloadOptions,
-    QuotaOptions,
 )
 CHECKS: tuple[Check, ...] = (_ranges_fit,)

@@ -129,6 +129,10 @@ class Informer(Generic[T]):
         known = found is not None and found.metadata.resource_version == write.version
         return known or self._progress.reached(write.version)
 
+    def has_reached(self, version: str) -> bool:
+        """Return whether every change up to a resourceVersion is known here."""
+        return self._progress.reached(version)
+
     def when_seen(self, write: Write, call: Callable[[], None]) -> None:
         """Call `call` once that is known here: at once if it is."""
         if self.has_seen(write):

@@ -24,6 +24,11 @@ class DeviceClasses(NamedTuple):
 
     extended: Mapping[str, str | None]
 
+    @classmethod
+    def of(cls, classes: Iterable[Tree]) -> "DeviceClasses":
+        """Return what the objects say."""
+        return cls({one["metadata"]["name"]: (one.get("spec") or {}).get("extendedResourceName") for one in classes})
+
     def name_of(self, device_class: str) -> str:
         """Return the extended resource of a class; empty if there is none."""
         return self.extended.get(device_class) or ""

@@ -1,0 +1,249 @@
+"""Counts what is used of resource quotas, and says so in their status."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import PODS, RESOURCE_QUOTAS, SERVICES, ResourceQuota, ResourceQuotaStatus
+from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.pod_resources import Amounts, parsed, plus
+from controller_manager.api.quantity import Quantity, parse
+from controller_manager.api.quota import Scope
+from controller_manager.base.clock import utc_now
+from controller_manager.base.tasks import all_of
+from controller_manager.client import TransportError
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Priority,
+    Requeue,
+    key_of,
+    update_status,
+)
+from controller_manager.options import Duration, Int32, Options, flag
+
+from .monitors import CLAIMS, Amount, Monitor, Monitors
+
+# Seconds between two discoveries.
+REDISCOVERY = 10.0
+# Seconds in which further changes are gathered before it is counted: what went makes room, what came was noted by the
+# API server already, unless it came before the quota was counted first.
+AFTER_LESS, AFTER_MORE = 0.1, 1.0
+# Seconds until it is counted again what could not be read.
+UNREAD = 1.0
+_ZERO = parse("0")
+
+
+class ResourceQuotaOptions(Options):
+    """Resource quota controller"""
+
+    concurrent_resource_quota_syncs: Int32 = flag(5, "Resource quotas counted at the same time.", minimum=1)
+    resource_quota_sync_period: Duration = flag("5m", "How often everything is counted again.", minimum=0.001)
+
+
+# Observed: the quota; all objects of its namespace that count for a resource it limits, by kinds that discovery tells
+# of: metadata, and all of pods, services and claims.
+#
+#   observed                                           counted after
+#   the quota is new, or limits something else         no time
+#   an object went, or counts otherwise than it did    0.1 s
+#   an object came                                     1 s
+#   a kind came that counts for the quota              no time
+#   a pod should be gone by now                        no time
+#   the period of the flag is over                     no time
+#
+#   counted                                            done
+#   as its status says                                 nothing
+#   more, or something for the first time              its status says so
+#   less than its status says, or for the first time,  it is counted once more from what the server says now: else
+#   and the watch may be behind the quota              something could be made that does not fit any more
+#   something that cannot be read                      its status says the rest; counted again after 1 s
+#   for a resource of no kind that there is            that is left as it is; zero, if the kind was there before
+
+
+class Count(NamedTuple):
+    """What is used, but for what could not be read; `until` is when it may be less, and `is_complete` says that there
+    is no kind but those that were counted.
+    """
+
+    used: Amounts
+    unread: frozenset[str] = frozenset()
+    until: datetime | None = None
+    is_complete: bool = True
+
+
+class ResourceQuotaController:
+    """Reconciles one quota."""
+
+    def __init__(self, context: Context, options: ResourceQuotaOptions) -> None:
+        self._client = context.client
+        self._log = context.log
+        self._period = float(options.resource_quota_sync_period)
+        self._quotas = context.informers.get(RESOURCE_QUOTAS)
+        self._monitors = Monitors(context.client, context.informers, context.log, self._changed)
+        self._add: Add | None = None
+
+    async def run(self, add: Add) -> None:
+        """Watch all that is counted, and order counts, until cancelled."""
+        self._add = add
+        try:
+            await all_of(self._rediscover(add), self._count_again(add))
+        finally:
+            self._add = None
+            self._monitors.stop()
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Have the status of quota `key` say what is used."""
+        quota = self._quotas.get(key)
+        if quota is None or self._add is None:
+            return None
+        now = utc_now()
+        count = await self._count(quota, now)
+        status = decide(quota, count)
+        if status != quota.status:
+            with suppress(NotFound):
+                await update_status(self._client, RESOURCE_QUOTAS, quota, replace(quota, status=status))
+        if count.unread:
+            return Requeue(UNREAD)
+        return None if count.until is None else Requeue((count.until - now).total_seconds() + 1.0)
+
+    async def _count(self, quota: ResourceQuota, now: datetime) -> Count:
+        """Return what is used of a quota."""
+        hard, before = quota.spec.hard or {}, parsed(quota.status.used)
+        used: Amounts = {}
+        unread: set[str] = set()
+        until: datetime | None = None
+        for monitor, names in self._monitors.counting(hard):
+            amount = await self._amount(monitor, quota, names, before, now)
+            if amount is None:
+                unread.update(names)
+                continue
+            used = plus(used, {name: amount.used.get(name, _ZERO) for name in names})
+            until = min(filter(None, (until, amount.until)), default=None)
+        return Count(used, frozenset(unread), until, self._monitors.is_complete)
+
+    async def _amount(
+        self, monitor: Monitor, quota: ResourceQuota, names: Sequence[str], before: Amounts, now: datetime
+    ) -> Amount | None:
+        """Return what the objects of a resource use; None if they cannot be read."""
+        informer, namespace, scopes = monitor.informer, quota.metadata.namespace, _scopes(quota)
+        if not informer.is_synced:
+            return None
+        amount = self._monitors.amount(monitor, informer.list(namespace), names, scopes, now)
+        if informer.has_reached(quota.metadata.resource_version) or not _is_less(amount.used, before, names):
+            return amount
+        try:
+            objects = (await self._client.list(monitor.resource, namespace)).items
+        except (ApiError, TransportError) as error:
+            self._log.warning("can't count objects", resource=monitor.resource.name, error=str(error))
+            return None
+        return self._monitors.amount(monitor, objects, names, scopes, now)
+
+    def _changed(self, monitor: Monitor, change: Change[Any]) -> None:
+        """An object came, went, or counts otherwise."""
+        quotas = self._quotas.list(change.object.metadata.namespace)
+        if quotas:
+            after = AFTER_MORE if change.before is None else AFTER_LESS
+            self._order(quotas, monitor, f"{monitor.resource.name} {change.key} changed", after=after)
+
+    def _order(self, quotas: Iterable[ResourceQuota], monitor: Monitor, cause: str, *, after: float = 0.0) -> None:
+        """Have the quotas counted that objects of a resource count for."""
+        for quota in quotas:
+            if self._add is not None and any(map(monitor.evaluator.counts, quota.spec.hard or ())):
+                self._add(key_of(quota), cause, after=after)
+
+    async def _rediscover(self, add: Add) -> None:
+        await self._monitors.refresh()
+        for quota in self._quotas.list():
+            add(key_of(quota), "found at the start", Priority.LOW)
+        while True:
+            await asyncio.sleep(REDISCOVERY)
+            for monitor in await self._monitors.refresh():
+                self._order(self._quotas.list(), monitor, f"{monitor.resource.name} can be counted")
+
+    async def _count_again(self, add: Add) -> None:
+        while True:
+            await asyncio.sleep(self._period)
+            for quota in self._quotas.list():
+                add(key_of(quota), "counted again", Priority.LOW)
+
+
+def decide(quota: ResourceQuota, count: Count) -> ResourceQuotaStatus:
+    """Return the status of a quota by what was counted; the one there is if it says just that."""
+    hard, before = parsed(quota.spec.hard), parsed(quota.status.used)
+    used: dict[str, Quantity] = {}
+    for name in hard:
+        if name in count.used and name not in count.unread:
+            used[name] = count.used[name]
+        elif name in before:
+            is_gone = count.is_complete and name not in count.unread
+            used[name] = _ZERO if is_gone else before[name]
+    status = quota.status
+    if (
+        status.used is not None
+        and _numbers(used) == _numbers(before)
+        and _numbers(hard) == _numbers(parsed(status.hard))
+    ):
+        return status
+    return ResourceQuotaStatus(hard=_texts(hard), used=_texts(used))
+
+
+def _is_less(used: Amounts, before: Amounts, names: Iterable[str]) -> bool:
+    """Return whether less is used of something than was said, or nothing was said yet."""
+    return any(name not in before or used.get(name, _ZERO).number < before[name].number for name in names)
+
+
+def _scopes(quota: ResourceQuota) -> list[Scope]:
+    selector = quota.spec.scope_selector
+    selected = selector.match_expressions if selector is not None else ()
+    return [*map(Scope, quota.spec.scopes), *(Scope(one.scope_name, one.operator, one.values) for one in selected)]
+
+
+def _numbers(amounts: Amounts) -> Mapping[str, Decimal]:
+    return {name: amount.number for name, amount in amounts.items()}
+
+
+def _texts(amounts: Amounts) -> Mapping[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def _of_quota(_: Informers, change: Change[ResourceQuota]) -> Iterator[Key]:
+    """A quota that limits something else than it did, or something that was not counted; what is used is said by others
+    as well, and no reason to count.
+    """
+    before, after = change.before, change.after
+    if after is None:
+        return
+    is_unsaid = after.spec.hard != after.status.hard
+    is_other = before is not None and before.spec.hard != after.spec.hard
+    is_lost = before is not None and bool(set(before.status.used or ()) - set(after.status.used or ()))
+    if before is None or change.initial or is_unsaid or is_other or is_lost:
+        yield change.key
+
+
+SPECS = (
+    ControllerSpec(
+        name="resourcequota-controller",
+        queue="resourcequota_primary",
+        aliases=("resourcequota",),
+        reconciler=ResourceQuotaController,
+        options=ResourceQuotaOptions,
+        workers=lambda options: options.concurrent_resource_quota_syncs,
+        watches=(Mapped(RESOURCE_QUOTAS, _of_quota), Mapped(PODS), Mapped(SERVICES), Mapped(CLAIMS)),
+        rbac=(
+            PolicyRule(groups=("*",), resources=("*",), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("resourcequotas/status",), verbs=("update",)),
+        ),
+    ),
+)

@@ -1,0 +1,221 @@
+"""Watches all that quotas can count, as its kinds come and go, and tells what each object counts for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from controller_manager.api.core import PODS, SERVICES
+from controller_manager.api.model import BareObject, Object, PartialObject
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.pod_resources import Amounts, Tree, plus
+from controller_manager.api.quota import (
+    NOT_COUNTED,
+    RESOURCE_CLAIMS,
+    DeviceClasses,
+    Evaluator,
+    Evaluators,
+    Measured,
+    Scope,
+)
+from controller_manager.api.resource import Resource
+from controller_manager.base.log import Logger
+from controller_manager.client import Client
+from controller_manager.client.discovery import Discovery, ServedResource, resources
+from controller_manager.controller import Change, Informer, Informers, Key
+
+# What an object that no server admits may raise: it counts by number.
+_NO_OBJECT = (AttributeError, KeyError, TypeError, ValueError)
+DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
+_COUNTED = {"create", "delete", "list", "watch"}
+
+
+class WholeObject(Object):
+    """Any object with all its bytes."""
+
+
+# Those that count for more than their number.
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, WholeObject)
+_WHOLE: Mapping[str, Resource[Any]] = {one.name: one for one in (PODS, SERVICES, CLAIMS)}
+
+
+class Amount(NamedTuple):
+    """What is used, and the moment from which on it may be less (None: nothing changes by itself)."""
+
+    used: Amounts
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """The watch of a resource, and how its objects count."""
+
+    resource: Resource[Any]
+    informer: Informer[Any]
+    evaluator: Evaluator
+    end: Callable[[], None]
+
+
+OnChange = Callable[[Monitor, Change[Any]], None]
+"""Hears of each object of a namespace that came, went, or counts otherwise than it did."""
+
+
+class Monitors:
+    """The watches, by the names of resources."""
+
+    def __init__(self, client: Client, informers: Informers, log: Logger, on_change: OnChange) -> None:
+        self._client = client
+        self._informers = informers
+        self._log = log
+        self._on_change = on_change
+        self._monitors: dict[str, Monitor] = {}
+        self._failures: tuple[str, ...] = ()
+        self._classes: Informer[Any] | None = None
+        self._evaluators = Evaluators(self)
+        # What objects count for that count for more than their number, by uid, at which version.
+        self._measured: dict[str, tuple[str, Measured]] = {}
+        self.is_complete = False
+        """Whether the last discovery told of all resources."""
+
+    async def refresh(self) -> Sequence[Monitor]:
+        """Ask which resources there are, and watch these; return those that are new."""
+        found = await resources(self._client)
+        if found.failed and found.failed != self._failures:
+            self._log.warning("some resources could not be discovered", failures=dict(found.failures))
+        self._failures, self.is_complete = found.failed, not found.failed
+        wanted = self._wanted(found)
+        for name, monitor in tuple(self._monitors.items()):
+            if wanted.get(name) != monitor.resource:
+                self._stop(name)
+        classes = next((one.resource for one in found.preferred() if one.resource.name == DEVICE_CLASSES), None)
+        if classes is not None and self._classes is None:
+            self._classes = self._informers.get(_as(classes, WholeObject))
+        return [self._start(name, resource) for name, resource in wanted.items() if name not in self._monitors]
+
+    def stop(self) -> None:
+        """Watch nothing more."""
+        for name in tuple(self._monitors):
+            self._stop(name)
+
+    def counting(self, names: Iterable[str]) -> Iterator[tuple[Monitor, list[str]]]:
+        """Yield the watches whose objects count for some of the resources of a quota, and for which."""
+        for monitor in tuple(self._monitors.values()):
+            counted = [name for name in names if monitor.evaluator.counts(name)]
+            if counted:
+                yield monitor, counted
+
+    def amount(
+        self, monitor: Monitor, objects: Iterable[Object], names: Sequence[str], scopes: Sequence[Scope], now: datetime
+    ) -> Amount:
+        """Return what objects use of some resources of a quota with these scopes."""
+        used: Amounts = {}
+        until: datetime | None = None
+        for obj in objects:
+            measured = self._measure(monitor, obj)
+            if not measured.is_in_all(scopes):
+                continue
+            usage = measured.usage_at(now)
+            used = plus(used, {name: usage[name] for name in names if name in usage})
+            if measured.until is not None and measured.until >= now:
+                until = measured.until if until is None else min(until, measured.until)
+        return Amount(used, until)
+
+    # What claims to devices count for depends on (`Cluster`).
+
+    def device_classes(self) -> DeviceClasses:
+        """See `Cluster`."""
+        return DeviceClasses.of(map(_tree, self._classes.list() if self._classes is not None else ()))
+
+    def pod(self, namespace: str, name: str) -> Tree | None:
+        """See `Cluster`."""
+        found = self._informers.get(PODS).get(Key(namespace, name))
+        return None if found is None else _tree(found)
+
+    def device_claims(self, namespace: str) -> Iterable[Tree]:
+        """See `Cluster`."""
+        monitor = self._monitors.get(RESOURCE_CLAIMS)
+        return map(_tree, monitor.informer.list(namespace)) if monitor is not None else ()
+
+    def _measure(self, monitor: Monitor, obj: Object) -> Measured:
+        """Return what an object counts for; found out once for each of its versions, unless others have a say in it."""
+        if monitor.resource.type is BareObject:
+            return monitor.evaluator.measure({})
+        meta = obj.metadata
+        known = self._measured.get(meta.uid)
+        if known is not None and known[0] == meta.resource_version:
+            return known[1]
+        try:
+            measured = monitor.evaluator.measure(_tree(obj))
+        except _NO_OBJECT:
+            measured = Evaluator(monitor.resource.name).measure({})
+        if monitor.resource.name != RESOURCE_CLAIMS:
+            self._measured[meta.uid] = meta.resource_version, measured
+        return measured
+
+    def _wanted(self, found: Discovery) -> Mapping[str, Resource[Any]]:
+        """Return the resources to watch after a discovery: those that it could not ask for as before, and in the
+        version that is watched, while that is served.
+        """
+        served = {_as(one.resource, WholeObject) for one in found.resources}
+        wanted: dict[str, Resource[Any]] = {}
+        for one in found.preferred():
+            name = one.resource.name
+            if _is_counted(one):
+                known = self._monitors.get(name)
+                is_same = known is not None and _as(known.resource, WholeObject) in served
+                wanted[name] = known.resource if known is not None and is_same else _typed(one.resource)
+        for name, monitor in self._monitors.items():
+            if name not in wanted and found.may_lack(monitor.resource):
+                wanted[name] = monitor.resource
+        return wanted
+
+    def _start(self, name: str, resource: Resource[Any]) -> Monitor:
+        get = self._informers.acquire if resource.type is BareObject else self._informers.get
+        informer: Informer[Any] = get(resource)
+        monitor = Monitor(resource, informer, self._evaluators.of(name), lambda: None)
+        is_whole = resource.type is not BareObject
+
+        def note(change: Change[Any]) -> None:
+            before, after = change.before, change.after
+            is_update = before is not None and after is not None
+            if change.initial or (is_update and not (is_whole and self._is_other(monitor, before, after))):
+                return
+            self._on_change(monitor, change)
+            if after is None:
+                self._measured.pop(change.object.metadata.uid, None)
+
+        monitor = replace(monitor, end=informer.subscribe(note))
+        self._monitors[name] = monitor
+        self._log.debug("watching a resource", resource=name)
+        return monitor
+
+    def _is_other(self, monitor: Monitor, before: Any, after: Any) -> bool:
+        """Return whether an object counts otherwise than it did when it was counted last."""
+        known = self._measured.get(before.metadata.uid)
+        return known is None or self._measure(monitor, after) != known[1]
+
+    def _stop(self, name: str) -> None:
+        monitor = self._monitors.pop(name)
+        monitor.end()
+        self._informers.release(monitor.informer)
+        self._log.debug("watching a resource no longer", resource=name)
+
+
+def _is_counted(one: ServedResource) -> bool:
+    return one.resource.namespaced and one.verbs >= _COUNTED and one.resource.name not in NOT_COUNTED
+
+
+def _typed(resource: Resource[PartialObject]) -> Resource[Any]:
+    if resource.name in _WHOLE:
+        return _WHOLE[resource.name]
+    return _as(resource, WholeObject if resource.name == RESOURCE_CLAIMS else BareObject)
+
+
+def _as(resource: Resource[Any], form: type[Object]) -> Resource[Any]:
+    return replace(resource, type=form)
+
+
+def _tree(obj: Object) -> Any:
+    return orjson.loads(obj.raw)

@@ -1,0 +1,229 @@
+"""Resource quotas in a whole cluster, in virtual time.
+
+What must hold: once it is quiet, the status of each quota says what its objects use.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
+from controller_manager.api.core import ResourceQuotaSpec as Spec
+from controller_manager.api.errors import Forbidden
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing import Cluster, Replica, builders
+from controllers.resource_quota.controller import SPECS
+from tests.scenarios.test_custom_resources import DEFINITIONS, SOON, WIDGETS, define, send, widget
+
+pytestmark = pytest.mark.virtual
+Q = Key("default", "q")
+
+
+def quota(name: str = "q", scopes: tuple[str, ...] = (), **hard: str) -> ResourceQuota:
+    return ResourceQuota(metadata=ObjectMeta(namespace="default", name=name), spec=Spec(hard=hard, scopes=scopes))
+
+
+def config(name: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(namespace="default", name=name))
+
+
+async def used(cluster: Cluster, name: str = "q") -> Mapping[str, str] | None:
+    found = await cluster.client.get(RESOURCE_QUOTAS, Key("default", name))
+    assert found.status.hard == found.spec.hard
+    return found.status.used
+
+
+async def test_what_comes_and_goes_is_counted() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", specs=SPECS)
+        client = cluster.client
+        await client.create(CONFIG_MAPS, config("before"))
+        await client.create(RESOURCE_QUOTAS, quota(configmaps="2"))
+        await cluster.settle()
+        assert await used(cluster) == {"configmaps": "1"}
+        await client.create(CONFIG_MAPS, config("a"))
+        assert await used(cluster) == {"configmaps": "2"}
+        with pytest.raises(Forbidden):
+            await client.create(CONFIG_MAPS, config("b"))
+        await client.delete(CONFIG_MAPS, Key("default", "a"))
+        await cluster.settle()
+        assert await used(cluster) == {"configmaps": "1"}
+        await client.patch(RESOURCE_QUOTAS, Q, {"spec": {"hard": {"configmaps": "1", "secrets": "4"}}})
+        await cluster.settle()
+        assert await used(cluster) == {"configmaps": "1", "secrets": "0"}
+
+
+PODS_PATH = "/api/v1/namespaces/default/pods"
+
+
+def pod(name: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu}} if cpu else {}
+    containers = [{"name": "c", "image": "i", "resources": resources}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+async def start(cluster: Cluster, *quotas: ResourceQuota, flags: tuple[str, ...] = ()) -> Replica:
+    manager = await cluster.manage("--leader-elect=false", *flags, specs=SPECS)
+    for one in quotas:
+        await cluster.client.create(RESOURCE_QUOTAS, one)
+    await cluster.settle()
+    return manager
+
+
+async def status(cluster: Cluster, name: str, **said: Any) -> None:
+    await cluster.client.patch(PODS, Key("default", name), {"status": said}, subresource="status")
+    await cluster.settle()
+
+
+async def test_pods_that_have_ended_make_room() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(**{"pods": "1", "count/pods": "9", "cpu": "2"}))
+        await send(cluster, "POST", PODS_PATH, pod("a"))
+        assert await used(cluster) == {"pods": "1", "count/pods": "1", "cpu": "1"}
+        with pytest.raises(Forbidden):
+            await send(cluster, "POST", PODS_PATH, pod("b"))
+        await status(cluster, "a", phase="Succeeded")
+        assert await used(cluster) == {"pods": "0", "count/pods": "1", "cpu": "0"}
+        await send(cluster, "POST", PODS_PATH, pod("b"))
+        await cluster.settle()
+        assert await used(cluster) == {"pods": "1", "count/pods": "2", "cpu": "1"}
+
+
+async def test_a_pod_that_should_be_gone_makes_room_in_time() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(pods="1"))
+        await send(cluster, "POST", PODS_PATH, pod("a", nodeName="n", terminationGracePeriodSeconds=40))
+        await cluster.client.delete(PODS, Key("default", "a"))
+        await cluster.advance(75)
+        assert await used(cluster) == {"pods": "1"}
+        await cluster.advance(10)
+        assert await used(cluster) == {"pods": "0"}
+        assert await cluster.client.get(PODS, Key("default", "a"))
+
+
+async def test_a_pod_that_is_resized_is_counted_for_what_it_has() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(cpu="3"))
+        await send(cluster, "POST", PODS_PATH, pod("a"))
+        resize = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
+        await cluster.client.patch(PODS, Key("default", "a"), resize, subresource="resize")
+        assert await used(cluster) == {"cpu": "2"}
+        wanted = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}}
+        with pytest.raises(Forbidden):
+            await cluster.client.patch(PODS, Key("default", "a"), wanted, subresource="resize")
+        had = {"name": "c", "resources": {"requests": {"cpu": "2500m"}}, **CONTAINER_STATUS}
+        await status(cluster, "a", containerStatuses=[had])
+        assert await used(cluster) == {"cpu": "2500m"}
+        await status(cluster, "a", containerStatuses=[had | {"resources": {"requests": {"cpu": "1"}}}])
+        assert await used(cluster) == {"cpu": "2"}
+
+
+CONTAINER_STATUS = {"image": "i", "imageID": "", "ready": True, "restartCount": 0}
+
+
+async def test_quotas_count_what_is_in_their_scopes() -> None:
+    async with Cluster() as cluster:
+        terminating = quota("t", scopes=("Terminating",), pods="5")
+        await start(cluster, terminating, quota("b", scopes=("BestEffort",), pods="5"))
+        await send(cluster, "POST", PODS_PATH, pod("a", cpu=""))
+        await send(cluster, "POST", PODS_PATH, pod("b", activeDeadlineSeconds=100))
+        await cluster.settle()
+        assert [await used(cluster, name) for name in ("t", "b")] == [{"pods": "1"}, {"pods": "1"}]
+        await cluster.client.patch(PODS, Key("default", "a"), {"spec": {"activeDeadlineSeconds": 100}})
+        assert await used(cluster, "t") == {"pods": "2"}
+        await cluster.client.delete(PODS, Key("default", "a"), grace=0)
+        await cluster.settle()
+        assert [await used(cluster, name) for name in ("t", "b")] == [{"pods": "1"}, {"pods": "0"}]
+
+
+async def test_a_service_that_changes_its_type_makes_room() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(**{"services.nodeports": "2"}))
+        await cluster.client.create(SERVICES, builders.service("s", type="NodePort"))
+        assert await used(cluster) == {"services.nodeports": "1"}
+        await cluster.client.patch(SERVICES, Key("default", "s"), {"spec": {"type": "ClusterIP"}})
+        await cluster.settle()
+        assert await used(cluster) == {"services.nodeports": "0"}
+
+
+async def test_objects_of_kinds_that_come_later_are_counted_and_of_those_that_go_no_more() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(**{"count/widgets.example.com": "2", "configmaps": "1"}))
+        assert await used(cluster) == {"configmaps": "0"}
+        await define(cluster)
+        await cluster.advance(SOON)
+        assert await used(cluster) == {"configmaps": "0", "count/widgets.example.com": "0"}
+        for name in ("a", "b"):
+            await send(cluster, "POST", WIDGETS, widget(name))
+        with pytest.raises(Forbidden):
+            await send(cluster, "POST", WIDGETS, widget("c"))
+        await send(cluster, "DELETE", f"{WIDGETS}/a")
+        await cluster.settle()
+        assert await used(cluster) == {"configmaps": "0", "count/widgets.example.com": "1"}
+        await send(cluster, "DELETE", f"{DEFINITIONS}/widgets.example.com")
+        await cluster.advance(SOON)
+        assert await used(cluster) == {"configmaps": "0", "count/widgets.example.com": "0"}
+
+
+@pytest.mark.flag("resource-quota-sync-period")
+async def test_what_somebody_writes_by_hand_is_put_right_in_time() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(configmaps="2"), flags=("--resource-quota-sync-period=30s",))
+        await cluster.client.patch(RESOURCE_QUOTAS, Q, {"status": {"used": {"configmaps": "7"}}}, subresource="status")
+        await cluster.advance(20)
+        assert await used(cluster) == {"configmaps": "7"}
+        await cluster.advance(15)
+        assert await used(cluster) == {"configmaps": "0"}
+
+
+async def test_what_cannot_be_read_keeps_nothing_else_from_being_counted() -> None:
+    async with Cluster() as cluster:
+        manager = await cluster.manage("--leader-elect=false", specs=SPECS)
+        manager.network.intercept(lambda request: REFUSED if request.path == "/api/v1/secrets" else None)
+        await cluster.client.create(CONFIG_MAPS, config("a"))
+        await cluster.client.create(RESOURCE_QUOTAS, quota(configmaps="2", secrets="2"))
+        await cluster.advance(30)
+        assert await used(cluster) == {"configmaps": "1"}
+        manager.network.intercept(lambda _: None)
+        await cluster.advance(60)
+        assert await used(cluster) == {"configmaps": "1", "secrets": "0"}
+
+
+REFUSED = Response(500, {"content-type": "application/json"}, b'{"kind":"Status","code":500,"reason":"InternalError"}')
+
+
+async def test_what_a_watch_has_not_told_yet_is_not_given_away() -> None:
+    """A manager whose watches are late counts from what the server says."""
+    async with Cluster() as cluster:
+        manager = await start(cluster)
+        manager.network.intercept(lambda request: REFUSED if request.path == "/api/v1/configmaps" else None)
+        manager.network.cut()
+        manager.network.mend()
+        await cluster.advance(1)
+        await cluster.client.create(CONFIG_MAPS, config("a"))
+        await cluster.client.create(RESOURCE_QUOTAS, quota(configmaps="1"))
+        await cluster.advance(5)
+        assert await used(cluster) == {"configmaps": "1"}
+
+
+@pytest.mark.flag("concurrent-resource-quota-syncs")
+@pytest.mark.parametrize("syncs", [1, 3])
+async def test_so_many_quotas_are_counted_at_once(syncs: int) -> None:
+    async with Cluster() as cluster:
+        manager = await start(cluster, flags=(f"--concurrent-resource-quota-syncs={syncs}",))
+        asked: list[str] = []
+
+        def refuse(request: Request) -> Response | None:
+            if request.method == "PUT":
+                asked.append(request.path)
+                return Response(429, {"retry-after": "10"}, b"")
+            return None
+
+        manager.network.intercept(refuse)
+        for number in range(5):
+            await cluster.client.create(RESOURCE_QUOTAS, quota(f"q-{number}", configmaps="1"))
+        await cluster.sleep(5)
+        assert len(asked) == syncs
