@@ -160,6 +160,7 @@ class _Draft:
     old: Tree | None = None
     warnings: Warnings = ()
     removes: bool = False
+    changes: bool = True
     whole: bool = False
     served: Row | None = None
     stored: Tree | None = None
@@ -212,13 +213,15 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     attributes = _shown(request, draft)
     await admission.mutate(attributes)
     _take(draft, attributes)
-    if not await draft.run(partial(_complete, request, draft)) and not await _is_stale(scope, request):
+    await draft.run(partial(_complete, request, draft))
+    if draft.row is not None:
+        await _check_current(scope, request, draft)
+    attributes = _renewed(request, draft, attributes)
+    await admission.validate(attributes)
+    if not draft.changes and not await _is_stale(scope, request):
         return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
         await _convert(request.kind, request.kind.converter, draft)
-    await _check_current(scope, request, draft)
-    attributes = _renewed(request, draft, attributes)
-    await admission.validate(attributes)
     await _check_current(scope, request, draft)
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
@@ -290,8 +293,8 @@ def _take(draft: _Draft, attributes: Attributes) -> None:
         draft.new = draft.mutation.view.take(draft.new, attributes.tree)
 
 
-def _complete(request: APIRequest, draft: _Draft) -> bool:
-    """Make an admitted state one that can be stored; returns False if it is the one there is. Raises `Invalid`."""
+def _complete(request: APIRequest, draft: _Draft) -> None:
+    """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
     if judged and old is None:  # as it was sent, of which preparing takes away what the server says
@@ -299,8 +302,7 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         mutation.manage_fields(new, old)
-        if new == old and not draft.removes:
-            return False
+        draft.changes = draft.removes or new != old
     if judged:
         problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
         if problems:
@@ -311,7 +313,6 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
         draft.warnings = (*draft.warnings, *told)
         if old is not None:
             draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
-    return True
 
 
 async def _is_stale(scope: RequestScope, request: APIRequest) -> bool:

@@ -98,16 +98,17 @@ async def test_what_breaks_a_rule_is_not_shown_to_validating_admission(api, admi
     await api.config("a")
     with pytest.raises(errors.AlreadyExists):
         await api.config("a")
-    assert [len(phase.seen) for phase in phases.values()] == [3, 1, 1]
+    assert [len(phase.seen) for phase in phases.values()] == [3, 2, 1]
 
 
-async def test_what_changes_nothing_ends_before_validating_admission(api, admit) -> None:
+async def test_what_changes_nothing_is_shown_to_validating_admission_and_not_written(api, admit) -> None:
     made = await api.config("a")
-    validating = Seen()
-    admit(validating=validating)
+    validating, allocation = Seen(), Seen()
+    admit(validating=validating, allocation=allocation)
     assert await api.put(f"{CONFIGS}/a", made) == made
     assert await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}}) == made
-    assert validating.seen == []
+    assert [one.operation for one in validating.seen] == ["update", "update"]
+    assert allocation.seen == []
 
 
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
