@@ -1,10 +1,11 @@
 """JSON patch (RFC 6902): operations applied by copying only the containers on the paths they change.
 
 A document that is no list is a `BadRequest`; an operation that is none, that does not fit the object, or a `test` that
-fails, is `Invalid`.
+fails, is a `PatchError`, which says the same in the words that clients know of JSON patches in Go (`problem`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from apiserver_stub.kinds.trees import deep_copy
@@ -23,6 +24,9 @@ MAX_DEPTH = 200
 """The most levels a pointer may have, so that no patch builds a tree too deep to walk."""
 
 _MISSING: Any = object()
+_NO_VALUE = "missing value"
+_TEST_FAILED = "test failed"
+_COPYING = "error while adding value during copy"
 _LEAST = 32  # bytes that any value counts for when it is copied: the smallest take more than they show
 
 
@@ -39,21 +43,61 @@ def apply(tree: Tree, operations: object) -> Tree:
         try:
             _perform(document, operation)
         except _Malformed as problem:
-            raise Invalid(f"operation {number} of the JSON patch: {problem}", Details()) from None
+            told = f"operation {number} of the JSON patch: {problem}"
+            raise PatchError(told, problem.inner or str(problem)) from None
         except _Inapplicable as problem:
-            raise Invalid(f"operation {number} of the JSON patch does not fit: {problem}", Details()) from None
+            told = f"operation {number} of the JSON patch does not fit: {problem}"
+            raise PatchError(told, _problem(operation, problem)) from None
     changed = document.holder[""]
     if type(changed) is not dict:
         raise Invalid("the JSON patch leaves no object", Details())
     return changed
 
 
+class PatchError(Invalid):
+    """Raised for a patch that cannot be applied."""
+
+    def __init__(self, message: str, problem: str) -> None:
+        super().__init__(message, Details())
+        self.problem = problem
+
+
 class _Malformed(Exception):
-    """The operation is invalid, whatever the object."""
+    """The operation is invalid, whatever the object; `inner` is what is wrong as Go has it."""
+
+    def __init__(self, message: str, inner: str = "") -> None:
+        super().__init__(message)
+        self.inner = inner
 
 
 class _Inapplicable(Exception):
-    """The operation fails on this object."""
+    """The operation fails on this object, at its `from` if it `reads`; `inner` is what is wrong with the last step as
+    Go has it, empty if the way there leads nowhere.
+    """
+
+    reads = False
+
+    def __init__(self, message: str, inner: str = "") -> None:
+        super().__init__(message)
+        self.inner = inner
+
+
+def _problem(operation: Tree, error: _Inapplicable) -> str:
+    """Return why an operation does not apply, as Go has it."""
+    op, path = operation["op"], operation["path"]
+    at = operation["from"] if error.reads else path
+    if error.inner == _TEST_FAILED:
+        return f"testing value {path} failed: {_TEST_FAILED}"
+    if op == "replace" and error.inner:
+        return f"replace operation does not apply: doc is missing key: {path}: {_NO_VALUE}"
+    if not error.inner:
+        doc = "is" if op == "test" else "doc is"
+        which = ("from " if error.reads else "destination ") if op in ("move", "copy") else ""
+        quoted = f'"{at}"' if op in ("add", "remove") else at
+        return f"{op} operation does not apply: {doc} missing {which}path: {quoted}: {_NO_VALUE}"
+    if op == "copy":
+        return f"error in copy for from: '{at}': {error.inner}" if error.reads else f"{_COPYING}: {error.inner}"
+    return f"error in {op} for path: '{at.rpartition('/')[2] if error.reads else at}': {error.inner}"
 
 
 class _Document:
@@ -77,7 +121,7 @@ class _Document:
         for i in range(len(parts) - 1):
             part: Any = parts[i]
             if type(node) is list:
-                part = _index(part, len(node))
+                part = _index(part, len(node), last=False)
             elif type(node) is not dict or part not in node:
                 raise _Inapplicable(f"{_pointer(parts[: i + 1])} does not exist")
             child = node[part]
@@ -94,7 +138,7 @@ class _Document:
         last = len(parts) - 1
         for i, part in enumerate(parts):
             if type(node) is list:
-                node = node[_index(part, len(node))]
+                node = node[_index(part, len(node), last=i == last)]
             elif type(node) is dict and part in node:
                 node = node[part]
             elif type(node) is dict and i == last:
@@ -123,7 +167,8 @@ class _Document:
         if type(container) is dict and part in container and len(parts) > 1:
             return container.pop(part)
         why = "does not exist" if len(parts) > 1 else "is the whole object"
-        raise _Inapplicable(f"{_pointer(parts)} {why}")
+        inner = f"Unable to remove nonexistent key: {part}: {_NO_VALUE}" if type(container) is dict and part else ""
+        raise _Inapplicable(f"{_pointer(parts)} {why}", inner)
 
     def _shift(self, array: list[Any], part: str, beyond: int = 0) -> int:
         """Return the index from which on elements of an array will move; it may lie that far beyond the last."""
@@ -145,7 +190,7 @@ def _perform(document: _Document, operation: Any) -> None:
     name = operation.get("op")
     perform = _OPERATIONS.get(name) if type(name) is str else None
     if perform is None:
-        raise _Malformed(f"unknown op {str(name)[:50]!r}")
+        raise _Malformed(f"unknown op {str(name)[:50]!r}", f"Unexpected kind: {str(name or 'unknown')[:50]}")
     perform(document, _parts(operation, "path"), operation)
 
 
@@ -171,27 +216,43 @@ def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
 def _move(document: _Document, parts: list[str], operation: Tree) -> None:
     source = _parts(operation, "from")
     if parts == source:
-        if document.get(source) is _MISSING:
-            raise _Inapplicable(f"{_pointer(source)} does not exist")
+        _present(document, source)
     elif parts[: len(source)] == source:
         raise _Inapplicable(f"{_pointer(source)} cannot move into itself")
     else:
-        document.insert(parts, document.take(source))
+        with _reading():
+            value = document.take(source)
+        document.insert(parts, value)
 
 
 def _copy(document: _Document, parts: list[str], operation: Tree) -> None:
-    source = _parts(operation, "from")
-    value = document.get(source)
-    if value is _MISSING:
-        raise _Inapplicable(f"{_pointer(source)} does not exist")
+    value = _present(document, _parts(operation, "from"))
     document.insert(parts, document.duplicate(value))
+
+
+def _present(document: _Document, source: list[str]) -> Any:
+    with _reading():
+        value = document.get(source)
+        if value is _MISSING:
+            raise _Inapplicable(f"{_pointer(source)} does not exist", _NO_VALUE)
+    return value
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Have errors tell of the location that is read."""
+    try:
+        yield
+    except _Inapplicable as problem:
+        problem.reads = True
+        raise
 
 
 def _test(document: _Document, parts: list[str], operation: Tree) -> None:
     # A member that is not there equals null, as kube-apiserver has it: clients test so that something is absent.
     value = document.get(parts)
     if not _equal(None if value is _MISSING else value, _value(operation)):
-        raise _Inapplicable(f"{_pointer(parts)} does not have the value it is tested for")
+        raise _Inapplicable(f"{_pointer(parts)} does not have the value it is tested for", _TEST_FAILED)
 
 
 _OPERATIONS: dict[str, Callable[[_Document, list[str], Tree], None]] = {
@@ -211,7 +272,8 @@ def _value(operation: Tree) -> Any:
 def _parts(operation: Tree, member: str) -> list[str]:
     pointer = operation.get(member)
     if type(pointer) is not str:
-        raise _Malformed(f'it has no "{member}"')
+        inner = f"{operation['op']} operation failed to decode {member}: {_NO_VALUE}"
+        raise _Malformed(f'it has no "{member}"', inner)
     if pointer and pointer[0] != "/":
         raise _Malformed(f'"{member}" is not a JSON pointer: {pointer!r}')
     parts = pointer.split("/")
@@ -227,11 +289,14 @@ def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
-def _index(part: str, length: int) -> int:
+def _index(part: str, length: int, *, last: bool = True) -> int:
+    """Return the index of an element; `last` says that it is the last step of a pointer."""
     if not (part.isascii() and part.isdigit() and len(part) < 10) or (part[0] == "0" and part != "0"):
-        raise _Inapplicable(f"{part!r} is no index of an array")
+        inner = f'strconv.Atoi: parsing "{part[:50]}": invalid syntax' if last else ""
+        raise _Inapplicable(f"{part!r} is no index of an array", inner)
     if int(part) >= length:
-        raise _Inapplicable(f"index {part} is outside the array")
+        inner = f"Unable to access invalid index: {part}: invalid index referenced" if last else ""
+        raise _Inapplicable(f"index {part} is outside the array", inner)
     return int(part)
 
 

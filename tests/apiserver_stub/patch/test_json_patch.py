@@ -156,6 +156,61 @@ def test_the_message_names_the_operation_and_the_place() -> None:
     assert refused.value.message == 'operation 1 of the JSON patch does not fit: "/b~1c" does not exist'
 
 
+@pytest.mark.parametrize(
+    ("operation", "problem"),
+    [
+        (
+            {"op": "remove", "path": "/data/none"},
+            "error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value",
+        ),
+        (
+            {"op": "remove", "path": "/x/y"},
+            'remove operation does not apply: doc is missing path: "/x/y": missing value',
+        ),
+        (
+            {"op": "remove", "path": "/list/3"},
+            "error in remove for path: '/list/3': Unable to access invalid index: 3: invalid index referenced",
+        ),
+        (
+            {"op": "add", "path": "/list/x", "value": 1},
+            "error in add for path: '/list/x': strconv.Atoi: parsing \"x\": invalid syntax",
+        ),
+        (
+            {"op": "add", "path": "/x/y", "value": 1},
+            'add operation does not apply: doc is missing path: "/x/y": missing value',
+        ),
+        (
+            {"op": "replace", "path": "/x/y", "value": 1},
+            "replace operation does not apply: doc is missing path: /x/y: missing value",
+        ),
+        (
+            {"op": "replace", "path": "/list/7", "value": 1},
+            "replace operation does not apply: doc is missing key: /list/7: missing value",
+        ),
+        ({"op": "test", "path": "/data/a", "value": "x"}, "testing value /data/a failed: test failed"),
+        ({"op": "test", "path": "/x/y"}, "test operation does not apply: is missing path: /x/y: missing value"),
+        (
+            {"op": "move", "from": "/x/y", "path": "/z"},
+            "move operation does not apply: doc is missing from path: /x/y: missing value",
+        ),
+        (
+            {"op": "move", "from": "/data/none", "path": "/z"},
+            "error in move for path: 'none': Unable to remove nonexistent key: none: missing value",
+        ),
+        (
+            {"op": "copy", "from": "/data/a", "path": "/x/y"},
+            "copy operation does not apply: doc is missing destination path: /x/y: missing value",
+        ),
+        ({"op": "zap", "path": "/data/a"}, "Unexpected kind: zap"),
+        ({"op": "add", "value": 1}, "add operation failed to decode path: missing value"),
+    ],
+)
+def test_problems_are_told_in_the_words_of_patches_in_go(operation: dict, problem: str) -> None:
+    with pytest.raises(json_patch.PatchError) as refused:
+        json_patch.apply({"data": {"a": "b"}, "list": [1]}, [operation])
+    assert refused.value.problem == problem
+
+
 def test_unchanged_parts_are_shared_and_changed_ones_are_not() -> None:
     tree = {"spec": {"list": [{"a": 1}, {"b": 2}]}, "status": {"x": 1}}
     changed = json_patch.apply(tree, [{"op": "replace", "path": "/spec/list/0/a", "value": 9}])
