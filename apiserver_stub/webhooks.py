@@ -62,7 +62,13 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 class WebhookError(Exception):
-    """A webhook could not be asked, or did not answer as it should; the message says why."""
+    """A webhook could not be asked, or did not answer as it should; the message says why, and `code` is that of its
+    answer if it refused, and else that of a service which is not available.
+    """
+
+    def __init__(self, message: str, code: int = 503) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +248,12 @@ def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -
     return tree
 
 
+def type_of_review(tree: Mapping[str, Any]) -> str:
+    """Return the type that a document names, as Go writes one."""
+    group, _, version = str(tree.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={tree.get('kind') or ''}"
+
+
 def json_type(value: object) -> str:
     """Return how decoders in Go call a JSON value that is no object."""
     types = {bool: "bool", str: "string", list: "array"}
@@ -260,7 +272,7 @@ def content(response: Response) -> bytes:
     body = response.body
     assert isinstance(body, bytes)
     if not 200 <= response.status <= 206:
-        raise WebhookError(_refusal(response.status, response.headers, body))
+        raise WebhookError(_refusal(response.status, response.headers, body), response.status)
     if not body:
         media = response.headers.get("content-type", "")
         raise WebhookError(f"0-length response with status code: {response.status} and content type: {media}")

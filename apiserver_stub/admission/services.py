@@ -292,8 +292,7 @@ def _needed_ports(spec: Tree, wanted: Sequence[Tree]) -> int:
 
 
 def _full(what: str) -> InternalError:
-    message = f"failed to allocate {what}: range is full"
-    return InternalError(f"Internal error occurred: {message}", Details(causes=(Cause(message=message),)))
+    return internal_error(f"failed to allocate {what}: range is full")
 
 
 def _below(count: int) -> int:

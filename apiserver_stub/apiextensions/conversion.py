@@ -19,7 +19,7 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.offload import Offload, at_once, is_large
 from apiserver_stub.spans import current_span
-from apiserver_stub.webhooks import WebhookConfig, WebhookError, decode_review, json_type
+from apiserver_stub.webhooks import WebhookConfig, WebhookError, decode_review, json_type, type_of_review
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.clock import monotonic
@@ -256,7 +256,7 @@ def _objects_of(review: Tree, version: str, uid: str, webhook: str) -> list[Any]
     def failed(why: str) -> _Failure:
         return _Failure("malformed_response", f"{webhook} failed: {why}")
 
-    said, response = _type_of(review), review.get("response")
+    said, response = type_of_review(review), review.get("response")
     if version == "v1" and said != f"{_GROUP}/{version}, Kind={_REVIEW}":
         raise failed(f"expected webhook response of {_GROUP}/{version}, Kind={_REVIEW}, got {said}")
     if not isinstance(response, dict):
@@ -336,12 +336,6 @@ def _restored(original: Tree, said: Tree) -> Tree:
                 raise _Unfit(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
         found[name] = values
     return found
-
-
-def _type_of(tree: Tree) -> str:
-    """Return the type that a document names, as Go writes one."""
-    group, _, version = str(tree.get("apiVersion") or "").rpartition("/")
-    return f"{group}/{version}, Kind={tree.get('kind') or ''}"
 
 
 def _type_in_go(value: object) -> str:

@@ -1,7 +1,6 @@
 """Refusals of the API: one class per reason, raised by the server and decoded by the client from the same `Status`."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -53,8 +52,8 @@ class ApiError(Exception):
     with the refusal, in headers.
     """
 
-    code: ClassVar[int] = 500
-    reason: ClassVar[str] = "InternalError"
+    code: int = 500
+    reason: str = "InternalError"
 
     def __init__(self, message: str, details: Details | None = None) -> None:
         super().__init__(message)
@@ -201,6 +200,11 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invali
     qualified = f"{kind}.{group}" if group else kind
     details = Details(name=name, group=group, kind=kind, causes=tuple(reported))
     return Invalid(f'{qualified} "{name}" is invalid: {listed}', details)
+
+
+def internal_error(why: str) -> InternalError:
+    """Return the refusal of a request that something inside went wrong with."""
+    return InternalError(f"Internal error occurred: {why}", Details(causes=(Cause(message=why),)))
 
 
 def from_response(code: int, body: bytes) -> ApiError:

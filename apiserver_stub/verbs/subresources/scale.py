@@ -77,7 +77,7 @@ def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
     tree, paths = orjson.loads(reply.body.data), _paths(kind)
     if paths.strict and not _has_count(tree, paths):
         why = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
-        raise InternalError(f"Internal error occurred: {why}", Details(causes=(Cause(message=why),)))
+        raise internal_error(why)
     return replace(reply, body=Item(encode(in_order(to_scale(tree, paths)))))
 
 

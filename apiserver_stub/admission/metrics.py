@@ -1,0 +1,101 @@
+"""What is counted of calls of admission webhooks, and of match conditions."""
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.base.metrics import Counters, Family, Histograms
+
+_BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
+_SECONDS = Family(
+    "apiserver_admission_webhook_admission_duration_seconds",
+    "How long admission webhooks took, by whether the request was rejected.",
+    "histogram",
+    ("name", "operation", "rejected", "type"),
+    _BUCKETS,
+    stability="STABLE",
+)
+_REQUESTS = Family(
+    "apiserver_admission_webhook_request_total",
+    "Requests that admission webhooks were asked about, by the code of their answer and whether they were rejected.",
+    "counter",
+    ("code", "name", "operation", "rejected", "type"),
+)
+_REJECTIONS = Family(
+    "apiserver_admission_webhook_rejection_count",
+    "Requests that were rejected by admission webhooks, or since these could not be asked.",
+    "counter",
+    ("error_type", "name", "operation", "rejection_code", "type"),
+)
+_FAIL_OPEN = Family(
+    "apiserver_admission_webhook_fail_open_count",
+    "Requests that were let through since an admission webhook could not be asked.",
+    "counter",
+    ("name", "type"),
+)
+_BY_CONDITIONS = ("kind", "name", "operation", "type")
+_CONDITION_SECONDS = Family(
+    "apiserver_admission_match_condition_evaluation_seconds",
+    "How long the evaluation of match conditions took.",
+    "histogram",
+    _BY_CONDITIONS,
+    (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25),
+)
+_CONDITION_ERRORS = Family(
+    "apiserver_admission_match_condition_evaluation_errors_total",
+    "Match conditions that could not be evaluated.",
+    "counter",
+    _BY_CONDITIONS,
+)
+_EXCLUSIONS = Family(
+    "apiserver_admission_match_condition_exclusions_total",
+    "Requests that match conditions excluded.",
+    "counter",
+    _BY_CONDITIONS,
+)
+_HIGHEST = 600  # code that is told as it is
+
+CALLING, INTERNAL, NO_ERROR = "calling_webhook_error", "apiserver_internal_error", "no_error"
+"""Why a request was rejected: the webhook could not be asked, the server could not do what it says, or it said so."""
+
+
+class WebhookMetrics:
+    """Counts of all webhooks of one server."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._seconds = Histograms(_SECONDS, registry)
+        self._requests = Counters(_REQUESTS, registry)
+        self._rejections = Counters(_REJECTIONS, registry)
+        self._fail_open = Counters(_FAIL_OPEN, registry)
+
+    def asked(self, name: str, kind: str, operation: str, code: int, rejected: str, seconds: float) -> None:
+        """Note a call that is over, of a webhook of the type `admit` or `validating`; `rejected` says why the request
+        was, empty if it was not.
+        """
+        told, refused = str(min(code, _HIGHEST)), "true" if rejected else "false"
+        self._requests.add(told, name, operation, refused, kind)
+        self._seconds.observe(seconds, name, operation, refused, kind)
+        if rejected:
+            self._rejections.add(rejected, name, operation, told, kind)
+
+    def failed_open(self, name: str, kind: str) -> None:
+        """Note a request that was let through although its webhook could not be asked."""
+        self._fail_open.add(name, kind)
+
+
+class ConditionMetrics:
+    """Counts of the match conditions of webhooks and policies."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._seconds = Histograms(_CONDITION_SECONDS, registry)
+        self._errors = Counters(_CONDITION_ERRORS, registry)
+        self._exclusions = Counters(_EXCLUSIONS, registry)
+
+    def evaluated(
+        self, of: str, name: str, kind: str, operation: str, seconds: float, *, errors: int, excluded: bool
+    ) -> None:
+        """Note an evaluation of the conditions of a `webhook` or a `policy` (`of`), of a type as in other families."""
+        labels = of, name, operation, kind
+        self._seconds.observe(seconds, *labels)
+        if errors:
+            self._errors.add(*labels, by=errors)
+        if excluded:
+            self._exclusions.add(*labels)

@@ -1,0 +1,173 @@
+"""Calls of admission webhooks: what is asked, what comes of failures, and what is counted and told of both."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.review import admission_request, converted
+from apiserver_stub.admission.webhooks.configurations import Webhook
+from apiserver_stub.admission.webhooks.metrics import CALLING, INTERNAL, NO_ERROR, WebhookMetrics
+from apiserver_stub.admission.webhooks.response import (
+    GROUP,
+    KIND,
+    Denied,
+    InvalidResponse,
+    Verdict,
+    read_verdict,
+)
+from apiserver_stub.api_request import Tree
+from apiserver_stub.encode.json import encode
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.offload import Offload, at_once, is_large
+from apiserver_stub.spans import Span, current_span
+from apiserver_stub.webhooks import WebhookClient, WebhookError
+from controller_manager.api.errors import ApiError, BadRequest, internal_error
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+from controller_manager.base.random import random_source
+
+T = TypeVar("T")
+Phase = Literal["admit", "validating"]
+"""The type of webhooks, as metrics have it."""
+
+_UNAVAILABLE = 503
+_NULL = msgspec.Raw(b"null")
+
+
+class CallFailed(Exception):
+    """Raised when a webhook could not be asked, or its answer is of no use; the message says why, `code` is that of the
+    failure.
+    """
+
+    def __init__(self, message: str, code: int = _UNAVAILABLE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Question:
+    """A request as webhooks see it that name a version of its resource (`info`)."""
+
+    def __init__(self, attributes: Attributes, info: ResourceInfo, new: Tree | None, old: Tree | None) -> None:
+        self.attributes = attributes
+        self.info = info
+        self.object = new
+        self.old_object = old
+        self.request = admission_request(attributes, info)
+        self._new, self._old = _encoded(new), _encoded(old)
+
+    @classmethod
+    async def of(cls, attributes: Attributes, info: ResourceInfo) -> "Question":
+        """Return the question, with objects in that version. Raises what their conversion does."""
+
+        async def shown(tree: Tree | None) -> Tree | None:
+            return None if tree is None else await converted(tree, attributes.kind, info, attributes.subresource)
+
+        return cls(attributes, info, await shown(attributes.object), await shown(attributes.old_object))
+
+    def review(self, version: str, uid: str) -> bytes:
+        """Return the AdmissionReview of a version."""
+        request = {"uid": uid, **self.request, "object": self._new, "oldObject": self._old}
+        return encode({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
+
+
+class Calls:
+    """Asks the webhooks of one phase."""
+
+    def __init__(
+        self, phase: Phase, client: WebhookClient, offload: Offload, metrics: WebhookMetrics, log: Logger
+    ) -> None:
+        self._phase: Phase = phase
+        self._client = client
+        self._offload = offload
+        self._metrics = metrics
+        self._log = log
+
+    async def ask(self, webhook: Webhook, question: Question) -> Verdict:
+        """Return the verdict of a webhook that allows the request; warnings and annotations are noted. Raises `Denied`,
+        `CallFailed`, and `BadRequest` for a dry run that the webhook must not see.
+        """
+        attributes = question.attributes
+        if attributes.dry_run and not webhook.dry_run:
+            raise BadRequest(f'admission webhook "{webhook.name}" does not support dry run')
+        uid, version = random_source().uid(), webhook.review_version
+        if not version:
+            known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
+            raise CallFailed(f"could not create admission objects: {known}", BadRequest.code)
+        try:
+            with self._span(webhook, question, uid) as span:
+                answer = await self._client.post(webhook.config(), question.review(version, uid), webhook.timeout)
+                if span is not None:
+                    span.event("Request completed")
+            run = self._offload.run if is_large(answer) else at_once
+            verdict = await run(partial(read_verdict, answer, version, uid, mutating=self._phase == "admit"))
+        except WebhookError as error:
+            raise CallFailed(f"failed to call webhook: {error}", error.code) from error
+        except InvalidResponse as error:
+            raise CallFailed(f"received invalid webhook response: {error}") from None
+        for key, value in verdict.annotations.items():
+            attributes.notes.annotate(f"{webhook.name}/{key}", value)
+        for text in verdict.warnings:
+            attributes.notes.warn(text)
+        if not verdict.allowed:
+            raise Denied(webhook.name, verdict.status)
+        return verdict
+
+    async def perform(
+        self, webhook: Webhook, attributes: Attributes, work: Callable[[], Awaitable[T]], failed_open: Callable[[], T]
+    ) -> T:
+        """Return what the work with a webhook returns, or what `failed_open` does if the webhook could not be asked and
+        its failures are ignored. Raises `ApiError`.
+        """
+        began, outcome = monotonic(), (200, "")
+        try:
+            return await work()
+        except Denied as denied:
+            outcome = denied.code, NO_ERROR
+            raise
+        except CallFailed as failure:
+            outcome = failure.code, "" if webhook.ignores else CALLING
+            return self._failed(webhook, failure, failed_open)
+        except ApiError:
+            outcome = 0, INTERNAL
+            raise
+        except BaseException:
+            outcome = 0, ""  # who asked is gone
+            raise
+        finally:
+            if outcome[0] or outcome[1]:
+                name, operation, seconds = webhook.name, attributes.operation.upper(), monotonic() - began
+                self._metrics.asked(name, self._phase, operation, *outcome, seconds)
+
+    def _failed(self, webhook: Webhook, failure: CallFailed, failed_open: Callable[[], T]) -> T:
+        opens = "failing open" if webhook.ignores else "failing closed"
+        self._log.warning(f"Failed calling webhook, {opens}", webhook=webhook.name, why=str(failure))
+        if not webhook.ignores:
+            raise internal_error(f'failed calling webhook "{webhook.name}": {failure}') from failure
+        self._metrics.failed_open(webhook.name, self._phase)
+        return failed_open()
+
+    def _span(self, webhook: Webhook, question: Question, uid: str) -> AbstractContextManager[Span | None]:
+        span = current_span()
+        if span is None:
+            return nullcontext()
+        of, info = question.attributes, question.attributes.kind
+        described: dict[str, Any] = {
+            "configuration": webhook.configuration,
+            "webhook": webhook.name,
+            "resource": f"{info.group}/{info.version}, Resource={info.plural}",
+            "subresource": of.subresource,
+            "operation": of.operation.upper(),
+            "UID": uid,
+        }
+        return span.child(f"Call {'mutating' if self._phase == 'admit' else 'validating'} webhook", described)
+
+
+def _encoded(tree: Tree | None) -> msgspec.Raw:
+    """Return the JSON of an object, its type first."""
+    if tree is None:
+        return _NULL
+    return msgspec.Raw(encode({"kind": tree.get("kind"), "apiVersion": tree.get("apiVersion"), **tree}))

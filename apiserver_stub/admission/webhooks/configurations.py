@@ -1,0 +1,128 @@
+"""The webhooks of MutatingWebhookConfigurations, or ValidatingWebhookConfigurations, as the watch cache has them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
+from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
+from apiserver_stub.webhooks import WebhookConfig
+from controller_manager.api.platform import GROUP_DOMAIN
+
+_GROUP = f"admissionregistration.{GROUP_DOMAIN}"
+MUTATING = f"mutatingwebhookconfigurations.{_GROUP}"
+VALIDATING = f"validatingwebhookconfigurations.{_GROUP}"
+_KNOWN_VERSIONS = ("v1", "v1beta1")
+_WITHOUT_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+_TIMEOUT = 10  # seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Webhook:
+    """A webhook of a configuration; `id` tells it from others of the same name.
+
+    `review_version` is the version of reviews that it is asked in, empty if it takes none that is known. One that
+    `ignores` failures lets requests through when it cannot be asked; `dry_run` says that it may be asked about requests
+    that are not to have any effect, `reinvoked` that it wants to see what others make of an object after it.
+    """
+
+    name: str
+    configuration: str
+    id: str
+    client: Tree
+    timeout: float
+    review_version: str
+    ignores: bool
+    dry_run: bool
+    reinvoked: bool
+    conditions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, configuration: str, id_: str, tree: Tree) -> "Webhook":
+        """Return the webhook in an object of the API, which has its defaults."""
+        versions = tree.get("admissionReviewVersions") or ()
+        return cls(
+            name=tree["name"],
+            configuration=configuration,
+            id=id_,
+            client=tree["clientConfig"],
+            timeout=tree.get("timeoutSeconds") or _TIMEOUT,
+            review_version=next((version for version in versions if version in _KNOWN_VERSIONS), ""),
+            ignores=tree.get("failurePolicy") == "Ignore",
+            dry_run=tree.get("sideEffects") in _WITHOUT_SIDE_EFFECTS,
+            reinvoked=tree.get("reinvocationPolicy") == "IfNeeded",
+            conditions=tuple(each["expression"] for each in tree.get("matchConditions") or ()),
+        )
+
+    def config(self) -> WebhookConfig:
+        """Return the place of the webhook. Raises `WebhookError`."""
+        return WebhookConfig.of(self.client)
+
+
+_Entry = tuple[MatchCriteria, Webhook]
+
+
+class WebhookIndex:
+    """The webhooks of one kind of configurations: those by name, and of each in its order. What they are is read when
+    a request first needs it; where there are no configurations, nothing is.
+    """
+
+    def __init__(self, store: WatchCache, matcher: Matcher, resource: str) -> None:
+        self._store = store
+        self._matcher = matcher
+        self._resource = resource
+        self._read: dict[str, tuple[Row, Sequence[_Entry]]] = {}
+        self._index: MatchIndex[Webhook] = MatchIndex(matcher)
+        self._is_current = False
+
+    def follow(self) -> None:
+        """Hear of all changes from now on."""
+        self._is_current = False
+        self._store.subscribe(self._hear)
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        if not self._is_current:
+            self._renew()
+        return bool(self._index)
+
+    def matching(self, attributes: Attributes) -> Iterator[tuple[Webhook, ResourceInfo]]:
+        """Yield the webhooks that a request concerns, each with the resource in the version that it wants to see, as
+        `MatchIndex.matching` does.
+        """
+        return self._index.matching(attributes) if self else iter(())
+
+    def _hear(self, changes: Sequence[Change]) -> None:
+        if self._is_current and any(change.row.resource == self._resource for change in changes):
+            self._is_current = False
+
+    def _renew(self) -> None:
+        """Read what has changed."""
+        before, self._read = self._read, {}
+        for row in self._store.snapshot(self._resource).items():
+            if not isinstance(row, CorruptRow):
+                known = before.get(row.key)
+                self._read[row.key] = known if known is not None and known[0] is row else (row, _entries(row.data))
+        entries = [entry for key in sorted(self._read) for entry in self._read[key][1]]
+        self._index = MatchIndex(self._matcher, entries)
+        self._is_current = True
+
+
+def _entries(data: bytes) -> Sequence[_Entry]:
+    """Return the webhooks of a configuration."""
+    configuration: dict[str, Any] = orjson.loads(data)
+    name = configuration["metadata"]["name"]
+    found, known = [], dict[str, int]()
+    for tree in configuration.get("webhooks") or ():
+        number = known[tree["name"]] = known.get(tree["name"], -1) + 1
+        webhook = Webhook.of(name, f"{name}/{tree['name']}/{number}", tree)
+        found.append((MatchCriteria.of_webhook(tree), webhook))
+    return found
+
+

@@ -1,0 +1,178 @@
+"""The plugin MutatingAdmissionWebhook: webhooks that change objects, one after the other."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import orjson
+
+from apiserver_stub.admission.chain import Attributes, Notes
+from apiserver_stub.admission.matching import is_exempt, kind_of
+from apiserver_stub.admission.review import converted
+from apiserver_stub.admission.webhooks.calls import CallFailed, Calls, Question
+from apiserver_stub.admission.webhooks.conditions import Conditions
+from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
+from apiserver_stub.admission.webhooks.response import Verdict
+from apiserver_stub.api_request import Tree
+from apiserver_stub.audit import Level, note_latency
+from apiserver_stub.encode import json
+from apiserver_stub.encode.json import check_depth, encode
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.fit import fit_tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.patch import json_patch
+from apiserver_stub.webhooks import json_type
+from controller_manager.api.errors import ApiError, internal_error
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.clock import monotonic
+
+NAME = "MutatingAdmissionWebhook"
+_PREFIX = f"webhook.admission.{GROUP_DOMAIN}/"
+_JSON_PATCH = "JSONPatch"
+_NOT_SUPPORTED = "attempted to modify the object, which is not supported for this operation"
+
+
+class _Rounds:
+    """What is kept of a request between its rounds: which webhooks want to see what others made of the object, those
+    of them that something changed since, and the object as the last webhook left it.
+    """
+
+    __slots__ = ("again", "asked", "output")
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+        self.again: set[str] = set()
+        self.output: Tree | None = None
+
+    def changed(self) -> None:
+        """Note that the object is another than all webhooks so far have seen."""
+        self.again |= self.asked
+        self.asked.clear()
+
+
+class MutatingWebhooks:
+    """Shows objects to webhooks, and applies their patches."""
+
+    def __init__(self, index: WebhookIndex, calls: Calls, conditions: Conditions) -> None:
+        self._index = index
+        self._calls = calls
+        self._conditions = conditions
+
+    async def admit(self, attributes: Attributes) -> None:
+        """Have the object changed. Raises `ApiError`."""
+        if self._index and not is_exempt(attributes.kind):
+            await self._admit(attributes)
+
+    async def _admit(self, attributes: Attributes) -> None:
+        reinvocation, began = attributes.reinvocation, monotonic()
+        rounds: _Rounds = reinvocation.kept.setdefault(NAME, _Rounds())
+        if reinvocation.again and rounds.output != attributes.object:
+            rounds.changed()
+        asked = False
+        for number, (webhook, info) in enumerate(self._index.matching(attributes)):
+            question = await Question.of(attributes, info)
+            if not await self._conditions.match(webhook, question):
+                continue
+            if reinvocation.again and webhook.id not in rounds.again:
+                continue
+            asked = True
+            if await self._ask(webhook, question, number):
+                rounds.changed()
+                reinvocation.ask()
+            if webhook.reinvoked:
+                rounds.asked.add(webhook.id)
+        if asked:
+            rounds.output = deep_copy(attributes.object)
+            note_latency("mutating-webhook", monotonic() - began)
+
+    async def _ask(self, webhook: Webhook, question: Question, number: int) -> bool:
+        """Ask a webhook, the one of that number, and do what it says; returns whether that changed the object."""
+        attributes = question.attributes
+        place = f"round_{int(attributes.reinvocation.again)}_index_{number}"
+
+        def failed_open() -> bool:
+            attributes.notes.annotate(f"failed-open.mutation.{_PREFIX}{place}", webhook.name)
+            return False
+
+        changed: bool | None = None
+        try:
+            changed = await self._calls.perform(
+                webhook, attributes, partial(self._change, webhook, question, place), failed_open
+            )
+            return changed
+        finally:
+            told = {"configuration": webhook.configuration, "webhook": webhook.name, "mutated": bool(changed)}
+            attributes.notes.annotate(f"mutation.{_PREFIX}{place}", encode(told).decode())
+
+    async def _change(self, webhook: Webhook, question: Question, place: str) -> bool:
+        verdict = await self._calls.ask(webhook, question)
+        operations = _operations(verdict)
+        if not operations:
+            return False
+        if question.object is None:
+            raise internal_error(f'admission webhook "{webhook.name}" {_NOT_SUPPORTED}')
+        if verdict.patch_type != _JSON_PATCH:
+            raise CallFailed(f'unsupported patch type "{verdict.patch_type}"', 400)
+        attributes, info, before = question.attributes, question.info, question.object
+        patched = _patched(before, info, attributes.subresource, operations)
+        _tell_patch(attributes.notes, f"patch.{_PREFIX}{place}", webhook, operations)
+        changed = patched != before
+        if changed:
+            patched = await converted(patched, info, attributes.kind, attributes.subresource)
+            tree = attributes.tree
+            tree.clear()
+            tree.update(patched)
+        return changed
+
+
+def _operations(verdict: Verdict) -> list[Any]:
+    """Return the operations of a patch. Raises `CallFailed` for what is none."""
+    if not verdict.patch:
+        return []
+    try:
+        document = json.decode(verdict.patch)
+    except ApiError as error:
+        raise CallFailed(f"received undecodable patch in webhook response: {error.message}") from None
+    if document is None:
+        return []
+    odd = None if isinstance(document, list) else document
+    kind = "Patch"
+    if odd is None:
+        odd = next((each for each in document if not isinstance(each, dict)), None)
+        kind = "Operation"
+    if odd is not None:
+        told = "object" if isinstance(odd, dict) else json_type(odd)
+        what = f"json: cannot unmarshal {told} into Go value of type jsonpatch.{kind}"
+        raise CallFailed(f"received undecodable patch in webhook response: {what}")
+    return document
+
+
+def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[Any]) -> Tree:
+    """Return the patched object, fitted to its schema and with its defaults. Raises `InternalError`."""
+    try:
+        found = json_patch.apply(deep_copy(tree), operations)
+        check_depth(found)
+    except json_patch.PatchError as error:
+        raise internal_error(error.problem) from None
+    except ApiError as error:
+        raise internal_error(error.message) from None
+    itself = kind_of(info, subresource) == kind_of(info, "")
+    schema = info.schema if itself else info.subresources[subresource].schema
+    report = fit_tree(found, schema)
+    if report.wrong:
+        raise internal_error("; ".join(report.wrong))
+    found.setdefault("metadata", {})
+    if itself:
+        apply_defaults(found, info)
+    return found
+
+
+def _tell_patch(notes: Notes, key: str, webhook: Webhook, operations: list[Any]) -> None:
+    told: Mapping[str, Any] = {
+        "configuration": webhook.configuration,
+        "webhook": webhook.name,
+        "patch": operations,
+        "patchType": _JSON_PATCH,
+    }
+    notes.annotate(key, orjson.dumps(told).decode(), Level.REQUEST)

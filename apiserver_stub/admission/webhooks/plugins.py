@@ -1,0 +1,42 @@
+"""The two plugins, put together."""
+
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Operation, Rule
+from apiserver_stub.admission.matching import Matcher
+from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.webhooks.calls import Calls, Phase
+from apiserver_stub.admission.webhooks.conditions import Conditions
+from apiserver_stub.admission.webhooks.configurations import MUTATING, VALIDATING, WebhookIndex
+from apiserver_stub.admission.webhooks.metrics import WebhookMetrics
+from apiserver_stub.admission.webhooks.mutating import NAME as MUTATING_PLUGIN
+from apiserver_stub.admission.webhooks.mutating import MutatingWebhooks
+from apiserver_stub.admission.webhooks.validating import NAME as VALIDATING_PLUGIN
+from apiserver_stub.admission.webhooks.validating import ValidatingWebhooks
+from apiserver_stub.webhooks import WebhookClient, WebhookLimits
+
+_EVERYTHING: tuple[Operation, ...] = ("create", "update", "delete", "connect")
+_LIMITS = WebhookLimits(calls=256)
+
+
+def mutating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin MutatingAdmissionWebhook."""
+    index, client = WebhookIndex(parts.store, Matcher(parts.store, parts.kinds), MUTATING), _client(parts)
+    plugin = MutatingWebhooks(index, _calls(parts, client, "admit"), Conditions())
+    rules = (Rule(plugin.admit, _EVERYTHING, (ALL,), (ALL,)),)
+    return AdmissionPlugin(MUTATING_PLUGIN, mutating=rules, read=index.follow, close=client.close)
+
+
+def validating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ValidatingAdmissionWebhook."""
+    index, client = WebhookIndex(parts.store, Matcher(parts.store, parts.kinds), VALIDATING), _client(parts)
+    plugin = ValidatingWebhooks(index, _calls(parts, client, "validating"), Conditions())
+    rules = (Rule(plugin.validate, _EVERYTHING, (ALL,), (ALL,)),)
+    return AdmissionPlugin(VALIDATING_PLUGIN, validating=rules, read=index.follow, close=client.close)
+
+
+def _client(parts: AdmissionParts) -> WebhookClient:
+    return WebhookClient(parts.resolver, _LIMITS, parts.egress)
+
+
+def _calls(parts: AdmissionParts, client: WebhookClient, phase: Phase) -> Calls:
+    metrics = parts.runtime.once(WebhookMetrics)
+    return Calls(phase, client, parts.offload, metrics, parts.runtime.log("admission"))

@@ -1,0 +1,119 @@
+"""The answers of admission webhooks: read, and held to what was asked (AdmissionReview of admission.k8s.io)."""
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.encode.json import encode
+from apiserver_stub.webhooks import WebhookError, decode_review, type_of_review
+from controller_manager.api.decode import Decoder
+from controller_manager.api.errors import ApiError, Status
+from controller_manager.api.platform import GROUP_DOMAIN
+
+GROUP = f"admission.{GROUP_DOMAIN}"
+KIND = "AdmissionReview"
+_VERSIONS = ("v1", "v1beta1")
+_JSON_PATCH = "JSONPatch"
+_LEAST_CODE = 400
+_MOST_WARNINGS = 100
+_LONGEST_WARNING = 4096  # characters
+
+
+class InvalidResponse(Exception):
+    """Raised for a review that does not answer what was asked; the message says why."""
+
+
+class _Response(msgspec.Struct, rename="camel", frozen=True):
+    """`response` of a review, in which null is absence."""
+
+    uid: str | None = None
+    allowed: bool | None = None
+    status: Status | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    audit_annotations: Mapping[str, str] | None = None
+    warnings: Sequence[str] | None = None
+
+
+_RESPONSE = Decoder(_Response)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a webhook says of a request: whether it is allowed, why not, the JSON of a patch (of a type that may be
+    unknown), and what callers and audit are to be told.
+    """
+
+    allowed: bool
+    status: Status | None = None
+    patch: bytes = b""
+    patch_type: str = ""
+    annotations: Mapping[str, str] = {}
+    warnings: Sequence[str] = ()
+
+
+def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> Verdict:
+    """Return the verdict in the answer to a review of a version. Raises `WebhookError` for what is no review, and
+    `InvalidResponse`.
+    """
+    others = [other for other in _VERSIONS if other != version]
+    review = decode_review(answer, GROUP, (version, *others), KIND)
+    said = review.get("response")
+    if said is None:
+        raise InvalidResponse("webhook response was absent")
+    try:
+        response = _RESPONSE.decode(encode(said))
+        patch = b64decode(response.patch or "", validate=True)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise WebhookError(f"the answer is no {KIND}: response: {error}") from None
+    kind = response.patch_type
+    if version == "v1":
+        _check(review, response, uid, mutating=mutating)
+    else:
+        kind = _JSON_PATCH if patch else ""
+    return Verdict(
+        bool(response.allowed),
+        response.status,
+        patch if mutating else b"",
+        kind or "",
+        response.audit_annotations or {},
+        [text[:_LONGEST_WARNING] for text in (response.warnings or ())[:_MOST_WARNINGS]],
+    )
+
+
+def _check(review: Mapping[str, Any], response: _Response, uid: str, *, mutating: bool) -> None:
+    """Raises `InvalidResponse` for what version v1 does not allow."""
+    if response.uid != uid:
+        raise InvalidResponse(f'expected response.uid="{uid}", got {_quoted(response.uid or "")}')
+    expected, got = f"{GROUP}/v1, Kind={KIND}", type_of_review(review)
+    if got != expected:
+        raise InvalidResponse(f"expected webhook response of {expected}, got {got}")
+    patch, kind = response.patch, response.patch_type
+    if not mutating:
+        if patch:
+            raise InvalidResponse("validating webhook may not return response.patch")
+        if kind is not None:
+            raise InvalidResponse("validating webhook may not return response.patchType")
+    elif patch and kind is None:
+        raise InvalidResponse("webhook returned response.patch but not response.patchType")
+    elif not patch and kind is not None:
+        raise InvalidResponse("webhook returned response.patchType but not response.patch")
+    elif kind == "":
+        raise InvalidResponse('webhook returned invalid response.patchType of ""')
+
+
+class Denied(ApiError):
+    """Raised for a request that a webhook does not allow; code, reason and details are those of its status."""
+
+    def __init__(self, webhook: str, told: Status | None) -> None:
+        told = told or Status()
+        why = told.message or told.reason
+        denied = f'admission webhook "{webhook}" denied the request'
+        super().__init__(f"{denied}: {why}" if why else f"{denied} without explanation", told.details)
+        self.code = max(told.code, _LEAST_CODE)
+        self.reason = told.reason
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -1,0 +1,61 @@
+"""The plugin ValidatingAdmissionWebhook: webhooks that judge objects, all at the same time."""
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.matching import is_exempt
+from apiserver_stub.admission.webhooks.calls import Calls, Question
+from apiserver_stub.admission.webhooks.conditions import Conditions
+from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
+from apiserver_stub.audit import note_latency
+from controller_manager.api.errors import ApiError
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.clock import monotonic
+from controller_manager.base.tasks import all_of
+
+NAME = "ValidatingAdmissionWebhook"
+_FAILED_OPEN = f"failed-open.validating.webhook.admission.{GROUP_DOMAIN}/round_0_index_"
+
+
+class ValidatingWebhooks:
+    """Shows objects to webhooks, and refuses what one of them refuses."""
+
+    def __init__(self, index: WebhookIndex, calls: Calls, conditions: Conditions) -> None:
+        self._index = index
+        self._calls = calls
+        self._conditions = conditions
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Raises the refusal that came first."""
+        if self._index and not is_exempt(attributes.kind):
+            await self._validate(attributes)
+
+    async def _validate(self, attributes: Attributes) -> None:
+        questions: dict[int, Question] = {}
+        relevant: list[tuple[Webhook, Question]] = []
+        for webhook, info in self._index.matching(attributes):
+            question = questions.get(info.serial)
+            if question is None:
+                question = questions[info.serial] = await Question.of(attributes, info)
+            if await self._conditions.match(webhook, question):
+                relevant.append((webhook, question))
+        if not relevant:
+            return
+        began = monotonic()
+        refusals: list[ApiError] = []  # in the order in which they come
+        await all_of(*(self._ask(*one, number, refusals) for number, one in enumerate(relevant)))
+        note_latency("validating-webhook", monotonic() - began)
+        if refusals:
+            raise refusals[0]
+
+    async def _ask(self, webhook: Webhook, question: Question, number: int, refusals: list[ApiError]) -> None:
+        notes = question.attributes.notes
+
+        async def ask() -> None:
+            await self._calls.ask(webhook, question)
+
+        def failed_open() -> None:
+            notes.annotate(f"{_FAILED_OPEN}{number}", webhook.name)
+
+        try:
+            await self._calls.perform(webhook, question.attributes, ask, failed_open)
+        except ApiError as refusal:
+            refusals.append(refusal)
