@@ -261,8 +261,14 @@ class _Assembly:
                 self.options,
                 AdmissionConfiguration.read(wanted.admission_control_config_file, wanted.enabled),
                 partial(amend, self.own_scope),
+                self.admission_metrics,
             )
         )
+
+    @cached_property
+    def admission_metrics(self) -> AdmissionMetrics:
+        """What is counted of admission."""
+        return AdmissionMetrics(self.runtime.registry)
 
     @cached_property
     def verbs(self) -> Verbs:
@@ -272,7 +278,7 @@ class _Assembly:
             self.store,
             self.hub,
             self.kinds,
-            Admission(self.plugins, AdmissionMetrics(self.runtime.registry)),
+            Admission(self.plugins, self.admission_metrics),
             Limits(watch=self.serving.min_request_timeout),
             features,
             self.offload,

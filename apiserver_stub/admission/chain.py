@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self
 from msgspec import Struct, field
 from prometheus_client import CollectorRegistry
 
+from apiserver_stub.admission.metrics import ConditionMetrics, WebhookMetrics
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import Compare, Write
@@ -32,14 +33,15 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 class Notes:
     """What plugins want to be told besides their verdict: warnings to the caller, each once, and annotations of the
-    event of the audit.
+    event of the audit; those `of_objects` are for events that tell of objects, too.
     """
 
-    __slots__ = ("annotations", "warnings")
+    __slots__ = ("annotations", "of_objects", "warnings")
 
     def __init__(self) -> None:
         self.warnings: dict[str, None] = {}
         self.annotations: dict[str, str] = {}
+        self.of_objects: dict[str, str] = {}
 
     def warn(self, text: str) -> None:
         """Have the caller warned, whatever becomes of the request."""
@@ -171,11 +173,15 @@ _STEP = Family(
 
 
 class AdmissionMetrics:
-    """What is counted of plugins that have a name, and of the phases they are asked in."""
+    """What is counted of plugins that have a name, of the phases they are asked in, of webhooks, and of the match
+    conditions of webhooks and policies.
+    """
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.plugins = Histograms(_PLUGIN, registry)
         self.steps = Histograms(_STEP, registry)
+        self.webhooks = WebhookMetrics(registry)
+        self.conditions = ConditionMetrics(registry)
 
 
 class Admission:
@@ -184,7 +190,7 @@ class Admission:
     """
 
     def __init__(self, plugins: Sequence[AdmissionPlugin] = (), metrics: AdmissionMetrics | None = None) -> None:
-        metrics = metrics or AdmissionMetrics(None)
+        metrics = metrics or AdmissionMetrics()
         self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
         self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
         self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)

@@ -1,9 +1,9 @@
 """Everything that admission plugins may be made of."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from apiserver_stub.admission.chain import AdmissionPlugin
+from apiserver_stub.admission.chain import AdmissionMetrics, AdmissionPlugin
 from apiserver_stub.admission.configuration import AdmissionConfiguration
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.api_request import Tree
@@ -39,6 +39,7 @@ class AdmissionParts:
     options: Parsed
     configuration: AdmissionConfiguration
     amend: Amend
+    metrics: AdmissionMetrics = field(default_factory=AdmissionMetrics)
 
 
 BuildPlugin = Callable[[AdmissionParts], AdmissionPlugin]

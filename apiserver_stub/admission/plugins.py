@@ -17,6 +17,7 @@ from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class, service_account
 from apiserver_stub.admission.policies.validating import validating_admission_policy
 from apiserver_stub.admission.quotas import resource_quota
+from apiserver_stub.admission.webhooks import mutating_admission_webhook, validating_admission_webhook
 from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.features import SCALE_TO_ZERO, FeatureOptions
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
@@ -89,7 +90,9 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("CertificateApproval", certificate_approval),
     ("CertificateSigning", certificate_signing),
     ("CertificateSubjectRestriction", certificate_subject_restriction),
+    ("MutatingAdmissionWebhook", mutating_admission_webhook),
     ("ValidatingAdmissionPolicy", validating_admission_policy),
+    ("ValidatingAdmissionWebhook", validating_admission_webhook),
     ("ResourceQuota", resource_quota),
     ("", escalation_check),  # behind all others, since it judges what they have made of an object
     ("", service_addresses),

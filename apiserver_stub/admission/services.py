@@ -29,7 +29,7 @@ from apiserver_stub.kinds.service_spec import (
 from apiserver_stub.kinds.trees import dicts
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import Cause, Details, InternalError, invalid
+from controller_manager.api.errors import Cause, InternalError, internal_error, invalid
 from controller_manager.base.random import random_source
 
 _FAMILIES = ("IPv4", "IPv6")

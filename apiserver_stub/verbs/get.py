@@ -1,14 +1,11 @@
 """One object, as its bytes lie in the store (API concepts, Resource version semantics, get)."""
 
-from msgspec.structs import replace
-
 from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.spans import Span
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import answered, key_of
-from controller_manager.api.errors import BadRequest
 
 
 async def get(scope: RequestScope, request: APIRequest) -> Reply:
@@ -29,16 +26,3 @@ async def _wait_traced(span: Span, scope: RequestScope, request: APIRequest) -> 
     key = f"/{request.kind.plural}/{key_of(request.kind, request.namespace, request.name)}"
     with span.child("cacher.Get", {"key": key, "resource-version": request.query.get("resourceVersion", "")}):
         await scope.wait_until_fresh(revision(request.query))
-
-
-async def refuse_unsupported(scope: RequestScope, request: APIRequest) -> Reply:
-    """Refuse a request, whatever the method, and without ever upgrading a connection. Raises `NotFound` when there is
-    no such object, else `BadRequest` with one sentence. An object may be named with a scheme and a port, as proxies do.
-    """
-    assert request.subresource is not None
-    scheme, _, rest = request.name.partition(":")
-    name = rest.partition(":")[0] if ":" in rest else scheme
-    await get(scope, replace(request, name=name, query={}))
-    raise BadRequest(
-        f'the subresource "{request.subresource.name}" of {request.kind.plural} "{name}" is not served by this server'
-    )

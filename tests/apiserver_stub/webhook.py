@@ -23,10 +23,13 @@ Answer = Callable[[Tree], Any]
 
 @dataclass
 class Webhook:
-    """Answers as `answer` says, and notes what it was asked (`seen`) and over how many connections."""
+    """Answers as `answer` says, or `answer_request` if there is one, and notes what it was asked (`seen`) and over how
+    many connections.
+    """
 
     folder: Path
     answer: Answer | Callable[[Tree], Awaitable[Any]] = lambda review: review
+    answer_request: Callable[[web.BaseRequest, Tree], Awaitable[Any]] | None = None
     seen: list[tuple[web.BaseRequest, Tree]] = field(default_factory=list)
     connections: set[Any] = field(default_factory=set)
     port: int = 0
@@ -70,7 +73,7 @@ class Webhook:
         self.seen.append((request, review))
         assert request.transport is not None
         self.connections.add(request.transport.get_extra_info("peername"))
-        answer = self.answer(review)
+        answer = self.answer(review) if self.answer_request is None else self.answer_request(request, review)
         if asyncio.iscoroutine(answer):
             answer = await answer
         if isinstance(answer, web.StreamResponse):

@@ -1,16 +1,17 @@
 """Calls of admission webhooks: what is asked, what comes of failures, and what is counted and told of both."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.metrics import CALLING, INTERNAL, NO_ERROR, WebhookMetrics
 from apiserver_stub.admission.review import admission_request, converted
 from apiserver_stub.admission.webhooks.configurations import Webhook
-from apiserver_stub.admission.webhooks.metrics import CALLING, INTERNAL, NO_ERROR, WebhookMetrics
 from apiserver_stub.admission.webhooks.response import (
     GROUP,
     KIND,
@@ -26,6 +27,7 @@ from apiserver_stub.offload import Offload, at_once, is_large
 from apiserver_stub.spans import Span, current_span
 from apiserver_stub.webhooks import WebhookClient, WebhookError
 from controller_manager.api.errors import ApiError, BadRequest, internal_error
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.random import random_source
@@ -36,6 +38,13 @@ Phase = Literal["admit", "validating"]
 
 _UNAVAILABLE = 503
 _NULL = msgspec.Raw(b"null")
+# Times that programs in Go always tell, by version and kind.
+_TIMES: Mapping[tuple[str, str], Mapping[str, None]] = MappingProxyType({
+    ("v1", "Event"): dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime")),
+    (f"events.{GROUP_DOMAIN}/v1", "Event"): dict.fromkeys(
+        ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+    ),
+})  # fmt: skip
 
 
 class CallFailed(Exception):
@@ -170,4 +179,5 @@ def _encoded(tree: Tree | None) -> msgspec.Raw:
     """Return the JSON of an object, its type first."""
     if tree is None:
         return _NULL
-    return msgspec.Raw(encode({"kind": tree.get("kind"), "apiVersion": tree.get("apiVersion"), **tree}))
+    kind, version = tree.get("kind", ""), tree.get("apiVersion", "")
+    return msgspec.Raw(encode({"kind": kind, "apiVersion": version, **_TIMES.get((version, kind), {}), **tree}))

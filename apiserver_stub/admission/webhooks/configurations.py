@@ -124,5 +124,3 @@ def _entries(data: bytes) -> Sequence[_Entry]:
         webhook = Webhook.of(name, f"{name}/{tree['name']}/{number}", tree)
         found.append((MatchCriteria.of_webhook(tree), webhook))
     return found
-
-

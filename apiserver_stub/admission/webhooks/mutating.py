@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import orjson
-
 from apiserver_stub.admission.chain import Attributes, Notes
 from apiserver_stub.admission.matching import is_exempt, kind_of
 from apiserver_stub.admission.review import converted
@@ -14,7 +12,7 @@ from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
 from apiserver_stub.admission.webhooks.response import Verdict
 from apiserver_stub.api_request import Tree
-from apiserver_stub.audit import Level, note_latency
+from apiserver_stub.audit import note_latency
 from apiserver_stub.encode import json
 from apiserver_stub.encode.json import check_depth, encode
 from apiserver_stub.kinds.defaults import apply_defaults
@@ -136,16 +134,14 @@ def _operations(verdict: Verdict) -> list[Any]:
         raise CallFailed(f"received undecodable patch in webhook response: {error.message}") from None
     if document is None:
         return []
-    odd = None if isinstance(document, list) else document
     kind = "Patch"
-    if odd is None:
-        odd = next((each for each in document if not isinstance(each, dict)), None)
-        kind = "Operation"
-    if odd is not None:
-        told = "object" if isinstance(odd, dict) else json_type(odd)
-        what = f"json: cannot unmarshal {told} into Go value of type jsonpatch.{kind}"
-        raise CallFailed(f"received undecodable patch in webhook response: {what}")
-    return document
+    if isinstance(document, list):
+        if all(isinstance(each, dict) for each in document):
+            return document
+        kind, document = "Operation", next(each for each in document if not isinstance(each, dict))
+    told = "object" if isinstance(document, dict) else json_type(document)
+    what = f"json: cannot unmarshal {told} into Go value of type jsonpatch.{kind}"
+    raise CallFailed(f"received undecodable patch in webhook response: {what}")
 
 
 def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[Any]) -> Tree:
@@ -175,4 +171,4 @@ def _tell_patch(notes: Notes, key: str, webhook: Webhook, operations: list[Any])
         "patch": operations,
         "patchType": _JSON_PATCH,
     }
-    notes.annotate(key, orjson.dumps(told).decode(), Level.REQUEST)
+    notes.of_objects.setdefault(key, encode(told).decode())

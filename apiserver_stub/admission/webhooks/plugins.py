@@ -6,7 +6,6 @@ from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.webhooks.calls import Calls, Phase
 from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import MUTATING, VALIDATING, WebhookIndex
-from apiserver_stub.admission.webhooks.metrics import WebhookMetrics
 from apiserver_stub.admission.webhooks.mutating import NAME as MUTATING_PLUGIN
 from apiserver_stub.admission.webhooks.mutating import MutatingWebhooks
 from apiserver_stub.admission.webhooks.validating import NAME as VALIDATING_PLUGIN
@@ -38,5 +37,4 @@ def _client(parts: AdmissionParts) -> WebhookClient:
 
 
 def _calls(parts: AdmissionParts, client: WebhookClient, phase: Phase) -> Calls:
-    metrics = parts.runtime.once(WebhookMetrics)
-    return Calls(phase, client, parts.offload, metrics, parts.runtime.log("admission"))
+    return Calls(phase, client, parts.offload, parts.metrics.webhooks, parts.runtime.log("admission"))

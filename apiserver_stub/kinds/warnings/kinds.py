@@ -33,12 +33,9 @@ def _without_effect(what: str) -> Warn:
     return warn
 
 
-_WEBHOOKS = _without_effect("no webhook is called")
 _POLICIES = _without_effect("no policy is applied")
 
 AWAITED: Mapping[str, Warn] = MappingProxyType({
-    "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration": _WEBHOOKS,
-    "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding": _POLICIES,
 })  # fmt: skip

@@ -21,7 +21,7 @@ from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, View, nothing, write
-from controller_manager.api.errors import ApiError, BadRequest, Cause, Details, InternalError, UnknownError, invalid
+from controller_manager.api.errors import ApiError, BadRequest, Cause, UnknownError, internal_error, invalid
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 

@@ -73,12 +73,6 @@ async def test_a_format_that_nobody_checks(api) -> None:
     assert await _warned(api, "PATCH", f"{url}/shirts.example.com", change, "application/merge-patch+json") == ()
 
 
-async def test_a_webhook_that_is_not_called_yet(api) -> None:
-    url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    (warning,) = await _warned(api, "POST", url, {"metadata": {"name": "a"}})
-    assert warning.endswith("no webhook is called")
-
-
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 

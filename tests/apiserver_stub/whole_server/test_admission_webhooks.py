@@ -1,0 +1,87 @@
+"""Admission webhooks as recorded from Kubernetes 1.36: what they are asked, and what becomes of requests."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.apiserver_stub.webhook import Webhook
+from tests.apiserver_stub.whole_server.recorded import difference, normal, outcome, substituted
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "webhooks.jsonl").read_text().splitlines()]
+
+
+class Hooks:
+    """The webhooks of a row, by the names that their paths end in."""
+
+    def __init__(self, hook: Webhook, answers: dict[str, Any]) -> None:
+        hook.answer_request = self.answer
+        self._answers = answers
+        self._seen: list[dict[str, Any]] = []
+
+    def take(self) -> list[dict[str, Any]]:
+        """The reviews since the last time, in normal form."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    async def answer(self, request: web.BaseRequest, review: Any) -> Any:
+        path = request.path_qs.strip("/")
+        self._seen.append({"hook": path, "review": normal(review)})
+        answer = self._answers.get(path.partition("?")[0], {"allowed": True})
+        await asyncio.sleep(answer.get("delay_s", 0))
+        data = answer["raw"].encode() if "raw" in answer else json.dumps(self._review(review, answer)).encode()
+        return web.Response(status=answer.get("http_code", 200), body=data, content_type="application/json")
+
+    def _review(self, review: Any, answer: Any) -> Any:
+        uid = answer.get("uid", review["request"]["uid"])
+        response = {"uid": uid, "allowed": answer.get("allowed", True)}
+        response |= {name: answer[name] for name in ("warnings", "auditAnnotations", "status") if name in answer}
+        if "patch" in answer:
+            patch = answer["patch"] if isinstance(answer["patch"], str) else json.dumps(answer["patch"])
+            response |= {"patch": b64encode(patch.encode()).decode(), "patchType": answer.get("patchType", "JSONPatch")}
+        version, kind = answer.get("apiVersion", review["apiVersion"]), answer.get("kind", "AdmissionReview")
+        return {"apiVersion": version, "kind": kind, "response": response}
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with Webhook(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
+async def test_recorded_rows(started: Any, hook: Webhook, row: Any) -> None:
+    values = {"RUN": "x1", "WEBHOOK_URL": f"https://127.0.0.1:{hook.port}", "WEBHOOK_CA": hook.ca}
+    row = substituted(row, values)
+    hooks = Hooks(hook, {name.replace("${RUN}", "x1"): answer for name, answer in row["hooks"].items()})
+    async with started("--disable-admission-plugins=ServiceAccount") as api:
+        for number, step in enumerate(row["steps"]):
+            headers = {name: ",".join(value) if isinstance(value, list) else value for name, value in _headers(step)}
+            query = f"?{step['query']}" if "query" in step else ""
+            answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
+            told = answer.repeated.get("warning", ())
+            warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+            found = outcome(step, answer.status, json.loads(answer.body), warnings)
+            assert not difference(step, found), number
+            if "status" in step:
+                assert found["status"]["message"] == step["status"]["message"]
+            reviews = hooks.take()
+            if "reviews" in step:
+                assert list(map(_seen, reviews)) == list(map(_seen, step["reviews"]))
+
+
+def _headers(step: Any) -> list[tuple[str, Any]]:
+    media = {"content_type": step["content_type"]} if "content_type" in step else {}
+    return [*media.items(), *((name.lower(), value) for name, value in step.get("headers", {}).items())]
+
+
+def _seen(seen: Any) -> Any:
+    """What a webhook saw, but for what the credentials of callers add to their names and groups."""
+    user = seen["review"]["request"]["userInfo"]
+    seen["review"]["request"]["userInfo"] = {name: user[name] for name in ("username", "groups")}
+    return seen
