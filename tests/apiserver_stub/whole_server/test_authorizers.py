@@ -79,7 +79,7 @@ def configured(hook: Webhook, policy: str) -> str:
                 "type": "Webhook",
                 "name": "hook",
                 "webhook": {
-                    "timeout": "1s",
+                    "timeout": "500ms",
                     "cacheAuthorizedRequests": False,
                     "cacheUnauthorizedRequests": False,
                     "subjectAccessReviewVersion": "v1",
