@@ -17,7 +17,7 @@ from apiserver_stub.admission import (
 )
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.aggregation import REGISTRATION, Aggregation, ExtensionServers, ProxyPair, no_pair
-from apiserver_stub.api_request import Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.api_server import ApiServer, Part, address_of
 from apiserver_stub.apiextensions.custom_resources import CustomResources
 from apiserver_stub.audit import Auditing, Sender, open_auditing
@@ -261,6 +261,7 @@ class _Assembly:
                 self.options,
                 AdmissionConfiguration.read(wanted.admission_control_config_file, wanted.enabled),
                 partial(amend, self.own_scope),
+                self.objects.ensure_created,
                 self.admission_metrics,
             )
         )
@@ -287,7 +288,7 @@ class _Assembly:
         find_token, authorizer = self.authentication.find_token, self.authorization.authorizer
         questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}
         statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
-        answers = {**Reviews(questions, partial(read_new, self.offload)).answers(), **statuses.answers()}
+        answers = {**Reviews(questions, partial(_read_review, scope)).answers(), **statuses.answers()}
         return Verbs(scope, {("token", "create"): self.accounts.requests().create}, answers)
 
     @cached_property
@@ -492,6 +493,12 @@ def _key_folder(options: Parsed) -> Path | None:
     if storage.storage_backend == "memory":
         return None
     return Path(options[ServingOptions].cert_dir or storage.data_dir)
+
+
+async def _read_review(scope: RequestScope, request: APIRequest) -> tuple[Tree, tuple[str, ...]]:
+    """Return the question in a request as admission leaves it, and what its caller is warned of."""
+    tree, warnings = await read_new(scope.offload, request)
+    return tree, (*warnings, *await scope.admit(request, "create", tree))
 
 
 def _negotiator(features: FeatureOptions, cache: RepresentationCache, offload: Offload) -> ContentNegotiator:

@@ -91,6 +91,18 @@ def convert_tree(tree: Any, form: type[T], place: str, within: str = "") -> T:
         raise ConfigFileError(f"{place}: {_located(str(error), within)}") from None
 
 
+def in_case(tree: Any, form: Any) -> Any:
+    """Return a tree with the fields of a type as they are spelled there; Go takes them in any case."""
+    if not isinstance(tree, dict) or not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        return tree
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(form)}
+    found = {}
+    for name, value in tree.items():
+        field = fields.get(str(name).lower())
+        found[field.encode_name if field else name] = in_case(value, field.type) if field else value
+    return found
+
+
 def refuse_causes(path: Path, causes: Sequence[Cause], within: str = "") -> None:
     """Raise `ConfigFileError` with all of what is wrong with a document, which is `within` a field of the file; return
     if that is nothing.

@@ -19,6 +19,7 @@ from apiserver_stub.admission.metrics import ConditionMetrics, WebhookMetrics
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import Compare, Write
+from controller_manager.api.errors import Cause, Forbidden, forbidden
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.serving.authentication import User
@@ -99,6 +100,16 @@ class Attributes(Struct, frozen=True):
         """The object of an operation that has one."""
         assert self.object is not None
         return self.object
+
+    @property
+    def known_name(self) -> str:
+        """The name that refusals tell: of a new object that it brings, or what its name is to begin with."""
+        metadata = (self.object or {}).get("metadata") or {}
+        return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+
+    def refused(self, why: str, *causes: Cause) -> Forbidden:
+        """Return the refusal of the request, for a plugin to raise."""
+        return forbidden(self.kind.group, self.kind.plural, self.known_name, why, *causes)
 
 
 Admit = Callable[[Attributes], Awaitable[Sequence[Write | Compare] | None]]

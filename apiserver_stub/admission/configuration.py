@@ -25,6 +25,7 @@ from apiserver_stub.config_file import (
     ConfigFileError,
     ConfigModel,
     convert_tree,
+    in_case,
     parse_tree,
     read_bytes,
     refuse_causes,
@@ -74,7 +75,7 @@ class _Source:
             tree = parse_tree(self.data, self.path, unique_keys=is_strict)
         form = types.get(ANY_VERSION)
         if form is not None:
-            tree = _in_case(tree, form)
+            tree = in_case(tree, form)
         else:
             form = self._form(tree, types)
         return convert_tree(tree, form, str(self.path), self.within)
@@ -160,15 +161,3 @@ def _is_oldest(tree: Any) -> bool:
 def _kind(form: type[msgspec.Struct]) -> str:
     """Return the kind of a type of documents."""
     return next(str(field.default) for field in msgspec.structs.fields(form) if field.name == "kind")
-
-
-def _in_case(tree: Any, form: Any) -> Any:
-    """Return a tree with the fields of a type as they are spelled there."""
-    if not isinstance(tree, dict) or not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
-        return tree
-    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(form)}
-    found = {}
-    for name, value in tree.items():
-        field = fields.get(str(name).lower())
-        found[field.encode_name if field else name] = _in_case(value, field.type) if field else value
-    return found

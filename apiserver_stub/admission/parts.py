@@ -22,6 +22,11 @@ Amend = Callable[[tuple[str, str, str], str, str, Callable[[Tree], Tree]], Await
 version and plural, namespace and name. Raises `NotFound`, and what the function raises.
 """
 
+Create = Callable[[str, Tree], Awaitable[None]]
+"""Creates, in the server's own name and as any request would, an object in a collection (`/api/v1/namespaces`), unless
+one of its name is there. Raises the refusal.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class AdmissionParts:
@@ -39,6 +44,7 @@ class AdmissionParts:
     options: Parsed
     configuration: AdmissionConfiguration
     amend: Amend
+    create: Create
     metrics: AdmissionMetrics = field(default_factory=AdmissionMetrics)
 
 

@@ -2,6 +2,12 @@
 
 from collections.abc import Sequence
 
+from apiserver_stub.admission.always import (
+    always_admit,
+    always_deny,
+    always_pull_images,
+    deny_service_external_ips,
+)
 from apiserver_stub.admission.certificates import (
     certificate_approval,
     certificate_requests,
@@ -10,9 +16,16 @@ from apiserver_stub.admission.certificates import (
 )
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, Rules
 from apiserver_stub.admission.escalation import escalation_check
+from apiserver_stub.admission.event_rate_limit import event_rate_limit
 from apiserver_stub.admission.limit_ranges import limit_ranger
-from apiserver_stub.admission.namespaces import namespace_lifecycle
+from apiserver_stub.admission.namespaces import namespace_auto_provision, namespace_exists, namespace_lifecycle
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
+from apiserver_stub.admission.placement import (
+    extended_resource_toleration,
+    limit_pod_hard_anti_affinity_topology,
+    pod_node_selector,
+    pod_toleration_restriction,
+)
 from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class, service_account
 from apiserver_stub.admission.policies.validating import validating_admission_policy
@@ -79,21 +92,32 @@ def service_addresses(parts: AdmissionParts) -> AdmissionPlugin:
 _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
     ("", least_replicas),
+    ("AlwaysAdmit", always_admit),
+    ("NamespaceAutoProvision", namespace_auto_provision),
     ("NamespaceLifecycle", namespace_lifecycle),
+    ("NamespaceExists", namespace_exists),
+    ("LimitPodHardAntiAffinityTopology", limit_pod_hard_anti_affinity_topology),
     ("LimitRanger", limit_ranger),
     ("ServiceAccount", service_account),
     ("TaintNodesByCondition", taint_nodes_by_condition),
+    ("AlwaysPullImages", always_pull_images),
     ("PodSecurity", pod_security),
+    ("PodNodeSelector", pod_node_selector),
     ("Priority", priority),
     ("DefaultTolerationSeconds", default_toleration_seconds),
+    ("PodTolerationRestriction", pod_toleration_restriction),
+    ("EventRateLimit", event_rate_limit),
+    ("ExtendedResourceToleration", extended_resource_toleration),
     ("RuntimeClass", runtime_class),
     ("CertificateApproval", certificate_approval),
     ("CertificateSigning", certificate_signing),
     ("CertificateSubjectRestriction", certificate_subject_restriction),
+    ("DenyServiceExternalIPs", deny_service_external_ips),
     ("MutatingAdmissionWebhook", mutating_admission_webhook),
     ("ValidatingAdmissionPolicy", validating_admission_policy),
     ("ValidatingAdmissionWebhook", validating_admission_webhook),
     ("ResourceQuota", resource_quota),
+    ("AlwaysDeny", always_deny),
     ("", escalation_check),  # behind all others, since it judges what they have made of an object
     ("", service_addresses),
 )

@@ -65,13 +65,20 @@ class LimitedResource(ConfigModel):
 class ResourceQuotaConfiguration(ConfigDocument):
     """The configuration of the plugin."""
 
+    kind: str = "ResourceQuotaConfiguration"
     limited_resources: tuple[LimitedResource, ...] = ()
+
+
+class OldResourceQuotaConfiguration(ResourceQuotaConfiguration):
+    """The same, as it was called before."""
+
+    kind: str = "Configuration"
 
 
 CONFIGURATION_TYPES: Mapping[str, type[ResourceQuotaConfiguration]] = {
     f"apiserver.config.{GROUP_DOMAIN}/v1": ResourceQuotaConfiguration,
-    f"resourcequota.admission.{GROUP_DOMAIN}/v1beta1": ResourceQuotaConfiguration,
-    f"resourcequota.admission.{GROUP_DOMAIN}/v1alpha1": ResourceQuotaConfiguration,
+    f"resourcequota.admission.{GROUP_DOMAIN}/v1beta1": OldResourceQuotaConfiguration,
+    f"resourcequota.admission.{GROUP_DOMAIN}/v1alpha1": OldResourceQuotaConfiguration,
 }
 """By API version."""
 
@@ -295,7 +302,7 @@ def _charged(row: Row, added: Amounts) -> Write:
 
 def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ResourceQuota."""
-    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES)
+    configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES, check)
     quotas = ResourceQuotas(parts.store, _limited(configuration) if configuration else ())
 
     def rules(admit: Admit) -> Sequence[Rule]:

@@ -77,6 +77,11 @@ def _is_extended(name: str) -> bool:
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
+def is_extended_resource(name: str) -> bool:
+    """Return whether a resource is one that nodes advertise under somebody's domain, and that quotas can have."""
+    return _is_extended(name) and not names.qualified(f"requests.{name}")
+
+
 def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
     """The quantity of a resource: not negative, and whole where it is counted in pieces."""
     exact = _number(value)

@@ -53,6 +53,7 @@ def parts(store: WatchCache) -> AdmissionParts:
         FLAGS.parse([]),
         AdmissionConfiguration(),
         amend,
+        amend,
     )
 
 

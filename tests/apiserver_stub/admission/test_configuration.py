@@ -19,7 +19,18 @@ STRICTER = {
     "doc/multi": "what comes behind a document would not be read",
     "doc/multi-second-bad": "the same",
     "doc/path-empty-file": "a file that is empty says no kind",
-}
+    "EventRateLimit/qps-whole-float": "a number with a fraction, if only of zero, is no count",
+    **dict.fromkeys(
+        [
+            f"PodNodeSelector/{name}"
+            for name in (
+                "bad-selector", "bad-selector-op", "value-number", "list", "string", "inline-list", "inline-string",
+                "path-not-yaml", "path-root-list", "path-empty", "path-multi",
+            )
+        ],
+        "kube-apiserver goes on without what it cannot read, and refuses each pod with 500 for a selector that is none",
+    ),
+}  # fmt: skip
 """Files that kube-apiserver takes and this server refuses, and why."""
 PS = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: X}}"
 
@@ -44,7 +55,7 @@ def test_the_same_files_are_taken(
         return
     with pytest.raises((ValueError, FlagError), match=r"\S") as refusal:
         start(parts, tmp_path, row["files"], row["flags"])
-    if row["files"]:
+    if row["files"] and "needs a configuration" not in str(refusal.value):
         assert str(tmp_path) in str(refusal.value)
 
 

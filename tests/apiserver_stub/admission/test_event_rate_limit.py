@@ -1,0 +1,84 @@
+"""Rates of events: who shares a bucket, how tokens come back, and that few buckets are kept."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission import Attributes
+from apiserver_stub.admission.event_rate_limit import EventRateLimit, EventRateLimitConfiguration, Limit
+from apiserver_stub.kinds.registry import built_in
+from controller_manager.api.errors import TooManyRequests
+from controller_manager.serving.authentication import User
+
+KINDS = built_in()
+
+
+def plugin(*limits: Limit) -> EventRateLimit:
+    return EventRateLimit(EventRateLimitConfiguration(api_version="", limits=limits))
+
+
+def event(
+    *, namespace: str = "n", user: str = "u", of: str = "pod", group: str = "", dry_run: bool = False
+) -> Attributes:
+    kind = KINDS.find(group, "v1", "events")
+    assert kind is not None
+    tree: dict[str, Any] = {"source": {"component": "c"}, "involvedObject": {"kind": "Pod", "name": of}}
+    return Attributes("create", kind, namespace, "e", "", tree, None, User(user), dry_run)
+
+
+async def taken(of: EventRateLimit, *events: Attributes) -> list[bool]:
+    found = []
+    for one in events:
+        try:
+            await of.validate(one)
+            found.append(True)
+        except TooManyRequests as error:
+            found.append(not error.message.startswith("Too many requests: "))
+    return found
+
+
+@pytest.mark.virtual
+async def test_tokens_come_back_with_time() -> None:
+    limit = plugin(Limit(type="Server", qps=2, burst=3))
+    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+    await asyncio.sleep(0.5)
+    assert await taken(limit, event(), event()) == [True, False]
+    await asyncio.sleep(60)
+    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("Namespace", event(namespace="m")), ("User", event(user="v")), ("SourceAndObject", event(of="q"))],
+)
+async def test_who_shares_a_bucket(kind: str, other: Attributes) -> None:
+    limit = plugin(Limit(type=kind, qps=1, burst=1))
+    assert await taken(limit, event(), event(), other, other) == [True, False, True, False]
+
+
+@pytest.mark.virtual
+async def test_every_limit_loses_a_token_and_all_that_are_spent_are_named() -> None:
+    limit = plugin(Limit(type="User", qps=1, burst=2), Limit(type="Namespace", qps=1, burst=1))
+    assert await taken(limit, event(), event()) == [True, False]
+    with pytest.raises(TooManyRequests, match="User 'u', Namespace 'n'"):
+        await limit.validate(event())
+
+
+@pytest.mark.virtual
+async def test_trials_and_events_of_the_other_group_are_free() -> None:
+    limit = plugin(Limit(type="Server", qps=1, burst=1))
+    assert await taken(limit, event(dry_run=True), event(group="events.k8s.io"), event(), event()) == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.virtual
+async def test_the_bucket_that_was_used_least_lately_is_given_up() -> None:
+    limit = plugin(Limit(type="User", qps=1, burst=1, cache_size=2))
+    a, b, c = (event(user=name) for name in "abc")
+    assert await taken(limit, a, b, a, c, a, b) == [True, True, False, True, False, True]

@@ -1,0 +1,88 @@
+"""Tolerations that cover others, selectors as text, and pulls that somebody changed back."""
+
+import pytest
+
+from apiserver_stub.admission import Attributes
+from apiserver_stub.admission.always import check_pulls
+from apiserver_stub.admission.placement import Toleration, merged, selector_of, tolerations_of
+from apiserver_stub.kinds.registry import built_in
+from controller_manager.api.errors import UnknownError
+from controller_manager.serving.authentication import User
+
+ANY = Toleration(operator="Exists")
+KEY = Toleration(key="k", operator="Exists")
+EQUAL = Toleration(key="k", operator="Equal", value="v", effect="NoSchedule")
+
+
+def seconds(number: int | None) -> Toleration:
+    return Toleration(key="k", operator="Exists", effect="NoExecute", toleration_seconds=number)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covers"),
+    [
+        (ANY, EQUAL, True),
+        (ANY, seconds(None), True),
+        (KEY, EQUAL, True),
+        (KEY, Toleration(key="other"), False),
+        (EQUAL, KEY, False),
+        (EQUAL, EQUAL, True),
+        (Toleration(key="k", value="v"), EQUAL, True),
+        (EQUAL, Toleration(key="k", value="v", effect="NoSchedule"), False),
+        (Toleration(key="k", value="w"), EQUAL, False),
+        (Toleration(effect="NoSchedule", operator="Exists"), EQUAL, True),
+        (Toleration(effect="NoExecute", operator="Exists"), EQUAL, False),
+        (Toleration(key="k", operator="Gt", value="1"), Toleration(key="k", operator="Gt", value="2"), False),
+        (seconds(60), seconds(30), True),
+        (seconds(60), seconds(90), False),
+        (seconds(60), seconds(None), False),
+        (seconds(None), seconds(60), True),
+    ],
+)
+def test_what_a_toleration_covers(wide: Toleration, narrow: Toleration, *, covers: bool) -> None:
+    assert wide.covers(narrow) is covers
+
+
+def test_of_merged_tolerations_nothing_is_there_twice() -> None:
+    other = Toleration(key="o", operator="Exists")
+    assert merged([EQUAL, other], [KEY]) == [other, KEY]
+    assert merged([KEY], [EQUAL, EQUAL, other]) == [KEY, other]
+    assert merged([EQUAL, EQUAL], []) == [EQUAL]
+
+
+@pytest.mark.parametrize("text", ["{}", "a", '[{"key":1}]', '[{"tolerationSeconds":"3"}]', "[1]", '"a"', "[" * 10000])
+def test_annotations_that_are_no_tolerations(text: str) -> None:
+    with pytest.raises(ValueError, match="no list of tolerations"):
+        tolerations_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [("", {}), ("a=b", {"a": "b"}), (" a = b , c= ", {"a": "b", "c": ""}), ("a=b,a=c", {"a": "c"})],
+)
+def test_selectors(text: str, labels: dict[str, str]) -> None:
+    assert selector_of(text) == labels
+
+
+@pytest.mark.parametrize("text", ["a", "a b", "a==b", "a!=b", "a=b,", "a in (b)", "=b", "-a=b", "a=b c", "a=b=c"])
+def test_texts_that_are_no_selectors(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        selector_of(text)
+
+
+async def test_pulls_that_were_changed_back_are_noticed() -> None:
+    kind = built_in().find("", "v1", "pods")
+    assert kind is not None
+    spec = {
+        "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always"}],
+        "ephemeralContainers": [{"name": "e", "image": "i", "imagePullPolicy": "Never"}],
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "image": {"reference": "r"}}],
+    }
+    attributes = Attributes("create", kind, "n", "p", "", {"spec": spec}, None, User("u"))
+    with pytest.raises(UnknownError) as refusal:
+        await check_pulls(attributes)
+    assert refusal.value.message == (
+        '[pods "p" is forbidden: spec.ephemeralContainers[0].imagePullPolicy: Unsupported value: "Never": supported '
+        'values: "Always", pods "p" is forbidden: spec.volumes[1].image.pullPolicy: Unsupported value: "": supported '
+        'values: "Always"]'
+    )

@@ -1,0 +1,50 @@
+"""Plugins that are off by default, on a whole server each: the answers are those that kube-apiserver 1.36 gave to the
+same requests. The words of refusals are our own.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+
+SETUPS = [
+    json.loads(line) for line in (Path(__file__).parent / "data" / "optional_plugins.jsonl").read_text().splitlines()
+]
+OTHERWISE = {
+    "deny/generate": "a name is generated before mutating plugins are asked",
+    "selector/generate": "the same",
+    "deny/connect": "pods that are connected to are looked for first",
+    "external/create": "warnings of a kind are not told when admission refuses",
+    "external/add": "the same",
+    "pull/ephemeral": "the caller is warned that no node runs the pod",
+    "extended/bad-name": "one rule of names of resources is told and not both",
+}
+"""Where the server differs for other reasons than what a plugin does."""
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup["rows"][0]["what"].partition("/")[0])
+async def test_recorded_rows(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
+    for name, text in setup["files"].items():
+        (tmp_path / name).write_text(text)
+    flags = [flag.replace("@DIR@", str(tmp_path)) for flag in setup["flags"]]
+    wrong = []
+    if "--enable-admission-plugins=AlwaysDeny" in flags:  # what every server has is there already
+        async with started():
+            pass
+    async with started(*flags) as api:
+        for row in setup["rows"]:
+            for number, recorded in enumerate(row["steps"]):
+                step = substituted(recorded, {})
+                headers = {"content_type": step["content_type"]} if "content_type" in step else {}
+                query = f"?{step['query']}" if "query" in step else ""
+                answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
+                told = answer.repeated.get("warning", ())
+                warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+                found = outcome(step, answer.status, json.loads(answer.body), warnings)
+                if row["what"] not in OTHERWISE and (what := difference(step, found, messages=False)):
+                    wrong.append(f"{row['what']} {number}: {what}")
+    assert not wrong, "\n".join(wrong)
