@@ -16,6 +16,7 @@ from controller_manager.options import StringList, StringMultimap, Version, flag
 WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"
+TERMINATING_REPLICAS = "DeploymentReplicaSetTerminatingReplicas"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 
 READ: Mapping[str, str] = MappingProxyType(
@@ -25,6 +26,7 @@ READ: Mapping[str, str] = MappingProxyType(
         WATCH_LIST: "fills informers by streaming lists where the server offers them",
         AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
         AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
+        TERMINATING_REPLICAS: "counts pods that are being deleted in the status of replica sets and deployments",
         TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
     }
 )

@@ -1,5 +1,5 @@
 """Keeps as many pods as replica sets and replication controllers say."""
 
-from .controller import SPECS
+from .controller import COUNTS_TERMINATING, SPECS
 
-__all__ = ["SPECS"]
+__all__ = ["COUNTS_TERMINATING", "SPECS"]

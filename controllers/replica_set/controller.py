@@ -41,6 +41,9 @@ from .._controlled import BY_CONTROLLER, claimable_by, controlled_by, owners_con
 from .._pods import is_active, is_terminating
 from .replicas import Decision, Replicated, decide, next_look, status_of
 
+COUNTS_TERMINATING = "DeploymentReplicaSetTerminatingReplicas"
+"""The gate of the numbers of pods that are being deleted, in the status of replica sets and deployments."""
+
 _AGE_RATIO = Family(
     "replicaset_controller_sorting_deletion_age_ratio",
     "Age of a ready pod that was chosen for deletion, by that of the youngest one that is ready.",
@@ -105,6 +108,7 @@ class ReplicaSetController:
         self._pods = context.informers.get(PODS)
         self._owners = context.informers.get(kind.resource)
         self._control = PodControl(context.client, context.events)
+        self._counts_terminating = kind.counts_terminating and context.enabled(COUNTS_TERMINATING)
         self._pending: dict[Key, Pending] = {}
         registry = context.runtime.registry if kind is REPLICA_SET else None  # whose metrics these are
         self._stale = Counters(_STALE, registry)
@@ -199,7 +203,7 @@ class ReplicaSetController:
                 yield from controlled_by(self._pods, other.metadata.uid)
 
     def _terminating(self, owner: Replicated, selector: LabelSelector, pods: Iterable[Pod]) -> int | None:
-        if not self._kind.counts_terminating:
+        if not self._counts_terminating:
             return None
         mine = (pod for pod in pods if is_terminating(pod) and selector.matches(pod.metadata.labels))
         return sum(controller_of(pod) is not None for pod in mine)

@@ -1,0 +1,5 @@
+"""Rolls out the templates of deployments, from one replica set to the next."""
+
+from .controller import SPECS
+
+__all__ = ["SPECS"]

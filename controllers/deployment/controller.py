@@ -1,0 +1,164 @@
+"""Rolls out deployments: claims their replica sets, and takes one step whenever something has changed."""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Deployment, ReplicaSet
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.resource import Key
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.base import clock
+from controller_manager.client import Write
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    For,
+    Informers,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    controller_key,
+    key_of,
+    update_status,
+)
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, claimable_by, controlled_by, owners_concerned
+from ..replica_set import COUNTS_TERMINATING
+from .rollout import Rollout
+
+
+class DeploymentOptions(Options):
+    """Deployment controller"""
+
+    concurrent_deployment_syncs: Int32 = flag(5, "Deployments that are worked on at the same time.", minimum=1)
+
+
+# Observed: the deployment, the replica sets that it controls or may adopt, and their pods that have not ended.
+# Decided:                                           Done:
+#   it is gone                                       nothing
+#   its selector is empty                            a warning; nothing else
+#   it is being deleted                              status
+#   it is paused                                     condition; sizes in proportion; history; status
+#   it is asked to go back                           template and annotations of that revision
+#   it was scaled (its sets with pods do not know)   sizes in proportion; status
+#   Recreate: older sets have a size                 0 for them; status
+#   Recreate: older pods have not ended              status
+#   otherwise, no set has the present template       create it, if its name is free; go on
+#   RollingUpdate: the table of `sizes.py`           one step of that; status
+#   all is as it should be                           delete sets beyond the history; status
+# The set of the present template has the next revision, and says what the annotations of the deployment say. Conditions
+# tell of progress (`status.py`); where there is none, it is looked at again at the deadline.
+
+
+class DeploymentController:
+    """Reconciles one deployment."""
+
+    def __init__(self, context: Context, options: DeploymentOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._deployments = context.informers.get(DEPLOYMENTS)
+        self._replica_sets = context.informers.get(REPLICA_SETS)
+        self._pods = context.informers.get(PODS)
+        # The last write of a replica set for a deployment, as long as the local copy may lack it.
+        self._written: dict[Key, Write] = {}
+        self._terminating = context.enabled(COUNTS_TERMINATING)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Take the next step of deployment `key`."""
+        deployment = self._deployments.get(key)
+        if deployment is None:
+            self._written.pop(key, None)
+            return None
+        selector = _selector(deployment)
+        if selector is None or selector.empty:
+            await self._refuse(deployment)
+            return None
+        manager = ControllerRefManager(self._client, DEPLOYMENTS, deployment)
+        candidates = await self._candidates(deployment, selector)
+        found = await manager.claim(REPLICA_SETS, candidates, lambda one: selector.matches(one.metadata.labels))
+        rollout = Rollout(self._client, self._events, deployment, found, clock.utc_now(), self._has_pods)
+        try:
+            return await rollout.go_on(terminating=self._terminating)
+        finally:
+            if rollout.written is not None:
+                self._written[key] = rollout.written
+
+    async def _candidates(self, deployment: Deployment, selector: LabelSelector) -> list[ReplicaSet]:
+        """Return what it controls or may adopt: by the local copy, unless that lacks what was written last."""
+        key = key_of(deployment)
+        written = self._written.get(key)
+        if written is None or self._replica_sets.has_seen(written):
+            self._written.pop(key, None)
+            return claimable_by(self._replica_sets, deployment)
+        return (await self._client.list(REPLICA_SETS, key.namespace, labels=str(selector))).items
+
+    async def _refuse(self, deployment: Deployment) -> None:
+        """Have nothing to do with a deployment that selects everything."""
+        self._events.warning(deployment, "SelectingAll", "A deployment needs a selector that is not empty")
+        status = replace(deployment.status, observed_generation=deployment.metadata.generation)
+        await update_status(self._client, DEPLOYMENTS, deployment, replace(deployment, status=status))
+
+    def _has_pods(self, replica_sets: Iterable[ReplicaSet]) -> bool:
+        return any(
+            not is_pod_terminal(pod) for one in replica_sets for pod in controlled_by(self._pods, one.metadata.uid)
+        )
+
+
+def deployment_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """The deployment that waits for a pod to end before it goes on (Recreate), when that has."""
+    ended = change.after is None or (is_pod_terminal(change.after) and not change.initial)
+    if not ended or (change.before is not None and is_pod_terminal(change.before)):
+        return
+    key = controller_key(REPLICA_SETS, change.object)
+    owner = informers.get(REPLICA_SETS).get(key) if key is not None else None
+    found = controller_key(DEPLOYMENTS, owner) if owner is not None else None
+    deployment = informers.get(DEPLOYMENTS).get(found) if found is not None else None
+    if found is not None and deployment is not None and deployment.spec.strategy.type == RECREATE:
+        yield found
+
+
+def _selector(deployment: Deployment) -> LabelSelector | None:
+    try:
+        return deployment.spec.selector.selector()
+    except KeyError as error:
+        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+
+
+def _selects(deployment: Deployment, one: ReplicaSet) -> bool:
+    try:
+        selector = deployment.spec.selector.selector()
+    except KeyError:
+        return False
+    return not selector.empty and selector.matches(one.metadata.labels)
+
+
+SPECS = (
+    ControllerSpec(
+        name="deployment-controller",
+        queue="deployment",
+        aliases=("deployment",),
+        reconciler=DeploymentController,
+        options=DeploymentOptions,
+        workers=lambda options: options.concurrent_deployment_syncs,
+        watches=(
+            For(DEPLOYMENTS),
+            Mapped(REPLICA_SETS, owners_concerned(DEPLOYMENTS, _selects), indexes=BY_CONTROLLER),
+            Mapped(PODS, deployment_of_pod, indexes=BY_CONTROLLER),
+        ),
+        rbac=(
+            PolicyRule(groups=("apps",), resources=("deployments",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(groups=("apps",), resources=("deployments/status", "deployments/finalizers"), verbs=("update",)),
+            PolicyRule(
+                groups=("apps",),
+                resources=("replicasets",),
+                verbs=("get", "list", "watch", "create", "update", "patch", "delete"),
+            ),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch")),
+        ),
+    ),
+)

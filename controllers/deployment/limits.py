@@ -1,0 +1,42 @@
+"""How many pods a deployment may have more, and how many fewer may be available, while it is rolled out; pure."""
+
+import re
+from typing import NamedTuple
+
+from controller_manager.api.apps import ROLLING_UPDATE, Deployment, RollingUpdateDeployment
+
+_PERCENTAGE = re.compile(r"([0-9]{1,9})%", re.ASCII)
+
+
+class Limits(NamedTuple):
+    """Numbers of pods: above the replicas, and of the replicas that need not be available."""
+
+    surge: int
+    unavailable: int
+
+
+def limits_of(deployment: Deployment) -> Limits:
+    """Return the limits of a deployment, which are 0 unless it is updated rolling.
+
+    Percentages are of the replicas; a surge is rounded up, and what need not be available down. Where both were 0
+    nothing could go on: then one pod need not be available.
+    """
+    strategy, wanted = deployment.spec.strategy, deployment.spec.replicas
+    if strategy.type != ROLLING_UPDATE:
+        return Limits(0, 0)
+    rolling = strategy.rolling_update or RollingUpdateDeployment()
+    surge = part_of(wanted, rolling.max_surge, round_up=True)
+    unavailable = part_of(wanted, rolling.max_unavailable, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    return Limits(surge, min(unavailable, wanted))
+
+
+def part_of(whole: int, part: int | str | None, *, round_up: bool) -> int:
+    """Return a number, or a percentage of `whole`; 0 where nothing is said, or what is neither."""
+    if part is None or isinstance(part, int):
+        return part or 0
+    found = _PERCENTAGE.fullmatch(part)
+    if found is None:
+        return 0
+    return (whole * int(found[1]) + (99 if round_up else 0)) // 100

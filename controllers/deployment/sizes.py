@@ -1,0 +1,143 @@
+"""The sizes that the replica sets of a deployment get next; pure.
+
+                                                                            becomes
+rolling, the newest is larger than the deployment                           the newest: as the deployment
+rolling, it is smaller, and a surge is left                                 the newest: larger by what is left
+rolling, otherwise: as many pods less as need not be available and are      the older: smaller by that
+  not missing, first those that are not available, the oldest sets first
+rolling, otherwise: a set has another size than its status is of            nothing, until that is known
+anew (Recreate)                                                             the older: 0; then the newest: all
+scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
+scaled, or paused: the newest has all pods, and they are available          the older: 0
+scaled, or paused, rolling: several have pods                               each in proportion, with the surge
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.apps import ROLLING_UPDATE, Deployment, ReplicaSet
+
+from .limits import limits_of
+from .revisions import DESIRED, MAXIMUM, by_age, number_in
+
+
+class Size(NamedTuple):
+    """The number of pods that a replica set gets."""
+
+    replica_set: ReplicaSet
+    replicas: int
+
+
+def rolling(deployment: Deployment, newest: ReplicaSet, old: Sequence[ReplicaSet]) -> list[Size]:
+    """Return the next step of a rolling update; none if it has to wait, or is complete."""
+    size = newest_size(deployment, newest, old)
+    if size != newest.spec.replicas:
+        return [Size(newest, size)]
+    return _smaller(deployment, newest, [one for one in by_age(old) if one.spec.replicas > 0])
+
+
+def newest_size(deployment: Deployment, newest: ReplicaSet | None, old: Sequence[ReplicaSet]) -> int:
+    """Return how many pods the newest replica set gets, which need not be there yet, as far as there is room."""
+    wanted = deployment.spec.replicas
+    if deployment.spec.strategy.type != ROLLING_UPDATE:
+        return wanted
+    now = newest.spec.replicas if newest is not None else 0
+    room = wanted + limits_of(deployment).surge - _total(old) - now
+    return min(wanted, now + max(0, room))
+
+
+def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
+    """Return the sizes of the older sets with which enough pods are available, whatever becomes of those that are not.
+
+    A status that is older than the size of its set may tell of pods that are being deleted.
+    """
+    if any(one.status.observed_generation < one.metadata.generation for one in (newest, *active)):
+        return []
+    least = deployment.spec.replicas - limits_of(deployment).unavailable
+    missing = newest.spec.replicas - _available(newest)
+    spare = _total(active) + newest.spec.replicas - least - missing
+    if spare <= 0:
+        return []
+    sizes = [one.spec.replicas for one in active]
+    sizes = _less(sizes, [one.spec.replicas - _available(one) for one in active], spare)
+    sizes = _less(sizes, sizes, _available(newest) + sum(map(_available, active)) - least)
+    return [Size(one, size) for one, size in zip(active, sizes, strict=True) if size != one.spec.replicas]
+
+
+def _available(one: ReplicaSet) -> int:
+    """Return how many pods are available, without those that are too many."""
+    return min(one.status.available_replicas, one.spec.replicas)
+
+
+def _less(sizes: Sequence[int], most: Sequence[int], count: int) -> list[int]:
+    """Return `sizes` with `count` taken away in all, from the first on, of each as many as `most` says."""
+    found: list[int] = []
+    for size, at_most in zip(sizes, most, strict=True):
+        taken = max(0, min(at_most, count))
+        found.append(size - taken)
+        count -= taken
+    return found
+
+
+def none_of(old: Iterable[ReplicaSet]) -> list[Size]:
+    """Return that all which have pods get none."""
+    return [Size(one, 0) for one in old if one.spec.replicas > 0]
+
+
+def is_scaled(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> bool:
+    """Return whether the deployment has another number of replicas than its sets with pods were told."""
+    told = (number_in(one, DESIRED) for one in replica_sets if one.spec.replicas > 0)
+    return any(number is not None and number >= 0 and number != deployment.spec.replicas for number in told)
+
+
+def proportional(deployment: Deployment, newest: ReplicaSet | None, old: Sequence[ReplicaSet]) -> list[Size]:
+    """Return the sizes where the deployment was scaled, or is paused; sets that keep theirs may be told of its size."""
+    wanted = deployment.spec.replicas
+    every = [*by_age(old), *([newest] if newest is not None else [])]
+    active = [one for one in every if one.spec.replicas > 0]
+    if len(active) < 2:
+        only = active[0] if active else newest or (by_age(old)[-1] if old else None)
+        # The set may have the right size already, and not know it: others can scale it, too.
+        return [Size(only, wanted)] if only is not None and (only.spec.replicas != wanted or active) else []
+    if newest is not None and _is_saturated(deployment, newest):
+        return none_of(old)
+    return _shares(deployment, active) if deployment.spec.strategy.type == ROLLING_UPDATE else []
+
+
+def _is_saturated(deployment: Deployment, newest: ReplicaSet) -> bool:
+    wanted = deployment.spec.replicas
+    return (newest.spec.replicas, number_in(newest, DESIRED), newest.status.available_replicas) == (wanted,) * 3
+
+
+def _shares(deployment: Deployment, active: Sequence[ReplicaSet]) -> list[Size]:
+    """Return the sizes of replica sets, the largest first, that make use of all pods there may be."""
+    wanted = deployment.spec.replicas
+    most = wanted + limits_of(deployment).surge if wanted > 0 else 0
+    more = most - _total(active)
+    in_order = by_age(active)
+    if more > 0:
+        in_order.reverse()
+    in_order.sort(key=lambda one: -one.spec.replicas)
+    left, sizes = more, []
+    for one in in_order:
+        share = _share(deployment, one, most) if left else 0
+        share = min(share, left) if more > 0 else max(share, left)
+        left -= share
+        sizes.append(one.spec.replicas + share)
+    sizes[0] = max(0, sizes[0] + left)
+    return [Size(one, size) for one, size in zip(in_order, sizes, strict=True)]
+
+
+def _share(deployment: Deployment, one: ReplicaSet, most: int) -> int:
+    """Return how many pods more, or fewer, are in proportion to those that a replica set has."""
+    now = one.spec.replicas
+    if deployment.spec.replicas == 0:
+        return -now
+    told = number_in(one, MAXIMUM)
+    before = told if told is not None and told > 0 else deployment.status.replicas
+    return math.floor(now * most / before + 0.5) - now if before else 0
+
+
+def _total(replica_sets: Iterable[ReplicaSet]) -> int:
+    return sum(one.spec.replicas for one in replica_sets)

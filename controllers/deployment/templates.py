@@ -1,0 +1,90 @@
+"""Templates of pods: whether two are the same, the hash of one, and the replica set that is made of one; pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.apps import DEPLOYMENTS, Deployment, ReplicaSet, ReplicaSetSpec
+from controller_manager.api.core import PodTemplateSpec
+from controller_manager.api.model import EMPTY_RAW, ObjectMeta
+from controller_manager.api.quantity import canonical
+from controller_manager.controller import controller_ref
+from controller_manager.controller.history import revision_hash
+
+HASH = "pod-template-hash"
+
+_LONGEST_NAME = 253
+# Fields whose texts are quantities, and those that are maps of such.
+_QUANTITY = frozenset(("divisor", "sizeLimit"))
+_QUANTITIES = frozenset(("limits", "overhead", "requests"))
+
+
+def is_same(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
+    """Return whether two templates make the same pods, but for the label that has their hash."""
+    if _metadata(one) != _metadata(other):
+        return False
+    return one.spec == other.spec or _plain(one) == _plain(other)
+
+
+def template_hash(template: PodTemplateSpec, collisions: int) -> str:
+    """Return a short text that depends on a template and the number of collisions alone."""
+    tree = {"metadata": _metadata(template), "spec": _plain(template)}
+    return revision_hash(msgspec.Raw(msgspec.json.encode(tree, order="sorted")), collisions)
+
+
+def new_replica_set(deployment: Deployment, code: str, replicas: int, annotations: Mapping[str, str]) -> ReplicaSet:
+    """Return the replica set for the present template of a deployment, to be created."""
+    meta, spec = deployment.metadata, deployment.spec
+    labels = {**(spec.template.metadata.labels or {}), HASH: code}
+    template = replace(spec.template, metadata=replace(spec.template.metadata, labels=labels))
+    selector = replace(spec.selector, match_labels={**(spec.selector.match_labels or {}), HASH: code})
+    return ReplicaSet(
+        metadata=ObjectMeta(
+            namespace=meta.namespace,
+            name=f"{meta.name[: _LONGEST_NAME - 1 - len(code)]}-{code}",
+            labels=labels,
+            annotations=annotations,
+            owner_references=(controller_ref(DEPLOYMENTS, deployment),),
+        ),
+        spec=ReplicaSetSpec(
+            replicas=replicas, min_ready_seconds=spec.min_ready_seconds, selector=selector, template=template
+        ),
+    )
+
+
+def without_hash(template: PodTemplateSpec) -> PodTemplateSpec:
+    """Return the template as a deployment has it."""
+    labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != HASH}
+    return replace(template, metadata=replace(template.metadata, labels=labels or None))
+
+
+def _metadata(template: PodTemplateSpec) -> ObjectMeta:
+    meta = without_hash(template).metadata
+    return replace(meta, annotations=meta.annotations or None, creation_timestamp=None, managed_fields=EMPTY_RAW)
+
+
+def _plain(template: PodTemplateSpec) -> Any:
+    """Return the spec of a template as all have it that mean the same."""
+    return _same_form(msgspec.json.decode(template.spec)) if template.spec else None
+
+
+def _same_form(value: Any, field: str = "") -> Any:
+    match value:
+        case dict():
+            inner = field if field in _QUANTITIES else ""
+            items = ((key, _same_form(each, inner or key)) for key, each in value.items())
+            return {key: each for key, each in items if each is not None and each != []}
+        case list():
+            return [_same_form(each) for each in value]
+        case str() if field in _QUANTITY or field in _QUANTITIES:
+            return _quantity(value)
+    return value
+
+
+def _quantity(text: str) -> str:
+    try:
+        return canonical(text)
+    except ValueError:
+        return text

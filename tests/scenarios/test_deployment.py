@@ -1,0 +1,447 @@
+"""Deployments in a cluster whose pods run, in virtual time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Pod, is_pod_ready, is_pod_terminal
+from controller_manager.api.errors import Forbidden
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Response
+from controller_manager.testing import Cluster, builders
+from controller_manager.testing.pod_agent import PodAgent
+from controllers.deployment.revisions import DESIRED, HISTORY, MAXIMUM, REVISION, ROLLBACK
+from controllers.deployment.templates import HASH
+from tests.scenarios.test_manager_flags import most_in_work
+from tests.scenarios.workloads import deployment, events, owned, pods, replica_set, template
+
+pytestmark = pytest.mark.virtual
+
+FLAGS = ("--leader-elect=false", "--controllers=replicaset,deployment")
+WEB = Key("default", "web")
+OLD, NEW, BAD = "example.org/app:1", "example.org/app:2", "example.org/app:bad"
+
+
+async def get(cluster: Cluster) -> Deployment:
+    return await cluster.client.get(DEPLOYMENTS, WEB)
+
+
+async def change(cluster: Cluster, **spec: Any) -> None:
+    await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": spec})
+
+
+async def use(cluster: Cluster, image: str) -> None:
+    await change(cluster, template=template(image, app="web"))
+
+
+async def sets(cluster: Cluster) -> dict[str, ReplicaSet]:
+    """The replica sets by the image of their template."""
+    found = (await cluster.client.list(REPLICA_SETS, "default")).items
+    return {msgspec.json.decode(one.spec.template.spec)["containers"][0]["image"]: one for one in found}
+
+
+async def reason(cluster: Cluster, kind: str = "Progressing") -> str:
+    found = condition_of((await get(cluster)).status.conditions, kind)
+    return found.reason if found is not None else ""
+
+
+def note_of(one: ReplicaSet, name: str) -> str:
+    return (one.metadata.annotations or {}).get(name, "")
+
+
+class Counted:
+    """The numbers of pods that there were and that were ready, after each change of one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._pods: dict[str, Pod] = {}
+        self.active: list[int] = []
+        self.ready: list[int] = []
+        self.templates: list[int] = []
+        """The number of templates that pods have which have not ended."""
+        cluster.api.store.subscribe(self._note)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for one in changes:
+            if one.row.resource == PODS.name:
+                self._take(one)
+        alive = [pod for pod in self._pods.values() if not is_pod_terminal(pod)]
+        active = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
+        self.active.append(len(active))
+        self.ready.append(sum(map(is_pod_ready, active)))
+        self.templates.append(len({(pod.metadata.labels or {}).get(HASH) for pod in alive}))
+
+    def _take(self, one: Change) -> None:
+        if one.deleted:
+            self._pods.pop(one.row.key, None)
+        else:
+            self._pods[one.row.key] = Pod.decode(one.row.data)
+
+
+async def test_a_deployment_gets_its_pods() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        made = await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, minReadySeconds=5))
+        await cluster.settle()
+        assert await reason(cluster) == "ReplicaSetUpdated"
+        assert await reason(cluster, "Available") == "MinimumReplicasUnavailable"
+        await cluster.advance(10)
+        found = await get(cluster)
+        status = found.status
+        assert (status.replicas, status.updated_replicas, status.ready_replicas) == (3, 3, 3)
+        assert (status.available_replicas, status.unavailable_replicas, status.terminating_replicas) == (3, 0, 0)
+        assert status.observed_generation == found.metadata.generation
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+        assert await reason(cluster, "Available") == "MinimumReplicasAvailable"
+        assert (found.metadata.annotations or {})[REVISION] == "1"
+        one = (await sets(cluster))[OLD]
+        code = (one.metadata.labels or {})[HASH]
+        assert one.metadata.name == f"web-{code}"
+        assert (one.spec.selector.match_labels or {}) == {"app": "web", HASH: code}
+        assert one.spec.template.metadata.labels == {"app": "web", HASH: code}
+        assert one.metadata.owner_references[0].uid == made.metadata.uid
+        assert (note_of(one, REVISION), note_of(one, DESIRED), note_of(one, MAXIMUM)) == ("1", "3", "4")
+        assert one.spec.min_ready_seconds == 5
+        assert await events(cluster) == [("Normal", "ScalingReplicaSet"), *[("Normal", "SuccessfulCreate")] * 3]
+        scaled = (await cluster.client.list(EVENTS, "default")).items
+        assert {event.reporting_component for event in scaled} == {"deployment-controller", "replicaset-controller"}
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "most", "least"), [(1, 0, 5, 4), (0, 1, 4, 3), ("50%", "25%", 6, 3), (0, "100%", 4, 0)]
+)
+async def test_a_rolling_update_keeps_its_limits(
+    surge: int | str, unavailable: int | str, most: int, least: int
+) -> None:
+    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
+        await cluster.manage(*FLAGS)
+        rolling = {"maxSurge": surge, "maxUnavailable": unavailable}
+        wanted = deployment(replicas=4, strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
+        await cluster.client.create(DEPLOYMENTS, wanted)
+        await cluster.advance(10)
+        counted = Counted(cluster)
+        for pod in await pods(cluster):  # so that they are known
+            await cluster.client.patch(PODS, Key("default", pod.metadata.name), {"metadata": {"labels": {"seen": ""}}})
+        await cluster.settle()
+        counted.active.clear()
+        counted.ready.clear()
+        await use(cluster, NEW)
+        await cluster.advance(120)
+        assert max(counted.active) <= most
+        assert min(counted.ready) >= least
+        found = await sets(cluster)
+        assert (found[NEW].spec.replicas, found[OLD].spec.replicas) == (4, 0)
+        assert (note_of(found[NEW], REVISION), note_of(found[OLD], REVISION)) == ("2", "1")
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+
+
+async def test_recreation_never_has_pods_of_two_templates() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, stop=20):
+        await cluster.manage(*FLAGS)
+        counted = Counted(cluster)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, strategy={"type": "Recreate"}))
+        await cluster.settle()
+        await use(cluster, NEW)
+        await cluster.sleep(10)
+        assert list(await sets(cluster)) == [OLD]
+        await cluster.advance(30)
+        assert max(counted.templates) == 1
+        found = await sets(cluster)
+        assert (found[NEW].spec.replicas, found[OLD].spec.replicas) == (3, 0)
+        assert note_of(found[NEW], MAXIMUM) == "3"
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+
+
+async def test_while_it_is_paused_it_is_scaled_and_not_rolled_out() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
+        await cluster.settle()
+        await change(cluster, paused=True)
+        await cluster.settle()
+        assert await reason(cluster) == "DeploymentPaused"
+        await use(cluster, NEW)
+        await change(cluster, replicas=5)
+        await cluster.settle()
+        found = await sets(cluster)
+        assert list(found) == [OLD]
+        assert (found[OLD].spec.replicas, note_of(found[OLD], DESIRED)) == (5, "5")
+        await change(cluster, paused=False)
+        await cluster.settle()
+        found = await sets(cluster)
+        assert (found[NEW].spec.replicas, found[OLD].spec.replicas) == (5, 0)
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+
+
+async def test_a_former_template_is_a_new_revision_of_its_replica_set() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        for image, cause in ((NEW, "second"), (OLD, "third"), (NEW, "fourth"), (OLD, "fifth")):
+            reasons = {"metadata": {"annotations": {"kubernetes.io/change-cause": cause}}}
+            await cluster.client.patch(DEPLOYMENTS, WEB, {**reasons, "spec": {"template": template(image, app="web")}})
+            await cluster.settle()
+        found = await sets(cluster)
+        assert len(found) == 2
+        assert (note_of(found[OLD], REVISION), note_of(found[OLD], HISTORY)) == ("5", "1,3")
+        assert (note_of(found[NEW], REVISION), note_of(found[NEW], HISTORY)) == ("4", "2")
+        assert note_of(found[NEW], "kubernetes.io/change-cause") == "fourth"
+        assert ((await get(cluster)).metadata.annotations or {})[REVISION] == "5"
+
+
+async def test_lack_of_progress_is_told_at_the_deadline_and_its_end_too() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw) as agent:
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, progressDeadlineSeconds=60))
+        await cluster.settle()
+        await use(cluster, BAD)
+        await cluster.sleep(50)
+        assert await reason(cluster) == "ReplicaSetUpdated"
+        await cluster.advance(15)
+        assert await reason(cluster) == "ProgressDeadlineExceeded"
+        assert await reason(cluster, "Available") == "MinimumReplicasAvailable"
+        revision = cluster.api.store.revision
+        await cluster.advance(1800)  # less than events live
+        assert cluster.api.store.revision == revision
+        agent.runs = lambda _: True
+        await use(cluster, NEW)
+        await cluster.settle()
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+        assert {image: one.spec.replicas for image, one in (await sets(cluster)).items()} == {OLD: 0, BAD: 0, NEW: 3}
+
+
+async def test_a_rollout_that_is_stuck_is_scaled_in_proportion() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw):
+        await cluster.manage(*FLAGS)
+        rolling = {"maxSurge": 3, "maxUnavailable": 2}
+        wanted = deployment(replicas=10, strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
+        await cluster.client.create(DEPLOYMENTS, wanted)
+        await cluster.settle()
+        await use(cluster, BAD)
+        await cluster.settle()
+        found = await sets(cluster)
+        assert (found[OLD].spec.replicas, found[BAD].spec.replicas) == (8, 5)
+        await change(cluster, replicas=20)
+        await cluster.settle()
+        found = await sets(cluster)
+        assert found[OLD].spec.replicas + found[BAD].spec.replicas == 23
+        assert found[OLD].spec.replicas == 14
+
+
+async def test_a_set_that_others_have_scaled_does_not_keep_a_rollout_from_going_on() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
+        await cluster.settle()
+        one = (await sets(cluster))[OLD]
+        stale = {"metadata": {"annotations": {DESIRED: "2"}}}
+        await cluster.client.patch(REPLICA_SETS, Key("default", one.metadata.name), stale)
+        await cluster.settle()
+        assert note_of((await sets(cluster))[OLD], DESIRED) == "3"
+        await use(cluster, NEW)
+        await cluster.settle()
+        assert (await sets(cluster))[NEW].spec.replicas == 3
+
+
+@pytest.mark.parametrize(("limit", "left"), [(0, 1), (2, 3), (10, 5)])
+async def test_replica_sets_beyond_the_history_are_deleted(limit: int, left: int) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(revisionHistoryLimit=limit))
+        await cluster.settle()
+        for number in range(2, 6):
+            await use(cluster, f"example.org/app:{number}")
+            await cluster.settle()
+        found = await sets(cluster)
+        assert len(found) == left
+        assert sorted(int(note_of(one, REVISION)) for one in found.values()) == list(range(6 - left, 6))
+
+
+async def test_a_name_that_is_taken_makes_another() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        name = (await sets(cluster))[OLD].metadata.name
+        await cluster.client.delete(DEPLOYMENTS, WEB, propagation="Orphan")
+        await cluster.client.patch(DEPLOYMENTS, WEB, {"metadata": {"finalizers": None}})
+        await cluster.client.delete(REPLICA_SETS, Key("default", name))
+        other = replica_set("other", 0)
+        await cluster.client.create(REPLICA_SETS, replace(other, metadata=replace(other.metadata, name=name)))
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        found = await get(cluster)
+        assert (found.status.collision_count, found.status.updated_replicas) == (1, 3)
+        made = (await cluster.client.list(REPLICA_SETS, "default")).items
+        (mine,) = (one for one in made if one.metadata.name != name)
+        assert mine.metadata.name.startswith("web-")
+        assert mine.spec.replicas == 3
+
+
+async def test_replica_sets_are_adopted_by_their_labels_and_known_by_their_template() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        one = await cluster.client.create(REPLICA_SETS, replica_set("web", 2))
+        await cluster.client.patch(REPLICA_SETS, WEB, {"metadata": {"labels": {"app": "web"}}})
+        await cluster.settle()
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
+        await cluster.settle()
+        (found,) = (await cluster.client.list(REPLICA_SETS, "default")).items
+        assert (found.metadata.uid, found.spec.replicas, note_of(found, REVISION)) == (one.metadata.uid, 3, "1")
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+        label = {"metadata": {"labels": {"app": "else"}}}
+        await cluster.client.patch(REPLICA_SETS, Key("default", "web"), {**label, "spec": {"replicas": 0}})
+        await cluster.settle()
+        found = await cluster.client.get(REPLICA_SETS, Key("default", "web"))
+        assert (found.metadata.owner_references, len(await owned(cluster, "web"))) == ((), 0)
+        assert (await get(cluster)).status.available_replicas == 3
+
+
+async def test_that_no_replica_set_can_be_created_is_told() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        replica = await cluster.manage(*FLAGS, strict=False)
+        await cluster.settle()
+        refusal = Response(403, {}, Forbidden("there are enough").status().encode())
+        replica.network.intercept(
+            lambda it: refusal if it.method == "POST" and it.path.endswith("/replicasets") else None
+        )
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.sleep(10)
+        assert await reason(cluster) == "ReplicaSetCreateError"
+        assert ("Warning", "ReplicaSetCreateError") in await events(cluster)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await reason(cluster) == "NewReplicaSetAvailable"
+
+
+async def test_that_pods_cannot_be_created_is_told_of_the_deployment() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        replica = await cluster.manage(*FLAGS, strict=False)
+        await cluster.settle()
+        refusal = Response(403, {}, Forbidden("the quota is used up").status().encode())
+        replica.network.intercept(lambda it: refusal if it.method == "POST" and it.path.endswith("/pods") else None)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.sleep(10)
+        assert await reason(cluster, "ReplicaFailure") == "FailedCreate"
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await reason(cluster, "ReplicaFailure") == ""
+
+
+@pytest.mark.parametrize(
+    ("revision", "image", "told"),
+    [
+        ("0", OLD, "DeploymentRollback"),
+        ("1", OLD, "DeploymentRollback"),
+        ("2", NEW, "DeploymentRollbackTemplateUnchanged"),
+        ("7", NEW, "DeploymentRollbackRevisionNotFound"),
+    ],
+)
+async def test_clients_of_old_versions_go_back_by_an_annotation(revision: str, image: str, told: str) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        await use(cluster, NEW)
+        await cluster.settle()
+        await cluster.client.patch(DEPLOYMENTS, WEB, {"metadata": {"annotations": {ROLLBACK: revision}}})
+        await cluster.settle()
+        assert told in [reason for _, reason in await events(cluster)]
+        assert ROLLBACK not in ((await get(cluster)).metadata.annotations or {})
+        assert (await sets(cluster))[image].spec.replicas == 3
+
+
+async def test_what_changes_nothing_about_pods_is_no_rollout() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        await change(cluster, minReadySeconds=7, revisionHistoryLimit=3)
+        await cluster.settle()
+        (one,) = (await cluster.client.list(REPLICA_SETS, "default")).items
+        assert (one.spec.min_ready_seconds, note_of(one, REVISION)) == (7, "1")
+
+
+async def test_nothing_is_written_that_nobody_needs() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=1))
+        await cluster.settle()
+        writes: list[str] = []
+        cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
+        await use(cluster, NEW)
+        await cluster.advance(3600)
+        # The edit; a new set, a pod of it, which is ready; one pod less, which ends, and is gone.
+        assert writes.count(DEPLOYMENTS.name) <= 7
+        # Of the new one: made, a pod, ready; of the old one: its size, that its pod ends, and that it is gone.
+        assert writes.count(REPLICA_SETS.name) <= 7
+
+
+async def test_a_deployment_that_is_being_deleted_starts_nothing() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        await cluster.client.delete(DEPLOYMENTS, WEB, propagation="Orphan")
+        await use(cluster, NEW)
+        await change(cluster, replicas=7)
+        await cluster.settle()
+        found = await sets(cluster)
+        assert [(image, one.spec.replicas) for image, one in found.items()] == [(OLD, 3)]
+        status = (await get(cluster)).status
+        assert (status.observed_generation, status.updated_replicas) == ((await get(cluster)).metadata.generation, 0)
+
+
+async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        wanted = deployment(paused=True)
+        await cluster.client.create(DEPLOYMENTS, replace(wanted, metadata=replace(wanted.metadata, namespace="old")))
+        await cluster.client.delete(NAMESPACES, Key("", "old"))
+        await cluster.client.patch(DEPLOYMENTS, Key("old", "web"), {"spec": {"paused": False}})
+        await cluster.advance(60)
+        assert (await cluster.client.list(REPLICA_SETS, "old")).items == []
+
+
+async def test_recreation_goes_on_when_the_last_pod_of_a_set_is_gone_that_was_forgotten() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, stop=100):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=1, strategy={"type": "Recreate"}))
+        await cluster.settle()
+        await use(cluster, NEW)
+        await cluster.advance(50)
+        assert list(await sets(cluster)) == [OLD]
+        (pod,) = await pods(cluster)
+        done = {"status": {"phase": "Failed"}}
+        await cluster.client.patch(PODS, Key("default", pod.metadata.name), done, subresource="status")
+        await cluster.sleep(5)
+        assert set(await sets(cluster)) == {OLD, NEW}
+
+
+@pytest.mark.parametrize(("gate", "counted"), [("true", 0), ("false", None)])
+async def test_who_terminates_is_counted_where_the_gate_says_so(gate: str, counted: int | None) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS, f"--feature-gates=DeploymentReplicaSetTerminatingReplicas={gate}")
+        await cluster.client.create(DEPLOYMENTS, deployment())
+        await cluster.settle()
+        assert (await get(cluster)).status.terminating_replicas == counted
+        assert (await sets(cluster))[OLD].status.terminating_replicas == counted
+
+
+@pytest.mark.flag("concurrent-deployment-syncs")
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_so_many_deployments_are_worked_on_at_once(workers: int) -> None:
+    async with Cluster() as cluster:
+        slow = ("--leader-elect=false", "--controllers=deployment", "--kube-api-qps=0.1", "--kube-api-burst=1")
+        replica = await cluster.manage(*slow, f"--concurrent-deployment-syncs={workers}")
+        await cluster.sleep(60)
+        for number in range(6):
+            await cluster.client.create(DEPLOYMENTS, deployment(f"web-{number}"))
+        assert await most_in_work(cluster, replica, "deployment-controller") == workers
