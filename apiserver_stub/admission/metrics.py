@@ -90,12 +90,12 @@ class ConditionMetrics:
         self._exclusions = Counters(_EXCLUSIONS, registry)
 
     def evaluated(
-        self, of: str, name: str, kind: str, operation: str, seconds: float, *, errors: int, excluded: bool
+        self, of: str, name: str, kind: str, operation: str, seconds: float, *, failed: bool, excluded: bool
     ) -> None:
         """Note an evaluation of the conditions of a `webhook` or a `policy` (`of`), of a type as in other families."""
         labels = of, name, operation, kind
         self._seconds.observe(seconds, *labels)
-        if errors:
-            self._errors.add(*labels, by=errors)
+        if failed:
+            self._errors.add(*labels)
         if excluded:
             self._exclusions.add(*labels)

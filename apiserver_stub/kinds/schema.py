@@ -28,7 +28,7 @@ class Schema:
     resolved when first read, so that a graph may be recursive and only what is used costs anything. `exact` is the
     Python type that alone makes a scalar right, None where more must be checked. `default` is the value the field
     always has when nobody gave one, None if it may be absent; `omits` are the Python types whose empty value
-    is left out (`omit`).
+    is left out (`omit`). `name` is that of its definition (`core.v1.Pod`), empty if it has none.
 
     The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `embeds`, `required`, `enum`,
     `default`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref`
@@ -36,9 +36,10 @@ class Schema:
     which count in thousandths at most.
     """
 
-    def __init__(self, raw: Raw, resolve: _Resolve) -> None:
+    def __init__(self, raw: Raw, resolve: _Resolve, name: str = "") -> None:
         self._raw = raw
         self._resolve = resolve
+        self.name = name
         self.type: str = raw.get("type", "any")
         self.format: str = raw.get("format", "")
         self.required: tuple[str, ...] = tuple(raw.get("required", ()))
@@ -105,7 +106,7 @@ class Schema:
         if len(raw) == 1:
             return target
         laid_over = {key: value for key, value in raw.items() if key != "ref"}
-        return Schema({**target._raw, **laid_over}, self._resolve)
+        return Schema({**target._raw, **laid_over}, self._resolve, name)
 
 
 class Schemas:
@@ -119,7 +120,7 @@ class Schemas:
         """Return the node of a definition; raises KeyError when there is none."""
         found = self._nodes.get(name)
         if found is None:
-            found = self._nodes[name] = Schema(self._definitions[name], self.node)
+            found = self._nodes[name] = Schema(self._definitions[name], self.node, name)
         return found
 
 

@@ -12,7 +12,7 @@ from apiserver_stub.kinds.trees import same_but
 from controller_manager.api.errors import Cause
 
 _PLAIN = KindRules()
-_REQUIRED = "FieldValueRequired"
+_REQUIRED, _MISSING = "FieldValueRequired", "Required value"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 # Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
 _OF_STATUS = frozenset({"status", "approval"})
@@ -41,11 +41,17 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
-    """Return each cause once; of a value that is missing nothing else is told."""
+    """Return each cause once; of a value that is missing nothing else is told, and not twice if a rule says more."""
     if not causes:
         return causes
     missing = {cause.field for cause in causes if cause.reason == _REQUIRED}
-    return [cause for cause in dict.fromkeys(causes) if cause.reason not in _OF_FORM or cause.field not in missing]
+    explained = {cause.field for cause in causes if cause.reason == _REQUIRED and cause.message != _MISSING}
+    return [
+        cause
+        for cause in dict.fromkeys(causes)
+        if (cause.reason not in _OF_FORM or cause.field not in missing)
+        and (cause.message != _MISSING or cause.field not in explained)
+    ]
 
 
 def _implied(new: Tree, old: Tree) -> str:

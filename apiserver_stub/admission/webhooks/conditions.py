@@ -1,12 +1,68 @@
-"""Match conditions of admission webhooks (KEP-3716)."""
+"""Match conditions of admission webhooks (KEP-3716): expressions that must all hold for a webhook to be asked."""
 
-from apiserver_stub.admission.webhooks.calls import Question
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from apiserver_stub.admission.metrics import ConditionMetrics
+from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
+from apiserver_stub.admission.webhooks.calls import Phase, Question
 from apiserver_stub.admission.webhooks.configurations import Webhook
+from apiserver_stub.offload import Run
+from apiserver_stub.watch_cache.cache import WatchCache
+from controller_manager.api.errors import forbidden
+from controller_manager.base.clock import monotonic
+from controller_manager.serving.authorization import Authorizer
+
+_MOST_COMPILED = 1024
 
 
 class Conditions:
-    """Evaluates match conditions."""
+    """Evaluates the match conditions of the webhooks of one phase; what takes long is done by `run`."""
+
+    def __init__(
+        self, phase: Phase, store: WatchCache, authorizer: Authorizer, metrics: ConditionMetrics, run: Run
+    ) -> None:
+        self._phase = phase
+        self._store = store
+        self._authorizer = authorizer
+        self._metrics = metrics
+        self._run = run
 
     async def match(self, webhook: Webhook, question: Question) -> bool:
-        """Return whether all conditions of a webhook hold. Raises `Forbidden`."""
-        return not webhook.conditions
+        """Return whether all conditions of a webhook hold; one that ignores failures is not asked where that cannot be
+        told. Raises `Forbidden` for others then.
+        """
+        return not webhook.conditions or await self._match(webhook, question)
+
+    async def _match(self, webhook: Webhook, question: Question) -> bool:
+        from apiserver_stub.admission.policies.evaluation import evaluated  # CEL, which is loaded when it is needed
+
+        attributes, asked, began = question.attributes, question.attributes.kind, monotonic()
+        own = {**question.request, "resource": question.request["requestResource"]}
+        versioned = Versioned(question.object, question.old_object, question.request, own)
+        conditions = _compiled(webhook.conditions)
+        inputs = RequestInputs(attributes, self._store, self._authorizer)
+        verdict = await evaluated(inputs, versioned, None, lambda scope: scope.matches(conditions), self._run)
+        refused = bool(verdict.error) and not webhook.ignores
+        self._metrics.evaluated(
+            "webhook",
+            webhook.name,
+            self._phase,
+            attributes.operation.upper(),
+            monotonic() - began,
+            failed=bool(verdict.error),
+            excluded=not verdict.holds and not refused,
+        )
+        if refused:
+            raise forbidden(asked.group, asked.plural, attributes.name, verdict.error)
+        return verdict.holds
+
+
+@lru_cache(_MOST_COMPILED)
+def _compiled(conditions: tuple[str, ...]) -> Sequence[Any]:
+    """Return the expressions of a webhook."""
+    from controller_manager.cel.admission import compiled, environment
+    from controller_manager.cel.types import BOOL
+
+    return [compiled(environment(params=False, authorizer=True), text, BOOL) for text in conditions]

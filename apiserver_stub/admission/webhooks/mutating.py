@@ -17,6 +17,7 @@ from apiserver_stub.encode import json
 from apiserver_stub.encode.json import check_depth, encode
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
+from apiserver_stub.kinds.go_decoding import unmarshal_problem
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.patch import json_patch
@@ -155,9 +156,10 @@ def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[
         raise internal_error(error.message) from None
     itself = kind_of(info, subresource) == kind_of(info, "")
     schema = info.schema if itself else info.subresources[subresource].schema
+    problem = "" if info.custom and itself else unmarshal_problem(found, schema)
     report = fit_tree(found, schema)
     if report.wrong:
-        raise internal_error("; ".join(report.wrong))
+        raise internal_error(problem or "; ".join(report.wrong))
     found.setdefault("metadata", {})
     if itself:
         apply_defaults(found, info)

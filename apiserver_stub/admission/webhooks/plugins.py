@@ -19,7 +19,7 @@ _LIMITS = WebhookLimits(calls=256)
 def mutating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin MutatingAdmissionWebhook."""
     index, client = WebhookIndex(parts.store, Matcher(parts.store, parts.kinds), MUTATING), _client(parts)
-    plugin = MutatingWebhooks(index, _calls(parts, client, "admit"), Conditions())
+    plugin = MutatingWebhooks(index, _calls(parts, client, "admit"), _conditions(parts, "admit"))
     rules = (Rule(plugin.admit, _EVERYTHING, (ALL,), (ALL,)),)
     return AdmissionPlugin(MUTATING_PLUGIN, mutating=rules, read=index.follow, close=client.close)
 
@@ -27,7 +27,7 @@ def mutating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
 def validating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ValidatingAdmissionWebhook."""
     index, client = WebhookIndex(parts.store, Matcher(parts.store, parts.kinds), VALIDATING), _client(parts)
-    plugin = ValidatingWebhooks(index, _calls(parts, client, "validating"), Conditions())
+    plugin = ValidatingWebhooks(index, _calls(parts, client, "validating"), _conditions(parts, "validating"))
     rules = (Rule(plugin.validate, _EVERYTHING, (ALL,), (ALL,)),)
     return AdmissionPlugin(VALIDATING_PLUGIN, validating=rules, read=index.follow, close=client.close)
 
@@ -38,3 +38,7 @@ def _client(parts: AdmissionParts) -> WebhookClient:
 
 def _calls(parts: AdmissionParts, client: WebhookClient, phase: Phase) -> Calls:
     return Calls(phase, client, parts.offload, parts.metrics.webhooks, parts.runtime.log("admission"))
+
+
+def _conditions(parts: AdmissionParts, phase: Phase) -> Conditions:
+    return Conditions(phase, parts.store, parts.authorizer, parts.metrics.conditions, parts.offload.run)

@@ -21,35 +21,13 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     record,
 )
-from apiserver_stub.kinds.rules.formats import PORT, https_url
 from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.rules.webhook_place import check_place
 
 _MOST_CONDITIONS = 64
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_NO_EFFECTS = ("None", "NoneOnDryRun")
 _SCOPES = ("*", "Cluster", "Namespaced")
-
-
-def _path(path: str) -> str:
-    if not path.startswith("/"):
-        return "must start with a '/'"
-    if path == "/":
-        return ""
-    for part in path[1:].removesuffix("/").split("/"):
-        if not part:
-            return "segment is empty"
-        if why := names.subdomain(part):
-            return f"segment: {why}"
-    return ""
-
-
-def _one_address(config: Any, at: FieldPath, errors: ErrorList) -> None:
-    if ("url" in config) == ("service" in config):
-        errors.required((at, "url"), "exactly one of url or service is required")
-
-
-CLIENT_CONFIG = record({
-    "url": form(https_url), "service": record({"path": if_any(form(_path)), "port": PORT}, need("name", "namespace")),
-}, _one_address)  # fmt: skip
 
 
 def _known_version(versions: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -116,17 +94,20 @@ def _name(name: str) -> str:
     )
 
 
-def _stable_effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
-    if webhook.get("sideEffects") in ("Some", "Unknown"):
-        errors.unsupported((at, "sideEffects"), webhook["sideEffects"], ("None", "NoneOnDryRun"))
+def _effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
+    effects = webhook.get("sideEffects")
+    if effects is None:
+        errors.required((at, "sideEffects"), f"must specify one of {', '.join(_NO_EFFECTS)}")
+    elif effects not in _NO_EFFECTS:
+        errors.unsupported((at, "sideEffects"), effects, _NO_EFFECTS)
 
 
 _WEBHOOK = record({
-    "name": form(_name), "clientConfig": CLIENT_CONFIG, "admissionReviewVersions": REVIEW_VERSIONS,
+    "name": form(_name), "clientConfig": check_place, "admissionReviewVersions": REVIEW_VERSIONS,
     "rules": each(ABOUT),
     "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
     "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": check_conditions,
-}, _stable_effects)  # fmt: skip
+}, _effects)  # fmt: skip
 _HOOKS = KindRules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
 _GROUP = "admissionregistration.k8s.io/v1"
 

@@ -4,14 +4,11 @@ Causes name fields as the original's internal type has them: what all versions s
 selectable fields) is told of `spec`, of a version only what differs.
 """
 
-import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
 
-import msgspec
 from cryptography.x509 import load_pem_x509_certificates
 
 from apiserver_stub.kinds import names
@@ -20,6 +17,7 @@ from apiserver_stub.kinds.definition_conditions import ESTABLISHED, is_true
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.metadata import check_embedded_metadata
+from apiserver_stub.kinds.rules.webhook_place import check_place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.definition_schema import SchemaOptions, check_schema, options_for
 from apiserver_stub.kinds.structural.field_path import resolve_path
@@ -40,8 +38,6 @@ _SHARED = {
 }  # fmt: skip
 _MIXED_CASE = "may have mixed case, but should otherwise match: "
 _NOT_WEBHOOK = "should not be set when strategy is not set to Webhook"
-_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
-_FORM = "; desired format: https://host[/path]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,74 +287,9 @@ def _conversion(spec: Tree, ratchets: _Ratchets, errors: ErrorList) -> None:
 
 
 def _client_config(config: Tree, at: FieldPath, ratchets: _Ratchets, errors: ErrorList) -> None:
-    url, service = config.get("url"), config.get("service")
-    if url is not None and service is None:
-        _url(url, (at, "url"), errors)
-    elif url is None and service is not None:
-        _service(service, (at, "service"), errors)
-    else:
-        errors.required(at, "exactly one of url or service is required")
+    check_place(config, at, errors)
     if not ratchets.any_bundle and (why := bundle_problem(config)):
         errors.invalid((at, "caBundle"), config["caBundle"], why)
-
-
-def _url(text: str, at: FieldPath, errors: ErrorList) -> None:
-    try:
-        url = _parsed_url(text)
-    except ValueError as error:
-        errors.required(at, f"url must be a valid URL: parse {msgspec.json.encode(text).decode()}: {error}{_FORM}")
-        return
-    if url.scheme != "https":
-        errors.invalid(at, url.scheme, f"'https' is the only allowed URL scheme{_FORM}")
-    user, marked, host = url.netloc.rpartition("@")
-    if not host:
-        errors.invalid(at, host, f"host must be specified{_FORM}")
-    if marked:
-        errors.invalid(at, user, "user information is not permitted in the URL")
-    if url.fragment:
-        errors.invalid(at, unquote(url.fragment), "fragments are not permitted in the URL")
-    if url.query:
-        errors.invalid(at, url.query, "query parameters are not permitted in the URL")
-
-
-def _parsed_url(text: str) -> SplitResult:
-    """Return the parts of a URL. Raises ValueError in words of Go."""
-    if any(ord(mark) < 0x20 or ord(mark) == 0x7F for mark in text):
-        raise ValueError("net/url: invalid control character in URL")
-    if text.startswith(":"):
-        raise ValueError("missing protocol scheme")
-    if _ESCAPE.search(text):
-        raise ValueError(f"invalid URL escape {msgspec.json.encode(_ESCAPE.findall(text)[0]).decode()}")
-    url = urlsplit(text)
-    if not url.scheme and ":" in text.partition("/")[0]:
-        raise ValueError("first path segment in URL cannot contain colon")
-    port = url.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
-    if port and not (port.isascii() and port.isdigit()):
-        raise ValueError(f'invalid port ":{port}" after host')
-    return url
-
-
-def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
-    # The original confuses the two, so that each is told of in the place of the other.
-    for missing, told in (("namespace", "name"), ("name", "namespace")):
-        if not service.get(missing):
-            errors.required((at, told))
-    if not 1 <= service.get("port", 0) <= 65535:
-        why = "port is not valid: must be between 1 and 65535, inclusive"
-        errors.invalid((at, "port"), service.get("port", 0), why)
-    path, here = service.get("path", ""), (at, "path")
-    if path in ("", "/"):
-        return
-    if path == "//":
-        errors.invalid(here, path, "segment[0] may not be empty")
-        return
-    if not path.startswith("/"):
-        errors.invalid(here, path, "must start with a '/'")
-    for index, segment in enumerate(path[1:].removesuffix("/").split("/")):
-        if not segment:
-            errors.invalid(here, path, f"segment[{index}] may not be empty")
-        elif why := names.subdomain(segment):
-            errors.invalid(here, path, f"segment[{index}]: {why}")
 
 
 def _review_versions(versions: list[str], at: FieldPath, ratchets: _Ratchets, errors: ErrorList) -> None:

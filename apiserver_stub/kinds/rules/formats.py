@@ -5,7 +5,6 @@ empty text.
 import re
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apiserver_stub.kinds import names
@@ -130,23 +129,6 @@ def descending(path: str) -> str:
 def lower_subdomain(name: str) -> str:
     """Check the name of a driver: a DNS subdomain of 63 characters, in whatever case."""
     return "must be no more than 63 characters" if len(name) > 63 else names.subdomain(name.lower())
-
-
-def https_url(text: str) -> str:
-    """Check the address of a webhook."""
-    try:
-        url = urlsplit(text)
-    except ValueError as error:
-        return f"url must be a valid URL: {error}"
-    if url.scheme != "https":
-        return "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-    if not url.netloc:
-        return "host must be specified; desired format: https://host[/path]"
-    if "@" in url.netloc:
-        return "user information is not permitted in the URL"
-    if url.fragment:
-        return "fragments are not permitted in the URL"
-    return "query parameters are not permitted in the URL" if url.query else ""
 
 
 ADDRESS: Rule = form(address)

@@ -126,7 +126,7 @@ SERVICE = "apiregistration.k8s.io/v1/APIService"
         (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.timeoutSeconds": 31},
          [("webhooks[0].timeoutSeconds", I)]),
         (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.clientConfig.url": "https://a"},
-         [("webhooks[0].clientConfig.url", R)]),
+         [("webhooks[0].clientConfig", R)]),
         (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.admissionReviewVersions": ["v9"]},
          [("webhooks[0].admissionReviewVersions", I)]),
         (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.rules.0.operations": ["*", "CREATE"]},
