@@ -20,7 +20,7 @@ from apiserver_stub.kinds.error_list import ErrorList
 from apiserver_stub.storage.interface import Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import ApiError, InternalError, forbidden
+from controller_manager.api.errors import ApiError, UnknownError, forbidden
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.pod_resources import Amounts, parsed, plus
 from controller_manager.api.quantity import Quantity
@@ -192,7 +192,7 @@ def _check_covered(
     there = {scope.name for quota in quotas for scope in quota.scopes if measured.is_in(scope)}
     used = (scope for one in limited for scope in one.scopes if measured.is_in(scope))
     if without := [str(scope) for scope in used if scope.name not in there]:
-        raise InternalError(f"insufficient quota to match these scopes: [{' '.join(without)}]")
+        raise UnknownError(f"insufficient quota to match these scopes: [{' '.join(without)}]")
 
 
 def _check_fits(quota: Quota, added: Amounts, attributes: Attributes) -> None:

@@ -3,7 +3,9 @@
 What must hold: once it is quiet, the status of each quota says what its objects use.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +18,13 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
+from tests.apiserver_stub.whole_server.recorded import difference, outcome
 from tests.scenarios.test_custom_resources import DEFINITIONS, SOON, WIDGETS, define, send, widget
 
 pytestmark = pytest.mark.virtual
 Q = Key("default", "q")
+LINES = Path(__file__).with_name("resource_quotas.jsonl").read_text().splitlines()
+ROWS = [json.loads(line.replace("${RUN}", "x1")) for line in LINES]
 
 
 def quota(name: str = "q", scopes: tuple[str, ...] = (), **hard: str) -> ResourceQuota:
@@ -34,6 +39,26 @@ async def used(cluster: Cluster, name: str = "q") -> Mapping[str, str] | None:
     found = await cluster.client.get(RESOURCE_QUOTAS, Key("default", name))
     assert found.status.hard == found.spec.hard
     return found.status.used
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
+async def test_recorded_rows(row: Any) -> None:
+    """As Kubernetes 1.36 and its controller answered; what was asked again until it came is asked once it is quiet."""
+    async with Cluster(("--disable-admission-plugins=ServiceAccount",)) as cluster:
+        await cluster.manage("--leader-elect=false", specs=SPECS)
+        await cluster.settle()
+        for number, step in enumerate(row["steps"]):
+            if "retry_s" in step:
+                await cluster.settle()
+            query = tuple((name, "All") for name in ("dryRun",) if "query" in step)
+            data = json.dumps(step["body"]).encode() if "body" in step else b""
+            media = {"content-type": step.get("content_type", "application/json")}
+            answer = await cluster.transport().send(Request(step["verb"], step["path"], query, media, data))
+            assert isinstance(answer.body, bytes)
+            found = outcome(step, answer.status, json.loads(answer.body), [])
+            assert not difference(step, found), number
+            if "status" in step:
+                assert found["status"]["message"] == step["status"]["message"]
 
 
 async def test_what_comes_and_goes_is_counted() -> None:

@@ -1,0 +1,124 @@
+"""Quotas on a whole server: as recorded from Kubernetes 1.36, and held by many writers and several servers."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.backend import MemoryBackend
+from controller_manager.base.random import random_source
+from controller_manager.base.runtime import Runtime
+from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.whole_server.recorded import difference, outcome
+
+LINES = (Path(__file__).parent / "data" / "resource_quotas.jsonl").read_text().splitlines()
+ROWS = [json.loads(line.replace("${RUN}", "x1")) for line in LINES]
+NAMESPACE = "/api/v1/namespaces/default"
+QUOTA = f"{NAMESPACE}/resourcequotas/q"
+MERGE = {"content_type": "application/merge-patch+json"}
+LIMITED = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "ResourceQuotaConfiguration",
+    "limitedResources": [
+        {
+            "resource": "pods",
+            "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}],
+        },
+        {"resource": "persistentvolumeclaims", "matchContains": [".storageclass.storage.k8s.io/requests.storage"]},
+        {"resource": "deployments", "apiGroup": "apps", "matchContains": ["count/"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
+async def test_recorded_rows(started: Any, tmp_path: Path, limited: bool) -> None:
+    """Statuses are written by hand: nobody counts."""
+    file = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "ResourceQuota", "configuration": LIMITED}] if limited else [],
+    }
+    (tmp_path / "admission.yaml").write_text(json.dumps(file))
+    flags = ("--disable-admission-plugins=ServiceAccount", f"--admission-control-config-file={tmp_path}/admission.yaml")
+    async with started(*flags) as api:
+        for row in ROWS:
+            if row.get("limited", False) is not limited:
+                continue
+            for number, step in enumerate(row["steps"]):
+                media = {"content_type": step["content_type"]} if "content_type" in step else {}
+                query = f"?{step['query']}" if "query" in step else ""
+                answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **media)
+                found = outcome(step, answer.status, json.loads(answer.body), [])
+                assert not difference(step, found), (row["what"], number)
+                if "status" in step:
+                    assert found["status"]["message"] == step["status"]["message"]
+
+
+async def limit(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
+    """Have a quota that is counted already."""
+    await api("POST", f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    status = {"status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")}}
+    assert (await api("PATCH", f"{QUOTA}/status", status, **MERGE))[0] == 200
+
+
+async def used(api: Any) -> dict[str, str]:
+    found: dict[str, str] = (await api("GET", QUOTA))[1]["status"]["used"]
+    return found
+
+
+@pytest.fixture
+async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
+    """Administrators of two servers on one storage, and the view of it that the second has."""
+    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
+    storage = embedded_storage(MemoryBackend())
+    late = LaggingStorage(storage)
+    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
+    for server in servers:
+        await server.start()
+    yield speak(servers[0]), speak(servers[1]), late
+    for server in servers:
+        await server.stop()
+
+
+def config(number: int) -> dict[str, Any]:
+    return {"metadata": {"name": f"c-{number}"}}
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_many_writers_at_two_servers_use_a_quota_up_and_no_more(two: Any) -> None:
+    """Names are taken twice, and one server hears late of the other: what fails is not counted."""
+    one, other, late = two
+    hard = int(random_source().uniform(5, 60))
+    await limit(one, {"configmaps": str(hard), "count/configmaps": "100"})
+    answers: Counter[int] = Counter()
+
+    async def create(number: int) -> None:
+        await asyncio.sleep(random_source().uniform(0, 0.1))
+        api = one if random_source().uniform(0, 1) < 0.5 else other
+        code, _ = await api("POST", f"{NAMESPACE}/configmaps", config(number % 48))
+        answers[code] += 1
+
+    async def lag() -> None:
+        while True:
+            late.held = True
+            await asyncio.sleep(random_source().uniform(0, 0.05))
+            late.release()
+            await asyncio.sleep(random_source().uniform(0, 0.05))
+
+    async with asyncio.TaskGroup() as group:
+        lagging = group.create_task(lag())
+        async with asyncio.TaskGroup() as writers:
+            for number in range(64):
+                writers.create_task(create(number))
+        lagging.cancel()
+    late.release()
+    there = len((await one("GET", f"{NAMESPACE}/configmaps"))[1]["items"])
+    assert await used(one) == {"configmaps": str(there), "count/configmaps": str(there)}
+    assert answers.keys() <= {201, 403, 409}
+    assert answers[201] == there == min(hard, 48)
