@@ -137,6 +137,11 @@ class AdmissionConfiguration:
             refuse_causes(source.path, check(found).causes, source.within)
         return found
 
+    def place(self, plugin: str, field: str) -> str:
+        """Return how errors call a field of the document of a plugin, which has one: with the file."""
+        source = self._sources[plugin]
+        return f"{source.path}: {source.within}.{field}" if source.within else f"{source.path}: {field}"
+
 
 _NOTHING = _Source(Path(), "")
 

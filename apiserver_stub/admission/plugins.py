@@ -89,6 +89,13 @@ def service_addresses(parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("", allocation=rules)
 
 
+def image_policy_webhook(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ImagePolicyWebhook."""
+    from apiserver_stub.admission import image_policy  # loads the HTTP client
+
+    return image_policy.image_policy_webhook(parts)
+
+
 _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
     ("", least_replicas),
@@ -101,6 +108,7 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("ServiceAccount", service_account),
     ("TaintNodesByCondition", taint_nodes_by_condition),
     ("AlwaysPullImages", always_pull_images),
+    ("ImagePolicyWebhook", image_policy_webhook),
     ("PodSecurity", pod_security),
     ("PodNodeSelector", pod_node_selector),
     ("Priority", priority),

@@ -1,0 +1,215 @@
+"""The plugin ImagePolicyWebhook: the answers are those of kube-apiserver 1.36 to the same requests, with a server of
+image policies that answered the same; and what becomes of pods when that server hangs, lies or dies.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from apiserver_stub.admission import Attributes
+from apiserver_stub.admission.image_policy import ImagePolicy, ImagePolicyWebhook
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.review_webhook import Backoff, ReviewLimits, ReviewWebhook
+from controller_manager.api.errors import Forbidden
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving.authentication import User
+from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
+from tests.apiserver_stub.whole_server.recorded import difference, outcome
+
+SETUPS = [json.loads(line) for line in (Path(__file__).parent / "data" / "image_policy.jsonl").read_text().splitlines()]
+# Redirects are not followed, and who hung up on a kept connection is asked once more.
+ANOTHER_WAY = {"image/http-301", "image/hang-up", "open/hang-up"}
+ELSEWHERE = {"image/ephemeral-allowed", "open/ephemeral-open"}  # the caller is warned that no node runs the pod
+AUDIT = """apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata, resources: [{group: '', resources: [pods, pods/ephemeralcontainers]}]}]
+"""
+STATUSES: dict[str, Tree] = {
+    "deny": {"allowed": False},
+    "reason": {"allowed": False, "reason": "not on the list"},
+    "audit": {"allowed": True, "auditAnnotations": {"a": "1", "b-c": "2"}},
+    "auditdeny": {"allowed": False, "auditAnnotations": {"why": "no"}},
+    "auditbad": {"allowed": True, "auditAnnotations": {"a/b": "1", "": "2", "-x": "3", "ok": "4"}},
+    "allowedstring": {"allowed": "yes"},
+    "unknownfield": {"allowed": True, "more": 1},
+}
+REFUSAL = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "go away", "reason": "Forbidden"}
+
+
+class Policy:
+    """Answers as the first image says, and as the server of the recordings did."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+
+    def answer(self, review: Tree) -> Any:
+        image = review["spec"]["containers"][0]["image"]
+        what, is_first = image.partition(":")[0], image not in self._asked
+        self._asked.add(image)
+        told = {**review, "status": STATUSES.get(what, {"allowed": True})}
+        match what:
+            case "code201":
+                return web.json_response(told, status=201)
+            case "once500" | "once429" if is_first:
+                return web.Response(status=int(what[4:]), headers={"retry-after": "0"} if what == "once429" else {})
+            case "status403":
+                return web.json_response({**REFUSAL, "code": 403}, status=403)
+            case "otherkind":
+                return {"kind": "Pod", "apiVersion": "v1"}
+            case "otherversion":
+                return {**told, "apiVersion": "imagepolicy.k8s.io/v1"}
+            case "nostatus" | "nokind":
+                left_out = ("status",) if what == "nostatus" else ("kind", "apiVersion")
+                return {name: value for name, value in told.items() if name not in left_out}
+            case "specchanged":
+                return {**told, "spec": {"containers": [{"image": "other"}], "namespace": "other"}}
+            case "notjson" | "list" | "empty":
+                return {"notjson": b"allowed", "list": b"[]", "empty": b""}[what]
+            case _ if what.startswith("code"):
+                return web.Response(status=int(what[4:]), content_type="application/json")
+        return told
+
+    async def respond(self, request: web.BaseRequest, review: Tree) -> Any:
+        if review["spec"]["containers"][0]["image"].startswith("hangup"):
+            assert request.transport is not None
+            request.transport.close()
+        return self.answer(review)
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with Webhook(tmp_path, lambda review: {**review, "status": {"allowed": True}}) as found:
+        yield found
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup["rows"][0]["what"].partition("/")[0])
+async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path) -> None:
+    hook.answer_request = Policy().respond
+    (tmp_path / "audit.yaml").write_text(AUDIT)
+    (tmp_path / "conf.yaml").write_text(setup["files"]["conf.yaml"].replace("@DIR@/ik.yaml", kubeconfig(hook)))
+    flags = [flag.replace("@DIR@", str(tmp_path)) for flag in setup["flags"]]
+    log = tmp_path / "audit.log"
+    audit = [f"--audit-policy-file={tmp_path}/audit.yaml", f"--audit-log-path={log}", "--audit-log-mode=blocking"]
+    wrong = []
+    async with started(*flags, *audit) as api:
+        for row in setup["rows"]:
+            for number, step in enumerate(row["steps"]):
+                headers = {"content_type": step["content_type"]} if "content_type" in step else {}
+                query = f"?{step['query']}" if "query" in step else ""
+                answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
+                found = outcome(step, answer.status, json.loads(answer.body), [])
+                where, reviews = f"{row['what']} {number}", hook.take()
+                if row["what"] not in ELSEWHERE and (what := difference(step, found, messages=False)):
+                    wrong.append(f"{where}: {what}")
+                if len(reviews) != step["asked"] and row["what"] not in ANOTHER_WAY:
+                    wrong.append(f"{where}: asked {len(reviews)} times, expected {step['asked']}")
+                if reviews and reviews[0]["spec"] != step["spec"]:
+                    wrong.append(f"{where}: {reviews[0]['spec']}, expected {step['spec']}")
+                event = json.loads(log.read_text().splitlines()[-1])
+                told = {key: value for key, value in event["annotations"].items() if "image-policy" in key}
+                if step["path"] != "/api/v1/namespaces" and told != step.get("annotations", {}):
+                    wrong.append(f"{where}: annotations {told}, expected {step.get('annotations', {})}")
+    assert not wrong, "\n".join(wrong)
+
+
+PODS = built_in().find("", "v1", "pods")
+LIMITS = ReviewLimits(attempt=0.1, question=0.3, calls=4, waiting=8, answer=100_000)
+
+
+def about(image: str = "i", name: str = "p") -> Attributes:
+    assert PODS is not None
+    tree = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": image}]}}
+    return Attributes("create", PODS, "n", name, "", tree, None, User("u"))
+
+
+@contextmanager
+def refused(why: str = "") -> Iterator[None]:
+    with pytest.raises(Forbidden, match=why):
+        yield
+
+
+@pytest.fixture
+async def opened(hook: Webhook) -> AsyncIterator[Callable[..., ImagePolicyWebhook]]:
+    """Makes the plugin, which has little patience."""
+    webhooks: list[ReviewWebhook] = []
+
+    def make(**policy: Any) -> ImagePolicyWebhook:
+        webhooks.append(ReviewWebhook(kubeconfig(hook), "file", LIMITS, Backoff(initial=0.001)))
+        return ImagePolicyWebhook(webhooks[-1], ImagePolicy(**policy), Runtime("test").log("admission"))
+
+    yield make
+    for each in webhooks:
+        await each.close()
+
+
+Make = Callable[..., ImagePolicyWebhook]
+
+
+async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook, opened: Make) -> None:
+    async def hang(_: web.BaseRequest, review: Tree) -> Any:
+        if review["spec"]["containers"][0]["image"] == "slow":
+            await asyncio.Event().wait()
+        return {**review, "status": {"allowed": True}}
+
+    hook.answer_request = hang
+    closed, opens = opened(), opened(default_allow=True)
+    with refused("could not be asked: no answer within 0.1 seconds"):
+        await closed.check_pod(about("slow"))
+    await opens.check_pod(told := about("slow"))
+    assert told.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
+    await closed.check_pod(about("quick"))
+
+
+async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opened: Make) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: web.BaseRequest, review: Tree) -> Any:
+        await gate.wait()
+        return {**review, "status": {"allowed": True}}
+
+    hook.answer_request = wait
+    plugin = opened()
+    checks = [asyncio.ensure_future(plugin.check_pod(about(f"i{number}"))) for number in range(20)]
+    outcomes = await asyncio.gather(*checks, return_exceptions=True)
+    assert sum("questions wait for the server already" in str(one) for one in outcomes) == 8
+    assert all(isinstance(one, Forbidden) for one in outcomes)
+
+
+async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) -> None:
+    plugin = opened(allow_ttl=-1)
+    await plugin.check_pod(about())
+    await hook.stop()
+    with refused("could not be asked"):
+        await plugin.check_pod(about())
+    await hook.start()
+    await plugin.check_pod(about())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b" " * 200_000, b'{"status":{"allowed":true', b"[" * 1000, b"\xff", b'{"kind":"ImageReview","status":[1]}'],
+)
+async def test_nonsense_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
+    hook.answer = lambda _: answer
+    plugin = opened()
+    with refused("could not be asked"):
+        await plugin.check_pod(about())
+    hook.answer = lambda review: {**review, "status": {"allowed": True}}
+    await plugin.check_pod(about())
+
+
+async def test_who_wants_to_know_the_same_asks_once(hook: Webhook, opened: Make) -> None:
+    plugin = opened()
+    await asyncio.gather(*(plugin.check_pod(about(name=f"p{number}")) for number in range(20)))
+    assert len(hook.take()) == 1
+    hook.answer = lambda review: {**review, "status": {"allowed": True, "auditAnnotations": {"a": "x" * 20_000}}}
+    for _ in range(2):  # an answer of that size is not kept
+        await plugin.check_pod(about("long"))
+    assert len(hook.take()) == 2
