@@ -36,6 +36,7 @@ POLL_SECONDS = 0.02
 LAST_LINES = 12
 RENEW_EVERY = 5.0  # managers whose authority was replaced keep their lease
 LOCK = "cluster-up.lock"
+_CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--admission-control=")
 
 Arguments = Annotated[
     tuple[str, ...], FlagType("argument", lambda text: (text,), " ".join, lambda before, more: before + more)
@@ -224,11 +225,15 @@ class LocalCluster:
     def _plan(self) -> list[Child]:
         options, folder = self._options, self._folder
         decided = any(argument.startswith("--authorization-") for argument in options.apiserver_arg)
+        chosen = any(argument.startswith(_CHOOSING) for argument in options.apiserver_arg)
+        # Where nobody makes service accounts, pods do without.
+        plugins = "NodeRestriction,ServiceAccount" if options.managers else "NodeRestriction"
         arguments = (
             f"--data-dir={folder}",
             f"--secure-port={options.api_port}",
             "--bind-address=127.0.0.1",
             *(() if decided else ("--authorization-mode=Node,RBAC",)),
+            *(() if chosen else (f"--enable-admission-plugins={plugins}",)),
             *options.apiserver_arg,
         )
         children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments)]

@@ -10,9 +10,8 @@ from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.certificate_request import REQUESTS, dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
-from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
-from controller_manager.api.errors import forbidden
-from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN, NODE_PREFIX, NODES_GROUP
+from controller_manager.api.certificates import API_CLIENT
+from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.serving import authorization
@@ -46,8 +45,7 @@ class CertificateRequests:
         signer = get_in(old, ("spec", "signerName")) or ""
         verb = "approve" if approves else "sign"
         if not await self._is_allowed(attributes.user, verb, signer):
-            kind, why = attributes.kind, f'user not permitted to {verb} requests with signerName "{signer}"'
-            raise forbidden(kind.group, kind.plural, attributes.name, why)
+            raise attributes.refused(f'user not permitted to {verb} requests with signerName "{signer}"')
 
     async def date_verdict(self, attributes: Attributes) -> None:
         """Give conditions the times they lack, which are nobody's fields."""
@@ -94,51 +92,27 @@ def certificate_subject_restriction(_parts: AdmissionParts) -> AdmissionPlugin:
 
 
 async def check_subject(attributes: Attributes) -> None:
-    """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
-    `Forbidden`.
-
-    | signer                  | asked for by | subject                           |
-    |-------------------------|--------------|-----------------------------------|
-    | API client              | anybody      | no organization `system:masters`  |
-    | node client and serving | a node       | its own name                      |
+    """Let nobody ask for the certificate of one who may do everything. Raises `Forbidden`.
 
     A validating plugin sees requests that keep all rules, and so can be read.
     """
     spec = attributes.tree.get("spec") or {}
-    signer, why = spec.get("signerName"), ""
-    if signer == API_CLIENT:
-        why = _admin_problem(_subject(spec))
-    elif signer in (NODE_CLIENT, NODE_SERVING) and _is_node(attributes.user):
-        why = _node_problem(_subject(spec), attributes.user.name)
-    if why:
-        raise forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
+    if spec.get("signerName") == API_CLIENT and ADMIN_GROUP in subject_of(spec).organizations:
+        raise attributes.refused(f"use of {API_CLIENT} signer with {ADMIN_GROUP} group is not allowed")
 
 
-def _admin_problem(subject: "_Subject") -> str:
-    is_admin = ADMIN_GROUP in subject.organizations
-    return f"use of {API_CLIENT} signer with {ADMIN_GROUP} group is not allowed" if is_admin else ""
-
-
-def _node_problem(subject: "_Subject", user: str) -> str:
-    return "" if subject.common_name == user else f"a node may ask for a certificate with CN={user} only"
-
-
-def _is_node(user: User) -> bool:
-    return user.name.startswith(NODE_PREFIX) and NODES_GROUP in user.groups
-
-
-class _Subject(NamedTuple):
+class Subject(NamedTuple):
     """The user and the groups that a certificate would be of."""
 
     common_name: str
     organizations: frozenset[str]
 
 
-def _subject(spec: Tree) -> _Subject:
+def subject_of(spec: Tree) -> Subject:
     """Return the subject of a request (PEM in base64); of several common names the last."""
     found = read(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
     names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
-    return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
+    return Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
 
 
 def _signs(new: Tree, old: Tree | None) -> bool:

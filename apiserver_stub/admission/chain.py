@@ -20,8 +20,8 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import Compare, Write
 from controller_manager.api.errors import Cause, Forbidden, forbidden
-from controller_manager.base.clock import monotonic
-from controller_manager.base.metrics import Family, Histograms
+from controller_manager.base.clock import precise_clock
+from controller_manager.base.metrics import Distribution, Family, Histograms
 from controller_manager.serving.authentication import User
 
 Operation = Literal["create", "update", "delete", "connect"]
@@ -228,9 +228,13 @@ class Admission:
         and comparisons that are returned.
         """
         also: list[Write | Compare] = []
-        for _, admit in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
+        chosen = self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
+        for _, admit, _ in chosen:
             also += await admit(attributes) or ()
         return also
+
+
+_Chosen = tuple[str, Admit, Distribution]  # a plugin, its function, and how long that took when it let requests pass
 
 
 class _Phase:
@@ -247,24 +251,29 @@ class _Phase:
         chosen = self.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
         if not chosen:
             return
-        began = at = monotonic()
-        operation, kind, metrics = attributes.operation.upper(), self._kind, self._metrics
+        clock = precise_clock()
+        began = at = clock()
         name, rejected = "", "true"
         try:
-            for name, admit in chosen:  # the last one that was asked is told of
+            for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
                 await admit(attributes)
-                now = monotonic()
-                if name:
-                    metrics.plugins.observe(now - at, name, operation, "false", kind)
+                now = clock()
+                took.observe(now - at)
                 at = now
             rejected = "false"
         finally:
+            operation = attributes.operation.upper()
             if rejected == "true":
-                now = monotonic()
+                now = clock()
                 if name:
-                    metrics.plugins.observe(now - at, name, operation, rejected, kind)
+                    self._metrics.plugins.observe(now - at, name, operation, rejected, self._kind)
                 at = now
-            metrics.steps.observe(at - began, operation, rejected, kind)
+            self._metrics.steps.observe(at - began, operation, rejected, self._kind)
 
-    def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[tuple[str, Admit], ...]:
-        return tuple((name, rule.admit) for name, rule in self._rules if rule.covers(resource, subresource, operation))
+    def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
+        told = operation.upper()
+        return tuple(
+            (name, rule.admit, self._metrics.plugins.of(name, told, "false", self._kind) if name else Distribution(()))
+            for name, rule in self._rules
+            if rule.covers(resource, subresource, operation)
+        )

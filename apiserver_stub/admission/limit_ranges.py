@@ -3,7 +3,9 @@
 The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 import orjson
@@ -14,14 +16,16 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.defaults_pod import total
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.quantity import Quantity, parse
+from controller_manager.api.quantity import canonical, parse
+from controller_manager.serving.authorization import all_errors
 
 _RANGES, _PODS = "limitranges", ("pods",)
 _TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
+_OF_PODS = ("cpu", "memory")  # what a pod may say of itself as a whole
+_MOST_IN_THOUSANDTHS = 2**63 // 1000
 
 Amounts = Mapping[str, str]
 
@@ -31,6 +35,7 @@ class LimitRanges:
 
     def __init__(self, store: WatchCache) -> None:
         self._store = store
+        self._known: tuple[int, Mapping[str, Sequence[Sequence[Tree]]]] = (-1, {})
 
     async def admit(self, attributes: Attributes) -> None:
         """Give the containers of a pod what they do not say themselves."""
@@ -38,18 +43,26 @@ class LimitRanges:
             fill(attributes.tree, limits)
 
     async def validate(self, attributes: Attributes) -> None:
-        """Raises `Forbidden` for what exceeds the limits."""
-        found = [why for limits in self._of(attributes) for why in exceeded(attributes.tree, limits)]
-        if found:
-            kind, why = attributes.kind, found[0] if len(found) == 1 else f"[{', '.join(found)}]"
-            raise forbidden(kind.group, kind.plural, attributes.name, why)
+        """Raises `Forbidden` for what exceeds the limits of a range, the first such one."""
+        for limits in self._of(attributes):
+            if found := list(exceeded(attributes.tree, limits)):
+                raise attributes.refused(all_errors(found))
 
-    def _of(self, attributes: Attributes) -> Iterator[Sequence[Tree]]:
-        """Yield the limits of each range that concerns an object; what is going is let go."""
-        if not self._store.count(_RANGES) or get_in(attributes.old_object, ("metadata", "deletionTimestamp")):
-            return
-        for row in self._store.snapshot(_RANGES).items(prefix=f"{attributes.namespace}/"):
-            yield orjson.loads(row.data).get("spec", {}).get("limits") or ()
+    def _of(self, attributes: Attributes) -> Sequence[Sequence[Tree]]:
+        """Return the limits of each range that concerns an object; what is going is let go."""
+        changes = self._store.history(_RANGES).end
+        if self._known[0] != changes:
+            self._known = changes, self._read()
+        found = self._known[1].get(attributes.namespace, ())
+        return () if found and get_in(attributes.old_object, ("metadata", "deletionTimestamp")) else found
+
+    def _read(self) -> Mapping[str, Sequence[Sequence[Tree]]]:
+        """Return the limits of all ranges by namespace."""
+        found: dict[str, list[Sequence[Tree]]] = {}
+        for row in self._store.snapshot(_RANGES).items():
+            limits = orjson.loads(row.data).get("spec", {}).get("limits") or ()
+            found.setdefault(row.namespace, []).append(limits)
+        return found
 
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:
@@ -91,40 +104,66 @@ def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
             case "Pod" if is_pod:
                 yield from _outside(limit, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
             case "PersistentVolumeClaim" if not is_pod:
-                asked = get_in(spec, ("resources", "requests")) or {}
-                yield from _outside({**limit, "maxLimitRequestRatio": {}}, asked, asked)
+                yield from _outside_of_claim(limit, get_in(spec, ("resources", "requests")) or {})
+
+
+def _outside_of_claim(limit: Tree, asked: Amounts) -> Iterator[str]:
+    """Yield the bounds of one entry that a claim does not keep, which has requests alone."""
+    sides: tuple[str, Amounts, str, Amounts] = ("request", asked, "", {})
+    for field, called, beyond in (("min", "minimum", operator.lt), ("max", "maximum", operator.gt)):
+        for name, bound in (limit.get(field) or {}).items():
+            if why := _problem(sides, name, bound, beyond):
+                yield f"{called} {name} usage per {limit['type']} is {canonical(bound)}{why}"
 
 
 def _of_pod(spec: Tree, field: str) -> Amounts:
-    return {**total(spec, field), **(get_in(spec, ("resources", field)) or {})}
+    said = get_in(spec, ("resources", field)) or {}
+    return {**total(spec, field), **{name: said[name] for name in _OF_PODS if name in said}}
 
 
 def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
     """Yield the bounds of one entry that these resources do not keep."""
     per = limit["type"]
     for name, least in (limit.get("min") or {}).items():
-        found = [amount for amount in (requests.get(name), limits.get(name)) if amount is not None]
-        if name not in requests:
-            yield f"minimum {name} usage per {per} is {least}, and no request says how much"
-        elif smaller := [amount for amount in found if _of(amount) < _of(least)]:
-            yield f"minimum {name} usage per {per} is {least}, not {smaller[0]}"
+        if why := _problem(("request", requests, "limit", limits), name, least, operator.lt):
+            yield f"minimum {name} usage per {per} is {canonical(least)}{why}"
     for name, most in (limit.get("max") or {}).items():
-        found = [amount for amount in (limits.get(name), requests.get(name)) if amount is not None]
-        if name not in limits:
-            yield f"maximum {name} usage per {per} is {most}, and no limit says how much"
-        elif greater := [amount for amount in found if _of(amount) > _of(most)]:
-            yield f"maximum {name} usage per {per} is {most}, not {greater[0]}"
+        if why := _problem(("limit", limits, "request", requests), name, most, operator.gt):
+            yield f"maximum {name} usage per {per} is {canonical(most)}{why}"
     for name, ratio in (limit.get("maxLimitRequestRatio") or {}).items():
-        asked, allowed = requests.get(name, "0"), limits.get(name, "0")
-        if not (_of(asked) and _of(allowed)):
-            yield f"{name} max limit to request ratio per {per} is {ratio}, and there are not both"
-        elif _of(allowed) / _of(asked) > _of(ratio):
-            yield f"{name} max limit to request ratio per {per} is {ratio}, not {_of(allowed) / _of(asked):f}"
+        if why := _ratio_problem(requests.get(name), limits.get(name), ratio):
+            yield f"{name} max limit to request ratio per {per} is {canonical(ratio)}, but {why}"
 
 
-def _of(text: str) -> Any:
-    quantity: Quantity = parse(text)
-    return quantity.number
+def _problem(
+    sides: tuple[str, Amounts, str, Amounts], name: str, bound: str, beyond: Callable[[Decimal, Decimal], bool]
+) -> str:
+    """Return what is beyond a bound, of what must be said and of what may be; empty if nothing is."""
+    first, required, second, optional = sides
+    if name not in required:
+        return f".  No {first} is specified"
+    for side, amounts in ((first, required), (second, optional)):
+        amount = amounts.get(name)
+        if amount is not None and beyond(*_comparable(amount, bound)):
+            return f", but {side} is {canonical(amount)}"
+    return ""
+
+
+def _ratio_problem(asked: str | None, allowed: str | None, ratio: str) -> str:
+    request, limit = _comparable(asked or "0", allowed or "0")
+    if not request:
+        return "no request is specified or request is 0"
+    if not limit:
+        return "no limit is specified or limit is 0"
+    found = float(limit) / float(request)
+    return f"provided ratio is {found:f}" if found > float(parse(ratio).number) else ""
+
+
+def _comparable(*amounts: str) -> tuple[Decimal, ...]:
+    """Return amounts in thousandths, rounded up; in whole numbers if one is too large for that."""
+    numbers = [parse(text).number for text in amounts]
+    unit = 1000 if all(number <= _MOST_IN_THOUSANDTHS for number in numbers) else 1
+    return tuple((number * unit).to_integral_value(ROUND_UP) for number in numbers)
 
 
 def limit_ranger(parts: AdmissionParts) -> AdmissionPlugin:

@@ -54,11 +54,11 @@ class NamespaceLifecycle:
             raise not_found("", _NAMESPACES, attributes.namespace)
         if not row.field("metadata.deletionTimestamp"):
             return row
-        kind, name = attributes.kind, attributes.namespace
+        name = attributes.namespace
         why = f"unable to create new content in namespace {name} because it is being terminated"
         message = f"namespace {name} is being terminated"
         cause = Cause(reason="NamespaceTerminating", message=message, field="metadata.namespace")
-        raise forbidden(kind.group, kind.plural, attributes.name, why, cause)
+        raise attributes.refused(why, cause)
 
 
 class NamespaceAutoProvision:
@@ -111,7 +111,7 @@ def namespace_lifecycle(parts: AdmissionParts) -> AdmissionPlugin:
         "NamespaceLifecycle",
         mutating=(
             Rule(namespaces.check_protected, ("delete",), (_NAMESPACES,)),
-            Rule(namespaces.check_alive, ("create",), (ALL,)),
+            Rule(namespaces.check_alive, ("create",), (ALL,), (ALL,)),
         ),
         allocation=(Rule(namespaces.keep_alive, ("create",), (ALL,)),),
     )

@@ -15,10 +15,19 @@ from apiserver_stub.admission.certificates import (
     certificate_subject_restriction,
 )
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, Rules
+from apiserver_stub.admission.default_classes import default_ingress_class, default_storage_class
 from apiserver_stub.admission.escalation import escalation_check
 from apiserver_stub.admission.event_rate_limit import event_rate_limit
 from apiserver_stub.admission.limit_ranges import limit_ranger
 from apiserver_stub.admission.namespaces import namespace_auto_provision, namespace_exists, namespace_lifecycle
+from apiserver_stub.admission.node_restriction import node_restriction
+from apiserver_stub.admission.nodes import (
+    node_declared_feature_validator,
+    pod_resize_validator,
+    pod_topology_labels,
+    taint_nodes_by_condition,
+)
+from apiserver_stub.admission.owner_references import owner_references_permission_enforcement
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
 from apiserver_stub.admission.placement import (
     extended_resource_toleration,
@@ -27,15 +36,16 @@ from apiserver_stub.admission.placement import (
     pod_toleration_restriction,
 )
 from apiserver_stub.admission.pod_security import pod_security
-from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class, service_account
+from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class
 from apiserver_stub.admission.policies.validating import validating_admission_policy
 from apiserver_stub.admission.quotas import resource_quota
+from apiserver_stub.admission.service_accounts import service_account
+from apiserver_stub.admission.storage import persistent_volume_claim_resize, storage_object_in_use_protection
 from apiserver_stub.admission.webhooks import mutating_admission_webhook, validating_admission_webhook
 from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.features import SCALE_TO_ZERO, FeatureOptions
-from apiserver_stub.kinds.trees import dicts, get_in, put_in
+from apiserver_stub.kinds.trees import get_in
 from controller_manager.api.errors import Cause, invalid
-from controller_manager.api.platform import PLATFORM_DOMAIN
 
 # No autoscaler may take the last replicas of its target, unless a feature gate lets it (KEP-2021).
 
@@ -58,27 +68,6 @@ def least_replicas(parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("", validating=rules)
 
 
-# A new node takes no pods until a controller has seen that it is ready: the usual plug-in TaintNodesByCondition.
-
-_TAINTS = ("spec", "taints")
-_NOT_READY = {"key": f"node.{PLATFORM_DOMAIN}/not-ready", "effect": "NoSchedule"}
-
-
-async def taint_new_node(attributes: Attributes) -> None:
-    """Give a node that is created the taint of one that is not ready, unless it has it."""
-    node = attributes.tree
-    taints = get_in(node, _TAINTS) or []
-    if not any({name: one.get(name) for name in _NOT_READY} == _NOT_READY for _, one in dicts(taints)):
-        spec = dict(node.get("spec") or {})
-        spec["taints"] = [*taints, dict(_NOT_READY)]
-        put_in(node, ("spec",), spec)
-
-
-def taint_nodes_by_condition(_parts: AdmissionParts) -> AdmissionPlugin:
-    """Return the plugin TaintNodesByCondition."""
-    return AdmissionPlugin("TaintNodesByCondition", mutating=(Rule(taint_new_node, ("create",), ("nodes",)),))
-
-
 def service_addresses(parts: AdmissionParts) -> AdmissionPlugin:
     """Return what belongs to services: their addresses and ports."""
     allocate = parts.addresses.allocate
@@ -96,6 +85,13 @@ def image_policy_webhook(parts: AdmissionParts) -> AdmissionPlugin:
     return image_policy.image_policy_webhook(parts)
 
 
+def idle(name: str) -> BuildPlugin:
+    """Return the builder of a plugin with nothing to do: what it is about are kinds of features that are off by default
+    in this version, and not served.
+    """
+    return lambda _parts: AdmissionPlugin(name)
+
+
 _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
     ("", least_replicas),
@@ -106,6 +102,7 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("LimitPodHardAntiAffinityTopology", limit_pod_hard_anti_affinity_topology),
     ("LimitRanger", limit_ranger),
     ("ServiceAccount", service_account),
+    ("NodeRestriction", node_restriction),
     ("TaintNodesByCondition", taint_nodes_by_condition),
     ("AlwaysPullImages", always_pull_images),
     ("ImagePolicyWebhook", image_policy_webhook),
@@ -116,11 +113,23 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("PodTolerationRestriction", pod_toleration_restriction),
     ("EventRateLimit", event_rate_limit),
     ("ExtendedResourceToleration", extended_resource_toleration),
+    ("DefaultStorageClass", default_storage_class),
+    ("StorageObjectInUseProtection", storage_object_in_use_protection),
+    ("PodGroupProtection", idle("PodGroupProtection")),
+    ("OwnerReferencesPermissionEnforcement", owner_references_permission_enforcement),
+    ("PersistentVolumeClaimResize", persistent_volume_claim_resize),
     ("RuntimeClass", runtime_class),
     ("CertificateApproval", certificate_approval),
     ("CertificateSigning", certificate_signing),
+    ("ClusterTrustBundleAttest", idle("ClusterTrustBundleAttest")),
     ("CertificateSubjectRestriction", certificate_subject_restriction),
+    ("DefaultIngressClass", default_ingress_class),
     ("DenyServiceExternalIPs", deny_service_external_ips),
+    ("PodTopologyLabels", pod_topology_labels),
+    ("PodGroupWorkloadExists", idle("PodGroupWorkloadExists")),
+    ("NodeDeclaredFeatureValidator", node_declared_feature_validator),
+    ("JobValidation", idle("JobValidation")),
+    ("PodResizeValidator", pod_resize_validator),
     ("MutatingAdmissionWebhook", mutating_admission_webhook),
     ("ValidatingAdmissionPolicy", validating_admission_policy),
     ("ValidatingAdmissionWebhook", validating_admission_webhook),

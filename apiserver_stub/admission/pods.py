@@ -1,4 +1,4 @@
-"""Plugins that complete a new pod: tolerations (DefaultTolerationSeconds), RuntimeClass, Priority, ServiceAccount.
+"""Plugins that complete a new pod: tolerations (DefaultTolerationSeconds), RuntimeClass, Priority.
 
 | RuntimeClass: the pod            | is given                                                                  |
 |----------------------------------|---------------------------------------------------------------------------|
@@ -14,60 +14,59 @@
 | says a priority or policy itself                     | refused unless it is the same                         |
 
 An update that leaves them out means "as they are". A second class cannot be the default.
-
-| ServiceAccount: the pod                           | is given                                                       |
-|---------------------------------------------------|----------------------------------------------------------------|
-| stands for one of its node (a mirror)             | nothing; it may not name an account                            |
-| names no account                                  | `default`; nothing else where that is not there (yet)          |
-| names an account that is not there                | is refused                                                     |
-| has no pull secrets                               | those of the account                                           |
-| wants a token, or says nothing and neither does the account | a volume with a token, mounted where nothing else is |
-
-Upstream refuses pods of namespaces without the account `default` too; here they are let in, so that a server without
-controllers takes pods, as one does whose plug-in is turned off.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.tolerations import merged
 from apiserver_stub.api_request import Tree
+from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import ApiError, forbidden
+from controller_manager.api.errors import UnknownError
 from controller_manager.api.model import Model, ObjectMeta
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.quantity import parse
-from controller_manager.base.random import random_source
+from controller_manager.base.log.formats import quote
+
+_PODS = ("pods",)
 
 # Every pod tolerates for a while that its node is not ready or out of reach, unless it says how long itself.
 
-_SECONDS = 300
-_SIGNS = tuple(f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
+_NOT_READY, _UNREACHABLE = (f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
 
 
-async def tolerate_for_a_while(attributes: Attributes) -> None:
-    """Give a pod that is created or updated the tolerations that it lacks.
+def default_toleration_seconds(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin DefaultTolerationSeconds."""
+    options = parts.options[AdmissionOptions]
+    tolerations = (
+        _for_a_while(_NOT_READY, options.default_not_ready_toleration_seconds),
+        _for_a_while(_UNREACHABLE, options.default_unreachable_toleration_seconds),
+    )
+    rule = Rule(partial(tolerate_for_a_while, tolerations), ("create", "update"), _PODS)
+    return AdmissionPlugin("DefaultTolerationSeconds", mutating=(rule,))
 
-    They are those of the usual plug-in of that purpose, DefaultTolerationSeconds.
-    """
+
+async def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) -> None:
+    """Give a pod that is created or updated those of the tolerations that it lacks."""
     pod = attributes.tree
-    given = (pod.get("spec") or {}).get("tolerations") or []
-    lacking = [sign for sign in _SIGNS if not any(_speaks_of(sign, one) for one in given)]
+    spec = pod.get("spec") or {}
+    given = spec.get("tolerations") or []
+    said = {one.get("key", "") for one in given if one.get("effect", "") in ("", "NoExecute")}
+    lacking = [dict(each) for each in tolerations if each["key"] not in said] if "" not in said else None
     if lacking:
-        pod["spec"] = {**(pod.get("spec") or {}), "tolerations": [*given, *map(_for_a_while, lacking)]}
+        pod["spec"] = {**spec, "tolerations": [*given, *lacking]}
 
 
-def _speaks_of(sign: str, toleration: Tree) -> bool:
-    return toleration.get("key", "") in ("", sign) and toleration.get("effect", "") in ("", "NoExecute")
-
-
-def _for_a_while(sign: str) -> Tree:
-    return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _SECONDS}
+def _for_a_while(sign: str, seconds: int) -> Tree:
+    return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
 
 
 # Additions of the runtime class to a new pod: the usual plug-in RuntimeClass; `with_class` is pure.
@@ -75,8 +74,18 @@ def _for_a_while(sign: str) -> Tree:
 _RUNTIME_CLASSES = f"runtimeclasses.node.{GROUP_DOMAIN}"
 
 
+def runtime_class(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin RuntimeClass."""
+    classes = RuntimeClasses(parts.store)
+    return AdmissionPlugin(
+        "RuntimeClass",
+        mutating=(Rule(classes.admit, ("create",), _PODS),),
+        validating=(Rule(classes.validate, ("create",), _PODS),),
+    )
+
+
 class RuntimeClasses:
-    """A mutating plugin that reads classes from the store."""
+    """Rules of new pods; reads classes from the store."""
 
     def __init__(self, store: WatchCache) -> None:
         self._store = store
@@ -84,35 +93,62 @@ class RuntimeClasses:
     async def admit(self, attributes: Attributes) -> None:
         """Give a new pod what its class says. Raises `Forbidden`."""
         pod = attributes.tree
-        spec = pod.get("spec") or {}
-        name = spec.get("runtimeClassName")
-        if not name and "overhead" not in spec:
-            return
-        row = self._store.get(_RUNTIME_CLASSES, name) if name else None
-        if name and row is None:
-            raise _refused(attributes, f"there is no RuntimeClass {name}")
-        try:
-            pod["spec"] = with_class(spec, orjson.loads(row.data) if row else {})
-        except ValueError as error:
-            raise _refused(attributes, str(error)) from None
+        of = self._class(attributes)
+        if of is not None:
+            try:
+                pod["spec"] = with_class(pod["spec"], of)
+            except ValueError as error:
+                raise attributes.refused(str(error)) from None
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Raises `Forbidden` for an overhead that is not that of the class."""
+        spec = attributes.tree.get("spec") or {}
+        of = self._class(attributes)
+        overhead = None if of is None else of.get("overhead")
+        if overhead is None:
+            if "overhead" in spec:
+                why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+                raise attributes.refused(why)
+        elif _amounts(overhead.get("podFixed") or {}) != _amounts(spec.get("overhead") or {}):
+            raise attributes.refused(_OTHER_OVERHEAD)
+
+    def _class(self, attributes: Attributes) -> Tree | None:
+        """Return the class of a pod, None if it names none. Raises `Forbidden`, and `UnknownError` for no name."""
+        name = get_in(attributes.tree, ("spec", "runtimeClassName"))
+        if name is None:
+            return None
+        if not name:
+            raise UnknownError("resource name may not be empty")
+        row = self._store.get(_RUNTIME_CLASSES, name)
+        if row is None:
+            raise attributes.refused(f"pod rejected: RuntimeClass {quote(name)} not found")
+        return orjson.loads(row.data)  # type: ignore[no-any-return]
+
+
+_OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
 def with_class(spec: Tree, of: Tree) -> Tree:
-    """Return the spec of a pod of that class, which is empty for a pod of none. Raises `ValueError` if `spec`
-    disagrees.
-    """
+    """Return the spec of a pod of that class. Raises `ValueError` if `spec` disagrees."""
+    added: Tree = {}
     overhead = get_in(of, ("overhead", "podFixed")) or {}
-    said = spec.get("overhead") or {}
-    if said and _amounts(said) != _amounts(overhead):
-        raise ValueError("spec.overhead is not what the runtime class of the pod says")
-    selector, wanted = spec.get("nodeSelector") or {}, get_in(of, ("scheduling", "nodeSelector")) or {}
+    if of.get("overhead") is not None:
+        said = spec.get("overhead") or {}
+        if said and _amounts(said) != _amounts(overhead):
+            raise ValueError(_OTHER_OVERHEAD)
+        added["overhead"] = overhead
+    if scheduling := of.get("scheduling"):
+        added["nodeSelector"] = _with_selector(spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {})
+        added["tolerations"] = merged(spec.get("tolerations") or (), scheduling.get("tolerations") or ())
+    return {**spec, **{name: value for name, value in added.items() if value}}
+
+
+def _with_selector(selector: Tree, wanted: Tree) -> Tree:
     for name in sorted(selector.keys() & wanted.keys()):
         if selector[name] != wanted[name]:
-            raise ValueError(f"spec.nodeSelector[{name}] is {selector[name]}, and {wanted[name]} in the runtime class")
-    tolerations = list(spec.get("tolerations") or ())
-    tolerations += [one for one in get_in(of, ("scheduling", "tolerations")) or () if one not in tolerations]
-    added = {"overhead": overhead, "nodeSelector": {**selector, **wanted}, "tolerations": tolerations}
-    return {**spec, **{name: value for name, value in added.items() if value}}
+            of_class = f"runtimeClass.scheduling.nodeSelector[{name}] = {wanted[name]}"
+            raise ValueError(f"conflict: {of_class}; pod.spec.nodeSelector[{name}] = {selector[name]}")
+    return {**selector, **wanted}
 
 
 def _amounts(overhead: Tree) -> Tree:
@@ -123,6 +159,22 @@ def _amounts(overhead: Tree) -> Tree:
 
 _PRIORITY_CLASSES = f"priorityclasses.scheduling.{GROUP_DOMAIN}"
 _FIELDS = ("priority", "preemptionPolicy")
+_CONTRADICTED = {
+    "priority": "the integer value of priority ({}) must not be provided in pod spec; "
+    "priority admission controller computed {} from the given PriorityClass name",
+    "preemptionPolicy": "the string value of PreemptionPolicy ({}) must not be provided in pod spec; "
+    "priority admission controller computed {} from the given PriorityClass name",
+}
+
+
+def priority(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin Priority."""
+    priorities = Priorities(parts.store)
+    return AdmissionPlugin(
+        "Priority",
+        mutating=(Rule(priorities.admit, ("create", "update"), _PODS),),
+        validating=(Rule(priorities.validate, ("create", "update"), (_PRIORITY_CLASSES,)),),
+    )
 
 
 class PriorityClass(Model):
@@ -150,7 +202,7 @@ def prioritized(spec: Tree, of: PriorityClass) -> Tree:
         given["preemptionPolicy"] = of.preemption_policy
     for name, value in given.items():
         if spec.get(name) not in (None, value):
-            raise ValueError(f"spec.{name} is {spec[name]}, but follows from the priority class of the pod: {value}")
+            raise ValueError(_CONTRADICTED[name].format(spec[name], value))
     return {"priorityClassName": of.metadata.name, **given} if of.metadata.name else given
 
 
@@ -178,18 +230,18 @@ class Priorities:
             return
         default = self._usual()
         if default is not None and (attributes.operation == "create" or default.metadata.name != attributes.name):
-            why = f"the PriorityClass {default.metadata.name} is the default already, and one may be"
-            raise _refused(attributes, why)
+            why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
+            raise attributes.refused(why)
 
     def _given(self, attributes: Attributes, spec: Tree) -> Tree:
         name = spec.get("priorityClassName")
         found = self._named(name) if name else self._usual() or _UNSAID
         if found is None:
-            raise _refused(attributes, f"there is no PriorityClass {name}")
+            raise attributes.refused(f"no PriorityClass with name {name} was found")
         try:
             return prioritized(spec, found)
         except ValueError as error:
-            raise _refused(attributes, str(error)) from None
+            raise attributes.refused(str(error)) from None
 
     def _named(self, name: str) -> PriorityClass | None:
         row = self._store.get(_PRIORITY_CLASSES, name)
@@ -203,127 +255,3 @@ class Priorities:
             classes = (_STORED.decode(row.data) for row in rows if row.field("globalDefault") == "true")
             self._default = changes, default_of(classes)
         return self._default[1]
-
-
-def _refused(attributes: Attributes, why: str) -> ApiError:
-    return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
-
-
-_ACCOUNTS, _DEFAULT = "serviceaccounts", "default"
-_MIRROR = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/config.mirror")
-_PREFIX = "kube-api-access-"
-_PATH = f"/var/run/secrets/{PLATFORM_DOMAIN}/serviceaccount"
-_LIFETIME = 3607  # seconds; the odd number tells the server that a client may use such a token for longer
-_CONTAINERS = ("initContainers", "containers")
-
-
-class PodAccounts:
-    """A mutating plugin that reads accounts from the store."""
-
-    def __init__(self, store: WatchCache) -> None:
-        self._store = store
-
-    async def admit(self, attributes: Attributes) -> None:
-        """Give a new pod its account. Raises `Forbidden`."""
-        pod, namespace = attributes.tree, attributes.namespace
-        spec = pod.get("spec") or {}
-        named = spec.get("serviceAccountName") or ""
-        if get_in(pod, _MIRROR) is not None:
-            if named:
-                raise _refused(attributes, "a mirror pod may not name a service account")
-            return
-        row = self._store.get(_ACCOUNTS, f"{namespace}/{named or _DEFAULT}")
-        if row is not None:
-            pod["spec"] = with_account(spec, orjson.loads(row.data), random_source().suffix())
-        elif named not in ("", _DEFAULT):
-            raise _refused(attributes, f"there is no service account {namespace}/{named}")
-        else:
-            pod["spec"] = {**spec, **_named(_DEFAULT)}
-
-
-def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
-    """Return the spec of a pod of that account; `suffix` makes the name of a new volume."""
-    new = {**spec, **_named(account["metadata"]["name"])}
-    if not new.get("imagePullSecrets") and account.get("imagePullSecrets"):
-        new["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
-    wishes = (each.get("automountServiceAccountToken") for each in (spec, account))
-    if next((wish for wish in wishes if wish is not None), True):
-        _mount(new, suffix)
-    return new
-
-
-def _named(account: str) -> Tree:
-    return {"serviceAccountName": account, "serviceAccount": account}
-
-
-def _mount(spec: Tree, suffix: str) -> None:
-    """Mount a token in every container that has nothing at its place, in place of `spec`'s own lists."""
-    volumes = spec.get("volumes") or []
-    known = next((name for each in volumes if (name := each.get("name", "")).startswith(_PREFIX)), "")
-    mount = {"name": known or _PREFIX + suffix, "readOnly": True, "mountPath": _PATH}
-    mounted = False
-    for field in _CONTAINERS:
-        if field not in spec:
-            continue
-        lacking = [not _is_taken(container) for container in spec[field]]
-        pairs = zip(spec[field], lacking, strict=True)
-        spec[field] = [_mounting(container, mount) if lacks else container for container, lacks in pairs]
-        mounted = mounted or any(lacking)
-    if mounted and not known:
-        spec["volumes"] = [*volumes, {"name": mount["name"], "projected": _token()}]
-
-
-def _is_taken(container: Tree) -> bool:
-    return any(mount.get("mountPath") == _PATH for mount in container.get("volumeMounts") or ())
-
-
-def _mounting(container: Tree, mount: Tree) -> Tree:
-    return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), dict(mount)]}
-
-
-def _token() -> dict[str, Any]:
-    """Return a volume with a token, the authority of the server and the namespace of the pod."""
-    return {
-        "defaultMode": 0o644,
-        "sources": [
-            {"serviceAccountToken": {"expirationSeconds": _LIFETIME, "path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            {
-                "downwardAPI": {
-                    "items": [
-                        {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-                    ]
-                }
-            },
-        ],
-    }
-
-
-_CREATE: tuple[Operation, ...] = ("create",)
-_BOTH: tuple[Operation, ...] = ("create", "update")
-_PODS = ("pods",)
-
-
-def service_account(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return the plugin ServiceAccount."""
-    return AdmissionPlugin("ServiceAccount", mutating=(Rule(PodAccounts(parts.store).admit, _CREATE, _PODS),))
-
-
-def priority(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return the plugin Priority."""
-    priorities = Priorities(parts.store)
-    return AdmissionPlugin(
-        "Priority",
-        mutating=(Rule(priorities.admit, _BOTH, _PODS),),
-        validating=(Rule(priorities.validate, _BOTH, (_PRIORITY_CLASSES,)),),
-    )
-
-
-def default_toleration_seconds(_parts: AdmissionParts) -> AdmissionPlugin:
-    """Return the plugin DefaultTolerationSeconds."""
-    return AdmissionPlugin("DefaultTolerationSeconds", mutating=(Rule(tolerate_for_a_while, _BOTH, _PODS),))
-
-
-def runtime_class(parts: AdmissionParts) -> AdmissionPlugin:
-    """Return the plugin RuntimeClass."""
-    return AdmissionPlugin("RuntimeClass", mutating=(Rule(RuntimeClasses(parts.store).admit, _CREATE, _PODS),))

@@ -73,6 +73,12 @@ class AdmissionOptions(Options):
         (), "Plugins that are on besides those that are by default; their order is fixed."
     )
     disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
+    default_not_ready_toleration_seconds: int = flag(
+        300, "Seconds that pods stay on a node that is not ready, unless they say themselves for how long."
+    )
+    default_unreachable_toleration_seconds: int = flag(
+        300, "Seconds that pods stay on a node that cannot be reached, unless they say themselves for how long."
+    )
 
     admission_control: StringList | None = flag(
         None, "The plugins that are on, and no others. Deprecated: name those that differ from the usual ones instead."

@@ -7,7 +7,7 @@ from typing import Any
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_PREEMPTION = ("Never", "PreemptLowerPriority")
+_PREEMPTION = ("PreemptLowerPriority", "Never")
 _KEEP_OR_DELETE = ("Delete", "Retain")
 _VOLUME_MODES = ("Block", "Filesystem")
 _TERMINATION = ("FallbackToLogsOnError", "File")

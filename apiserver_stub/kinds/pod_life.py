@@ -60,11 +60,12 @@ def pod_grace_period(pod: Tree, requested: int | None) -> int:
 
 
 def resized(new: Tree, old: Tree) -> Tree:
-    """Return the old spec with the resources of the new one; where their containers differ, with the new containers."""
+    """Return the old spec with all resources of the new one; where their containers differ, with the new containers."""
     wanted, spec = new.get("spec") or {}, dict(old.get("spec") or {})
     for name in _LISTS:
         if name in spec or name in wanted:
             spec[name] = _resized(wanted.get(name) or [], spec.get(name) or [])
+    put_in(spec, ("resources",), wanted.get("resources"))
     return spec
 
 

@@ -25,8 +25,16 @@ class Random:
     def suffix(self, length: int = 5) -> str:
         """Characters to append to `metadata.generateName`."""
         letters, count = _SUFFIX_ALPHABET, len(_SUFFIX_ALPHABET)
-        drawn = self._source.randrange(count**length)  # at once: each number of the system's is a system call
-        return "".join(letters[drawn // count**place % count] for place in range(length))
+        choices = count**length
+        size = choices.bit_length()
+        drawn = choices
+        while drawn >= choices:  # all letters at once: each number of the system's is a system call
+            drawn = self._source.getrandbits(size)
+        suffix = ""
+        for _ in range(length):
+            drawn, place = divmod(drawn, count)
+            suffix += letters[place]
+        return suffix
 
     def token(self, size: int = 32) -> str:
         """`size` random bytes in hexadecimal, for secrets."""

@@ -167,6 +167,8 @@ class Cluster:
     def __init__(self, server_flags: Sequence[str] = ()) -> None:
         if not any(flag.startswith("--authorization-") for flag in server_flags):
             server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
+        if not any(flag.startswith("--enable-admission-plugins") for flag in server_flags):
+            server_flags = ("--enable-admission-plugins=NodeRestriction", *server_flags)
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()

@@ -167,7 +167,7 @@ def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespa
     assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "200m"
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Mi"}, "requests": {"cpu": "1"}}
     found = refused("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
-    assert "may not change the quality of service" in found
+    assert "QOS Class may not change" in found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ Tree = Mapping[str, Any]
 
 POD, SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "pods", "secrets", "configmaps", "serviceaccounts"
 CLAIM, VOLUME, RESOURCE_CLAIM = "persistentvolumeclaims", "persistentvolumes", "resourceclaims"
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that stands for one its node runs anyway."""
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _WITH_SECRET = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
 # Secrets of volumes without a namespace of their own are those of the claim.
@@ -30,16 +31,21 @@ def pod_references(namespace: str, name: str, pod: Tree) -> frozenset[Reference]
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     itself = Reference(POD, namespace, name)
-    if _MIRROR in (metadata.get("annotations") or {}):
+    if MIRROR in (metadata.get("annotations") or {}):
         return frozenset({itself})
-    named = [
+    claims = ((RESOURCE_CLAIM, each) for each in _resource_claims(spec, pod.get("status") or {}) if each)
+    return frozenset({itself, *(Reference(kind, namespace, name) for kind, name in (*needs(spec, name), *claims))})
+
+
+def needs(spec: Tree, pod: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of what the spec of a pod of that name refers to, but for its resource claims."""
+    named = (
         (SERVICE_ACCOUNT, spec.get("serviceAccountName")),
         *((SECRET, each.get("name")) for each in spec.get("imagePullSecrets") or ()),
         *(found for each in _CONTAINERS for one in spec.get(each) or () for found in _of_container(one)),
-        *(found for volume in spec.get("volumes") or () for found in _of_volume(volume, name)),
-        *((RESOURCE_CLAIM, each) for each in _resource_claims(spec, pod.get("status") or {})),
-    ]
-    return frozenset({itself, *(Reference(kind, namespace, name) for kind, name in named if name)})
+        *(found for volume in spec.get("volumes") or () for found in _of_volume(volume, pod)),
+    )
+    return ((kind, name) for kind, name in named if name)
 
 
 def volume_references(volume: Tree) -> tuple[Reference, frozenset[Reference]] | None:

@@ -238,21 +238,21 @@ _LEASE_SPEC = record({
 
 _HIGHEST = 1_000_000_000
 _SYSTEM = ("system-node-critical", "system-cluster-critical")
-_RESERVED = "names that begin with 'system-' belong to the platform"
+_RESERVED = "priority class names with 'system-' prefix are reserved for system use only. error: "
 
 
 def _priority(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     name = get_in(tree, ("metadata", "name")) or ""
     if name.startswith("system-"):
         if name not in _SYSTEM:
-            errors.forbidden(place("metadata.name"), _RESERVED)
+            errors.forbidden(place("metadata.name"), f"{_RESERVED}{name} is not a known system priority class")
     elif tree.get("value", 0) > _HIGHEST:
-        errors.forbidden((None, "value"), f"must be no more than {_HIGHEST}")
+        errors.forbidden((None, "value"), f"maximum allowed value of a user defined priority is {_HIGHEST}")
 
 
 def _value_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
     if new.get("value", 0) != old.get("value", 0):
-        errors.forbidden((None, "value"), "may not change")
+        errors.forbidden((None, "value"), "may not be changed in an update.")
 
 
 _RUNTIME = record({

@@ -115,7 +115,7 @@ def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """A resize changes what containers and sidecars ask of cpu and memory, and takes nothing away."""
+    """A resize changes what a pod and its containers ask of cpu and memory, and takes nothing away."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
         errors.forbidden(None, "static pods cannot be resized")
@@ -126,29 +126,30 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
         return
     for name in _LISTS:
         for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
-            _resize_container(one, other, ((_SPEC, name), index), errors, name == "containers")
-    if not same_but(_LISTS, spec, before):
+            _resize_container(one, other, ((_SPEC, name), index), errors)
+    _resize_resources(spec.get("resources") or {}, before.get("resources") or {}, (_SPEC, "resources"), errors)
+    if not same_but((*_LISTS, "resources"), spec, before):
         errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
-    quality = quality_of_service(spec)
-    if quality != quality_of_service(before):
-        errors.invalid(_SPEC, quality, "a resize may not change the quality of service")
+    if quality_of_service(spec) != quality_of_service(before):
+        told = get_in(new, ("status", "qosClass")) or ""
+        errors.invalid(_SPEC, told, "Pod QOS Class may not change as a result of resizing")
 
 
-def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList, regular: bool) -> None:
+def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> None:
     if new == old:
         return
-    if not regular and old.get("restartPolicy") != "Always":
-        errors.forbidden(_SPEC, "of init containers, only sidecars can be resized")
-        return
-    asked, before = new.get("resources") or {}, old.get("resources") or {}
-    for kind in ("requests", "limits"):
-        given, had = asked.get(kind) or {}, before.get(kind) or {}
-        if had.keys() - given.keys():
-            errors.forbidden(((at, "resources"), kind), f"resource {kind} cannot be removed")
-        if not same_but(_RESIZED, given, had):
-            errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    _resize_resources(new.get("resources") or {}, old.get("resources") or {}, (at, "resources"), errors)
     if not same_but(("resources", "resizePolicy"), new, old):
         errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+
+
+def _resize_resources(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> None:
+    for kind in ("requests", "limits"):
+        given, had = new.get(kind) or {}, old.get(kind) or {}
+        if had.keys() - given.keys():
+            errors.forbidden((at, kind), f"resource {kind} cannot be removed")
+        if not same_but(_RESIZED, given, had):
+            errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
 
 
 _STATUS: FieldPath = (None, "status")

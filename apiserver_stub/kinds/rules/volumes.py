@@ -101,7 +101,7 @@ def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
 def _size_change(new: Any, old: Any, capacity: Any, errors: ErrorList) -> None:
     grows = compares(new, old, Decimal.__ge__)
     if not grows and compares(new, capacity or "0", Decimal.__le__):
-        errors.forbidden(_SIZE_AT, "must not be less than status.capacity")
+        errors.forbidden(_SIZE_AT, "field can not be less than status.capacity")
     elif not grows and capacity is None:
         errors.forbidden(_SIZE_AT, "must not be less than before")
 

@@ -21,6 +21,7 @@ from apiserver_stub.kinds.warnings.common import (
     tell,
 )
 from controller_manager.api.quantity import parse
+from controller_manager.base.log.formats import quote
 
 
 def _without_effect(what: str) -> Warn:
@@ -113,14 +114,14 @@ def _stateful_set(new: Tree, old: Tree | None) -> list[str]:
 
 
 def _claim(new: Tree, _old: Tree | None) -> list[str]:
-    return _annotated(new, _OLD_CLASS, 'deprecated since v1.8: use the field "storageClassName"') + pods.claim_spec(
-        new.get("spec"), place("spec")
-    )
+    return _annotated(
+        new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead'
+    ) + pods.claim_spec(new.get("spec"), place("spec"))
 
 
 def _volume(new: Tree, _old: Tree | None) -> list[str]:
     spec, at = new.get("spec") or {}, place("spec")
-    told = _annotated(new, _OLD_CLASS, 'deprecated since v1.8: use the field "storageClassName"')
+    told = _annotated(new, _OLD_CLASS, 'deprecated since v1.8; use "storageClassName" attribute instead')
     told += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
     if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         told.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: have volumes provisioned"))
@@ -192,13 +193,15 @@ def _quota(new: Tree, old: Tree | None) -> list[str]:
 def _service_account(new: Tree, old: Tree | None) -> list[str]:
     if old is not None and annotation(old, _ENFORCED) is not None:
         return []
-    return _annotated(new, _ENFORCED, "deprecated since v1.32: keep what may not be mounted in another namespace")
+    return _annotated(
+        new, _ENFORCED, "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    )
 
 
 def _ingress(new: Tree, old: Tree | None) -> list[str]:
-    if old is not None or "ingressClassName" in (new.get("spec") or {}):
+    if old is not None or "ingressClassName" in (new.get("spec") or {}) or annotation(new, _INGRESS_CLASS) is None:
         return []
-    return _annotated(new, _INGRESS_CLASS, "deprecated: use spec.ingressClassName")
+    return [f"annotation {quote(_INGRESS_CLASS)} is deprecated, please use 'spec.ingressClassName' instead"]
 
 
 def _network_policy(new: Tree, _old: Tree | None) -> list[str]:

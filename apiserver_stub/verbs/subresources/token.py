@@ -62,10 +62,10 @@ class TokenRequests:
         subresource = request.subresource
         assert subresource is not None
         tree, warnings = await read_body(scope, request, named=False, completed=_with_defaults)
+        warnings = (*warnings, *await scope.admit(request, "create", tree))
         account = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
         if account is None:
             raise object_not_found(request)
-        warnings = (*warnings, *await scope.admit(request, "create", tree))
         spec = read_spec(tree)
         causes = problems(spec)
         if causes:

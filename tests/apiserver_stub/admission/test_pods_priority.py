@@ -37,7 +37,7 @@ def test_a_pod_is_given_what_its_class_says(spec: dict[str, Any], of: PriorityCl
 
 @pytest.mark.parametrize("spec", [{"priority": 6}, {"preemptionPolicy": "PreemptLowerPriority"}])
 def test_what_a_pod_says_itself_must_be_what_its_class_says(spec: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="follows from the priority class"):
+    with pytest.raises(ValueError, match="must not be provided in pod spec; priority admission controller computed"):
         prioritized(spec, a_class("c", 5, "Never"))
 
 

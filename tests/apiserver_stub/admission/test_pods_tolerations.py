@@ -1,10 +1,13 @@
 """Which tolerations a pod is given, as a table."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import Admission, Attributes
+from apiserver_stub.admission import Admission, AdmissionParts, Attributes
+from apiserver_stub.admission.pods import default_toleration_seconds
+from apiserver_stub.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.serving.authentication import User
 
@@ -60,3 +63,11 @@ async def test_nothing_else_is_touched(admitted) -> None:
     assert await admitted({"spec": {}}, kind="services") is None
     assert await admitted({"spec": {}}, operation="delete") is None
     assert await admitted({"spec": {}}, subresource="status") is None
+
+
+async def test_flags_say_for_how_long(parts: AdmissionParts) -> None:
+    flags = ["--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=-1"]
+    admission = Admission([default_toleration_seconds(replace(parts, options=FLAGS.parse(flags)))])
+    tree: dict[str, Any] = {"spec": {}}
+    await admission.mutate(Attributes("create", KINDS["pods"], "default", "p", "", tree, None, User(name="somebody")))
+    assert [each["tolerationSeconds"] for each in tree["spec"]["tolerations"]] == [30, -1]

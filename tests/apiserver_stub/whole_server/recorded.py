@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink")
-TIMES = frozenset({"creationTimestamp", "deletionTimestamp", "lastTransitionTime"})
+TIMES = frozenset({"creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime"})
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 

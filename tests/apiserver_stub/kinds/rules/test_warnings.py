@@ -133,7 +133,7 @@ def _volume(**source: Any) -> dict[str, Any]:
         ("networking.k8s.io/v1/Ingress", {"metadata.annotations": {"kubernetes.io/ingress.class": "n"}}, []),
         ("networking.k8s.io/v1/Ingress",
          {"metadata.annotations": {"kubernetes.io/ingress.class": "n"}, "spec.ingressClassName": "<gone>"},
-         ["metadata.annotations[kubernetes.io/ingress.class]"]),
+         ['annotation "kubernetes.io/ingress.class" is deprecated, please use \'spec.ingressClassName\' instead']),
         ("networking.k8s.io/v1/NetworkPolicy", {"spec.egress.0.to.0.ipBlock": {"cidr": "10.1.0.0/8"}},
          ["spec.egress[0].to[0].ipBlock.cidr"]),
         ("v1/PersistentVolumeClaim", {"metadata.annotations": {"volume.beta.kubernetes.io/storage-class": "x"}},

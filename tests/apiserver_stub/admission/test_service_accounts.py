@@ -1,10 +1,12 @@
 """What a pod is given by its service account."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.pods import with_account
+from apiserver_stub.admission.service_accounts import with_account
+from controller_manager.base.clock import monotonic
 from tests.http_api.conftest import Api, started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -81,3 +83,18 @@ async def test_a_pod_of_an_account_that_is_not_there_is_refused() -> None:
         mirror = {"kubernetes.io/config.mirror": "hash"}
         assert "serviceAccountName" not in (await made(api, "m", mirror)).tree.get("spec", {})
         assert (await made(api, "n", mirror, serviceAccountName="default")).status == 403
+
+
+@pytest.mark.virtual
+async def test_a_pod_waits_a_while_for_the_account_that_a_controller_makes() -> None:
+    async with started("--enable-admission-plugins=ServiceAccount") as api:
+        began = monotonic()
+        refused = await made(api, "early")
+        why = 'error looking up service account default/default: serviceaccount "default" not found'
+        assert (refused.status, refused.tree["message"]) == (403, f'pods "early" is forbidden: {why}')
+        assert 1 < monotonic() - began < 2
+        waiting = asyncio.ensure_future(made(api, "p"))
+        await asyncio.sleep(0.3)
+        assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})).status == 201
+        assert (await waiting).status == 201
+        assert (await made(api, "q", serviceAccountName="missing")).status == 403
