@@ -5,7 +5,7 @@ this server is about to change the same quotas; those of other servers are found
 So no quota is ever exceeded, and nothing is noted of a write that fails.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -101,18 +101,20 @@ class Limited(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """A quota as it was counted last."""
+    """A quota as it was counted last; what it limits by now, but did not then, is `uncounted`."""
 
     name: str
     hard: Amounts
     used: Amounts
     scopes: Sequence[Scope]
+    uncounted: frozenset[str] = frozenset()
 
 
 def decide(
     quotas: Sequence[Quota], attributes: Attributes, evaluator: Evaluator, limited: Sequence[Limited] = ()
 ) -> Mapping[str, Amounts]:
-    """Return what a write adds to quotas, by their names. Raises `Forbidden` if that does not fit.
+    """Return what a write adds to quotas, by their names: nothing to those that were not counted yet, but they are
+    written, so that a count which lacks the object comes too late. Raises `Forbidden` if that does not fit.
 
     | a quota whose scopes the object is in, and that limits a resource it counts for | then                      |
     |--------------------------------------------------------------------------------|---------------------------|
@@ -132,16 +134,22 @@ def decide(
         raise _refused(attributes, f"quota usage is negative for resource(s): {','.join(negative)}")
     old = None if attributes.old_object is None else evaluator.measure(attributes.old_object)
     grown = usage if old is None else beyond(usage, old.usage_at(now))
-    growth = [usage if old and not old.is_in_all(quota.scopes) else grown for quota in matching]
+
+    def growth_in(quota: Quota) -> Amounts:
+        return usage if old and not old.is_in_all(quota.scopes) else grown
+
+    uncounted = (quota for quota in quotas if quota.uncounted and new.is_in_all(quota.scopes))
+    awaited: dict[str, Amounts] = {one.name: {} for one in uncounted if _within(growth_in(one), one.uncounted)}
+    growth = [growth_in(quota) for quota in matching]
     if not any(map(_is_something, growth or (grown,))):
-        return {}
+        return awaited
     if limited:
         _check_covered(quotas, matching, (new, usage), attributes, evaluator, limited)
-    added = {quota.name: _within(quota, amounts) for quota, amounts in zip(matching, growth, strict=True)}
+    added = {quota.name: _within(amounts, quota.hard) for quota, amounts in zip(matching, growth, strict=True)}
     if attributes.subresource != "status":
         for quota in matching:
             _check_fits(quota, added[quota.name], attributes)
-    return {name: amounts for name, amounts in added.items() if amounts}
+    return awaited | {name: amounts for name, amounts in added.items() if amounts}
 
 
 def beyond(new: Amounts, old: Amounts) -> Amounts:
@@ -157,9 +165,9 @@ def _is_something(amounts: Amounts) -> bool:
     return any(amount.number for amount in amounts.values())
 
 
-def _within(quota: Quota, amounts: Amounts) -> Amounts:
-    """Return those amounts that are something, of resources that a quota limits."""
-    return {name: amount for name, amount in amounts.items() if amount.number and name in quota.hard}
+def _within(amounts: Amounts, names: Container[str]) -> Amounts:
+    """Return those amounts that are something, of these resources."""
+    return {name: amount for name, amount in amounts.items() if amount.number and name in names}
 
 
 def _check_known(quota: Quota, attributes: Attributes, evaluator: Evaluator) -> None:
@@ -288,15 +296,16 @@ def _tree(row: Row) -> Tree:
 @lru_cache(maxsize=_MOST_READ)
 def _read(data: bytes) -> Quota:
     tree = orjson.loads(data)
-    status = tree.get("status") or {}
+    spec, status = tree.get("spec") or {}, tree.get("status") or {}
     hard, used = parsed(status.get("hard")), parsed(status.get("used"))
-    return Quota(tree["metadata"]["name"], hard, used, scopes_of(tree.get("spec") or {}))
+    uncounted = frozenset(spec.get("hard") or ()) - hard.keys()
+    return Quota(tree["metadata"]["name"], hard, used, scopes_of(spec), uncounted)
 
 
 def _charged(row: Row, added: Amounts) -> Write:
     tree = _tree(row)
-    used = tree["status"]["used"]
-    tree["status"]["used"] = used | {name: str(one) for name, one in plus(_read(row.data).used, added).items()}
+    if added:
+        tree["status"]["used"] = {name: str(one) for name, one in plus(_read(row.data).used, added).items()}
     return Write(row.resource, row.key, row.revision, as_of(encode(in_order(tree)), ""))
 
 

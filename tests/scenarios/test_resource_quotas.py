@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.storage.interface import Write
 from controller_manager.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
 from controller_manager.api.core import ResourceQuotaSpec as Spec
 from controller_manager.api.errors import Forbidden
@@ -231,6 +232,18 @@ async def test_what_a_watch_has_not_told_yet_is_not_given_away() -> None:
         await cluster.client.create(CONFIG_MAPS, config("a"))
         await cluster.client.create(RESOURCE_QUOTAS, quota(configmaps="1"))
         await cluster.advance(5)
+        assert await used(cluster) == {"configmaps": "1"}
+
+
+async def test_what_a_server_let_in_that_had_not_heard_of_the_quota_is_counted_soon() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, quota(configmaps="2"))
+        data = (
+            b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"","name":"a","namespace":"default"}}'
+        )
+        await cluster.api.store.commit(Write("configmaps", "default/a", 0, data))
+        assert await used(cluster) == {"configmaps": "0"}
+        await cluster.advance(2)
         assert await used(cluster) == {"configmaps": "1"}
 
 

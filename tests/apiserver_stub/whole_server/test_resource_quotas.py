@@ -86,6 +86,26 @@ async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
         await server.stop()
 
 
+async def test_a_first_count_that_lacks_what_came_meanwhile_is_refused(started: Any) -> None:
+    async with started() as api:
+        asked = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
+        _, counted = await api("POST", f"{NAMESPACE}/resourcequotas", asked)
+        counted["status"] = {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}
+        await api("POST", f"{NAMESPACE}/secrets", {"metadata": {"name": "not-counted"}})
+        assert (await api("GET", QUOTA))[1]["metadata"]["resourceVersion"] == counted["metadata"]["resourceVersion"]
+        await api("POST", f"{NAMESPACE}/configmaps", config(1))
+        assert (await api("PUT", f"{QUOTA}/status", counted))[0] == 409
+        assert (await api("GET", QUOTA))[1]["status"] == {}
+
+
+async def test_a_name_that_is_taken_costs_nothing(started: Any) -> None:
+    async with started() as api:
+        await limit(api, {"configmaps": "5"})
+        codes = [(await api("POST", f"{NAMESPACE}/configmaps", config(1)))[0] for _ in range(3)]
+        assert codes == [201, 409, 409]
+        assert await used(api) == {"configmaps": "1"}
+
+
 def config(number: int) -> dict[str, Any]:
     return {"metadata": {"name": f"c-{number}"}}
 
