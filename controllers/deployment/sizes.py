@@ -5,7 +5,7 @@ rolling, the newest is larger than the deployment                           the 
 rolling, it is smaller, and a surge is left                                 the newest: larger by what is left
 rolling, otherwise: as many pods less as need not be available and are      the older: smaller by that
   not missing, first those that are not available, the oldest sets first
-rolling, otherwise: a set has another size than its status is of            nothing, until that is known
+rolling, otherwise: the status of a set is older than its size              nothing, until it is not
 anew (Recreate)                                                             the older: 0; then the newest: all
 scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
 scaled, or paused: the newest has all pods, and they are available          the older: 0
@@ -38,21 +38,28 @@ def rolling(deployment: Deployment, newest: ReplicaSet, old: Sequence[ReplicaSet
 
 
 def newest_size(deployment: Deployment, newest: ReplicaSet | None, old: Sequence[ReplicaSet]) -> int:
-    """Return how many pods the newest replica set gets, which need not be there yet, as far as there is room."""
+    """Return how many pods the newest replica set gets, which need not be there yet, as far as there is room.
+
+    Pods that a set has yet to delete take room, too.
+    """
     wanted = deployment.spec.replicas
     if deployment.spec.strategy.type != ROLLING_UPDATE:
         return wanted
+    every = [*old, *([newest] if newest is not None else [])]
     now = newest.spec.replicas if newest is not None else 0
-    room = wanted + limits_of(deployment).surge - _total(old) - now
+    taken = sum(max(one.spec.replicas, one.status.replicas) for one in every)
+    room = wanted + limits_of(deployment).surge - taken if _is_known(every) else 0
     return min(wanted, now + max(0, room))
 
 
-def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
-    """Return the sizes of the older sets with which enough pods are available, whatever becomes of those that are not.
+def _is_known(replica_sets: Iterable[ReplicaSet]) -> bool:
+    """Return whether the status of each set is of its present size; an older one may tell of pods that come or go."""
+    return all(one.status.observed_generation >= one.metadata.generation for one in replica_sets)
 
-    A status that is older than the size of its set may tell of pods that are being deleted.
-    """
-    if any(one.status.observed_generation < one.metadata.generation for one in (newest, *active)):
+
+def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
+    """Return the sizes of the older sets with which enough pods are available, whatever becomes of the others."""
+    if not _is_known((newest, *active)):
         return []
     least = deployment.spec.replicas - limits_of(deployment).unavailable
     missing = newest.spec.replicas - _available(newest)

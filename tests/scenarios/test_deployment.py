@@ -1,16 +1,14 @@
 """Deployments in a cluster whose pods run, in virtual time."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, Deployment, ReplicaSet
 from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Pod, is_pod_ready, is_pod_terminal
+from controller_manager.api.core import EVENTS, NAMESPACES, PODS
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Response
@@ -19,7 +17,7 @@ from controller_manager.testing.pod_agent import PodAgent
 from controllers.deployment.revisions import DESIRED, HISTORY, MAXIMUM, REVISION, ROLLBACK
 from controllers.deployment.templates import HASH
 from tests.scenarios.test_manager_flags import most_in_work
-from tests.scenarios.workloads import deployment, events, owned, pods, replica_set, template
+from tests.scenarios.workloads import Counted, deployment, events, owned, pods, replica_set, template
 
 pytestmark = pytest.mark.virtual
 
@@ -53,34 +51,6 @@ async def reason(cluster: Cluster, kind: str = "Progressing") -> str:
 
 def note_of(one: ReplicaSet, name: str) -> str:
     return (one.metadata.annotations or {}).get(name, "")
-
-
-class Counted:
-    """The numbers of pods that there were and that were ready, after each change of one."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._pods: dict[str, Pod] = {}
-        self.active: list[int] = []
-        self.ready: list[int] = []
-        self.templates: list[int] = []
-        """The number of templates that pods have which have not ended."""
-        cluster.api.store.subscribe(self._note)
-
-    def _note(self, changes: Sequence[Change]) -> None:
-        for one in changes:
-            if one.row.resource == PODS.name:
-                self._take(one)
-        alive = [pod for pod in self._pods.values() if not is_pod_terminal(pod)]
-        active = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
-        self.active.append(len(active))
-        self.ready.append(sum(map(is_pod_ready, active)))
-        self.templates.append(len({(pod.metadata.labels or {}).get(HASH) for pod in alive}))
-
-    def _take(self, one: Change) -> None:
-        if one.deleted:
-            self._pods.pop(one.row.key, None)
-        else:
-            self._pods[one.row.key] = Pod.decode(one.row.data)
 
 
 async def test_a_deployment_gets_its_pods() -> None:

@@ -1,9 +1,11 @@
 """Workloads as a person would write them, and what is to be seen of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.apps import (
     DEPLOYMENTS,
     REPLICA_SETS,
@@ -12,10 +14,11 @@ from controller_manager.api.apps import (
     ReplicaSet,
     ReplicationController,
 )
-from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_terminal
 from controller_manager.api.resource import Key
 from controller_manager.controller import controller_of
 from controller_manager.testing import Cluster
+from controllers.deployment.templates import HASH
 
 Tree = dict[str, Any]
 
@@ -72,3 +75,31 @@ async def events(cluster: Cluster) -> list[tuple[str, str]]:
     listed = (await cluster.client.list(EVENTS, "default")).items
     found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
     return [(event.type, event.reason) for event in found]
+
+
+class Counted:
+    """The numbers of pods that there were and that were ready, after each change of one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._pods: dict[str, Pod] = {}
+        self.active: list[int] = []
+        self.ready: list[int] = []
+        self.templates: list[int] = []
+        """The number of templates that pods have which have not ended."""
+        cluster.api.store.subscribe(self._note)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for one in changes:
+            if one.row.resource == PODS.name:
+                self._take(one)
+        alive = [pod for pod in self._pods.values() if not is_pod_terminal(pod)]
+        active = [pod for pod in alive if pod.metadata.deletion_timestamp is None]
+        self.active.append(len(active))
+        self.ready.append(sum(map(is_pod_ready, active)))
+        self.templates.append(len({(pod.metadata.labels or {}).get(HASH) for pod in alive}))
+
+    def _take(self, one: Change) -> None:
+        if one.deleted:
+            self._pods.pop(one.row.key, None)
+        else:
+            self._pods[one.row.key] = Pod.decode(one.row.data)
