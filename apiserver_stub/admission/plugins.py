@@ -37,6 +37,7 @@ from apiserver_stub.admission.placement import (
 )
 from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class
+from apiserver_stub.admission.policies.mutating import mutating_admission_policy
 from apiserver_stub.admission.policies.validating import validating_admission_policy
 from apiserver_stub.admission.quotas import resource_quota
 from apiserver_stub.admission.service_accounts import service_account
@@ -130,6 +131,7 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("NodeDeclaredFeatureValidator", node_declared_feature_validator),
     ("JobValidation", idle("JobValidation")),
     ("PodResizeValidator", pod_resize_validator),
+    ("MutatingAdmissionPolicy", mutating_admission_policy),
     ("MutatingAdmissionWebhook", mutating_admission_webhook),
     ("ValidatingAdmissionPolicy", validating_admission_policy),
     ("ValidatingAdmissionWebhook", validating_admission_webhook),

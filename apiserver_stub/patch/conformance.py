@@ -1,5 +1,6 @@
 """Whether an applied configuration is of the type that its schema describes, as structured-merge-diff sees it."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,20 @@ from apiserver_stub.patch.field_set import render, to_keyed, to_value
 from controller_manager.api.errors import UnknownError
 
 _MOST = 50  # problems in one answer
+_NO_SCALAR = "expected any scalar, got &{{{}}}"
+_CONSTANTS: Mapping[bool | None, str] = {None: "<nil>", True: "true", False: "false"}
 _GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
+
+
+class NotJSON:
+    """A value that JSON has none for, as Go prints it, as it writes it in source, and as what it calls its type."""
+
+    __slots__ = ("go_type", "literal", "text")
+
+    def __init__(self, text: str, go_type: str, literal: str = "") -> None:
+        self.text = text
+        self.go_type = go_type
+        self.literal = literal or text
 
 
 def check_typed(tree: Tree, schema: Schema, what: str = "") -> None:
@@ -41,16 +55,45 @@ def _misfits(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[
         case "array":
             yield from _array(value, schema, path, again=again)
         case "integer" | "number" if type(value) not in (int, float):
-            yield path, f"expected numeric (int or float), got {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
+            yield path, f"expected numeric (int or float), got {_go_type(value)}"
         case "boolean" if type(value) is not bool:
-            yield path, f"expected boolean, got &{{{value}}}"
+            yield path, f"expected boolean, got &{{{_text(value)}}}"
+        case "int-or-string" | "quantity" | "time" | "micro-time" if isinstance(value, NotJSON):
+            yield path, _NO_SCALAR.format(value.text)
         case "string" | "time" | "micro-time" | "bytes" if type(value) is not str:
-            yield path, f"expected string, got &value.valueUnstructured{{Value:{value}}}"
+            yield path, f"expected string, got &value.valueUnstructured{{Value:{_literal(value)}}}"
+
+
+def _go_type(value: Any) -> str:
+    return value.go_type if isinstance(value, NotJSON) else _GO_TYPES.get(type(value), "map[string]interface {}")
+
+
+def _text(value: Any) -> str:
+    """Return a value as Go prints it."""
+    if isinstance(value, NotJSON):
+        return value.text
+    if type(value) is list:
+        return f"[{' '.join(map(_text, value))}]"
+    if type(value) is dict:
+        return f"map[{' '.join(f'{name}:{_text(value[name])}' for name in sorted(value))}]"
+    return _CONSTANTS[value] if value is None or type(value) is bool else str(value)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Go writes it in source."""
+    if isinstance(value, NotJSON):
+        return value.literal
+    if type(value) is list:
+        return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
+    if type(value) is dict:
+        members = ", ".join(f"{_literal(name)}:{_literal(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{members}}}"
+    return json.dumps(value, ensure_ascii=False) if type(value) is str else _text(value)
 
 
 def _object(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
     if type(value) is not dict:
-        yield path, f"expected map, got &{{{value}}}"
+        yield path, f"expected map, got &{{{_text(value)}}}"
         return
     fields, values = schema.fields, schema.values
     open_ended = schema.preserve or not (fields or values)
@@ -64,7 +107,7 @@ def _object(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[t
 
 def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
     if type(value) is not list:
-        yield path, f"expected list, got &{{{value}}}"
+        yield path, f"expected list, got &{{{_text(value)}}}"
         return
     seen: set[str] = set()
     for index, item in enumerate(value):

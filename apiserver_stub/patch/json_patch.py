@@ -61,6 +61,11 @@ class PatchError(Invalid):
         super().__init__(message, Details())
         self.problem = problem
 
+    @property
+    def test_failed(self) -> bool:
+        """Return true of a patch that tested for another value than there is."""
+        return self.problem.endswith(_TEST_FAILED)
+
 
 class _Malformed(Exception):
     """The operation is invalid, whatever the object; `inner` is what is wrong as Go has it."""

@@ -75,7 +75,7 @@ class Members(Typed):
         merged = dict(live)
         for name, value in applied.items():
             before = merged.get(name)
-            if before == value:
+            if before == value and (value is not None or name in merged):
                 continue
             if before is None or value is None:
                 merged[name] = value if value is not None or self.member_type(name).one else before

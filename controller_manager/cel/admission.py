@@ -17,12 +17,13 @@ budget that they share with the variables they ask for (KEP-3488).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from controller_manager.cel.environment import Environment, Program, ProgramError
 from controller_manager.cel.library.authorizer import AuthorizerValue, ResourceCheck
+from controller_manager.cel.library.mutations import MUTATIONS
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.types import (
     BOOL,
@@ -164,15 +165,16 @@ def _named(of: Type) -> str:
 
 class Composition:
     """The expressions of a policy, compiled one after the other. `variables` are those that were added, in order; where
-    there are none, nothing may refer to `variables`. `extend` adds to what expressions may refer to.
+    there are none, nothing may refer to `variables`, but in a policy that `mutates`: its expressions may make objects
+    and patches besides.
     """
 
-    def __init__(self, *, params: bool, extend: Callable[[Environment], Environment] | None = None) -> None:
+    def __init__(self, *, params: bool, mutates: bool = False) -> None:
         self._params = params
-        self._extend = extend or _as_it_is
+        self._extend = _with_mutations if mutates else _as_it_is
         self._types: dict[str, Type] = {}
         self._environments: dict[bool, Environment] = {}
-        self._composes = False
+        self._composes = mutates
         self.variables: dict[str, Expression] = {}
 
     def add(self, name: str, text: str) -> Expression:
@@ -202,6 +204,11 @@ class Composition:
 
 def _as_it_is(base: Environment) -> Environment:
     return base
+
+
+@lru_cache(4)
+def _with_mutations(base: Environment) -> Environment:
+    return base.with_libraries(MUTATIONS)
 
 
 def _plain(found: Type) -> Type:

@@ -11,9 +11,18 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import not_found
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.serving.authorization import Authorizer
 
 _NAMESPACES = "namespaces"
+_EXEMPT = frozenset({
+    *((f"admissionregistration.{GROUP_DOMAIN}", f"{kind}AdmissionPolicy{part}")
+      for kind in ("Mutating", "Validating") for part in ("", "Binding")),
+    *((f"authentication.{GROUP_DOMAIN}", kind) for kind in ("SelfSubjectReview", "TokenReview")),
+    *((f"authorization.{GROUP_DOMAIN}", kind) for kind in (
+        "LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview",
+    )),
+})  # fmt: skip
 _SEEN = frozenset({
     "name", "generateName", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
     "deletionGracePeriodSeconds", "labels", "annotations", "finalizers",
@@ -87,6 +96,13 @@ class RequestInputs:
         own = request if info is self.attributes.kind else {**request, "resource": request["requestResource"]}
         found = self._versions[info.serial] = Versioned(new, old, request, own)
         return found
+
+
+def is_exempt(info: ResourceInfo) -> bool:
+    """Return whether policies are never asked about a kind: their own, so that none forbids its own removal, and the
+    questions about users and rights that everything else depends on.
+    """
+    return (info.group, info.kind) in _EXEMPT
 
 
 def subject_of(attributes: Attributes) -> str:

@@ -12,10 +12,10 @@ from types import MappingProxyType
 import msgspec
 
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule
-from apiserver_stub.admission.matching import Matcher, is_exempt
+from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
-from apiserver_stub.admission.policies.inputs import RequestInputs, subject_of
+from apiserver_stub.admission.policies.inputs import RequestInputs, is_exempt, subject_of
 from apiserver_stub.admission.policies.judgement import Decision, Judge, Judgement
 from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
 from apiserver_stub.api_request import Tree

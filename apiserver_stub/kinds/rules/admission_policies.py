@@ -36,6 +36,8 @@ _SPEC = place("spec")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _MOST_ANNOTATIONS = 20
+_MUTABLE = ("*", "CONNECT", "CREATE", "UPDATE")
+_PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 _BREAK = re.compile(r"[\n\r]")
 _REASON_FORM = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 _REASON = re.compile(_REASON_FORM)
@@ -170,19 +172,49 @@ _STATUS = outcome(within("status", record({
 })))  # fmt: skip
 
 
-def _mutation(mutation: Any, at: FieldPath, errors: ErrorList) -> None:
-    kind = mutation.get("patchType")
-    for name, wanted in (("applyConfiguration", "ApplyConfiguration"), ("jsonPatch", "JSONPatch")):
-        if kind == wanted and name not in mutation:
-            errors.required((at, name), f"must be specified when patchType is {wanted}")
+def _mutable(match: Any, at: FieldPath, errors: ErrorList) -> None:
+    """What is deleted cannot be mutated."""
+    for rule in match.get("resourceRules") or ():
+        for operation in rule.get("operations") or ():
+            one_of(*_MUTABLE)(operation, ((at, "resourceRules"), "operations"), errors)
 
 
-_VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
 _MUTATING = record({
-    "paramKind": _param_kind, "matchConstraints": _CONSTRAINTS, "variables": _VARIABLES,
-    "failurePolicy": one_of("Fail", "Ignore"), "reinvocationPolicy": one_of("IfNeeded", "Never"),
-    "mutations": each(record({"patchType": one_of("ApplyConfiguration", "JSONPatch")}, _mutation)),
-}, need("matchConstraints", "mutations", "reinvocationPolicy"))  # fmt: skip
+    "paramKind": _param_kind, "matchConstraints": both(_CONSTRAINTS, _mutable),
+    "failurePolicy": one_of("Fail", "Ignore"), "reinvocationPolicy": if_any(one_of("IfNeeded", "Never")),
+}, need("matchConstraints", "reinvocationPolicy"))  # fmt: skip
+
+
+def _mutations(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """What a mutating policy evaluates: variables and mutations."""
+    from apiserver_stub.kinds.rules import expressions
+
+    spec, at = policy.get("spec") or {}, _SPEC
+    expressions.check_policy(spec, at, errors)
+    mutations = spec.get("mutations") or ()
+    if not mutations:
+        errors.required((at, "mutations"), "mutations must contain at least one item")
+    composition = expressions.mutating(spec)
+    for index, mutation in enumerate(mutations):
+        _mutation(mutation, composition, ((at, "mutations"), index), errors)
+
+
+def _mutation(mutation: Any, composition: Any, at: FieldPath, errors: ErrorList) -> None:
+    from apiserver_stub.kinds.rules import expressions
+
+    kind = mutation.get("patchType")
+    if not kind:
+        errors.required((at, "patchType"))
+    elif kind not in _PATCHES:
+        errors.unsupported((at, "patchType"), kind, tuple(_PATCHES))
+    for wanted, field in _PATCHES.items():
+        told = mutation.get(field)
+        if kind == wanted and told is None:
+            errors.required((at, field), f"must be specified when patchType is {wanted}")
+        elif kind == wanted:
+            expressions.check_mutation(wanted, told, composition, (at, field), errors)
+        elif kind in _PATCHES and told is not None:
+            errors.invalid((at, field), f"{{{field}}}", f"must not be specified when patchType is {kind}")
 
 
 def _reference(reference: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -213,14 +245,18 @@ _BINDING = record({
     **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), distinct(), _actions),
 }, need("policyName"), need("validationActions", why="at least one validation action is required"))  # fmt: skip
 
+_MUTATING_BINDING = record({
+    **_BOUND, "matchResources": both(record(_MATCH), _mutable),
+}, need("policyName"))  # fmt: skip
+
 RULES = {
     f"{_GROUP}/ValidatingAdmissionPolicy": KindRules(
         both(within("spec", _POLICY), _expressions), change=_changed_conditions, subresources={"status": _STATUS},
         on_create=_conditions, by_schema=False,
     ),
     f"{_GROUP}/MutatingAdmissionPolicy": KindRules(
-        within("spec", _MUTATING), change=_changed_conditions, on_create=_conditions
+        both(within("spec", _MUTATING), _mutations), change=_changed_conditions, on_create=_conditions, by_schema=False,
     ),
     f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(within("spec", _BINDING), by_schema=False),
-    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", record(_BOUND, need("policyName")))),
+    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", _MUTATING_BINDING), by_schema=False),
 }  # fmt: skip

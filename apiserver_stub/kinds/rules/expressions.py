@@ -8,11 +8,14 @@ from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from controller_manager.cel.admission import Composition, Expression, compiled, environment
+from controller_manager.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
 from controller_manager.cel.property_names import KEYWORDS
 from controller_manager.cel.types import BOOL, NULL, STRING
 
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _UNSPECIFIED = "expression is not specified"
+_RESULTS = {"ApplyConfiguration": PATCH_OBJECT, "JSONPatch": PATCH_OPERATIONS}
+_NOT_PLANNED = "program instantiation failed"
 _EMPTY = "must be non-empty if specified"
 _LONGEST_VALUE = 5 * 1024  # bytes of the expression of an annotation
 
@@ -32,6 +35,24 @@ def check_policy(spec: Any, at: FieldPath, errors: ErrorList) -> Composition:
     for index, variable in enumerate(spec.get("variables") or ()):
         _check_variable(variable, composition, ((at, "variables"), index), errors)
     return composition
+
+
+def mutating(spec: Any) -> Composition:
+    """Return what compiles the mutations of a policy, whose variables are checked already."""
+    composition = Composition(params="paramKind" in spec, mutates=True)
+    for variable in spec.get("variables") or ():
+        if (text := variable.get("expression") or "").strip():
+            composition.add(variable.get("name") or "", text)
+    return composition
+
+
+def check_mutation(kind: str, told: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
+    """Collect what is wrong with the expression of a kind of mutation, which is shown without blanks around it."""
+    text = (told.get("expression") or "").strip()
+    if text:
+        _report(composition.compile(text, _RESULTS[kind]), (at, "expression"), errors)
+    else:
+        errors.required((at, "expression"))
 
 
 def check_validation(validation: Any, composition: Composition, at: FieldPath, errors: ErrorList) -> None:
@@ -74,5 +95,7 @@ def _check_variable(variable: Any, composition: Composition, at: FieldPath, erro
 
 
 def _report(expression: Expression, at: FieldPath, errors: ErrorList) -> None:
-    if expression.problem:
+    if expression.problem.startswith(_NOT_PLANNED):
+        errors.internal(at, expression.problem)
+    elif expression.problem:
         errors.invalid(at, expression.text, expression.problem)

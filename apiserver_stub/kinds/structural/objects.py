@@ -24,10 +24,10 @@ from apiserver_stub.kinds.structural.values import check, tell
 CheckScale = Callable[[Tree, ErrorList], None]
 
 
-def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> Report:
+def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False, nulls: bool = False) -> Report:
     """Fit an object to its schema, in place: unknown fields and nulls that may not be go, metadata come into form.
-    Values of other types than their schema's stay: they are judged with the rest. Wrong metadata are reported, unless
-    they are to `drop`.
+    Values of other types than their schema's stay: they are judged with the rest, and so are `nulls` if they are to
+    stay. Wrong metadata are reported, unless they are to `drop`.
     """
     if tree.get("metadata", tree) is None:
         tree["metadata"] = {}
@@ -37,7 +37,8 @@ def fit(tree: Tree, schema: StructuralSchema, *, drop: bool = False) -> Report:
     unknown = [f"metadata.{path}" for path in report.unknown]
     if not takes(schema, tree):
         unknown += prune(tree, schema)
-        prune_nulls(tree, schema)
+        if not nulls:
+            prune_nulls(tree, schema)
         try:
             unknown += coerce(tree, schema, drop=drop)
         except WrongMetadataError as error:

@@ -23,25 +23,6 @@ from apiserver_stub.kinds.warnings.common import (
 from controller_manager.api.quantity import parse
 from controller_manager.base.log.formats import quote
 
-
-def _without_effect(what: str) -> Warn:
-    text = f"this server keeps the object and does not act upon it yet: {what}"
-
-    def warn(new: Tree, old: Tree | None) -> list[str]:
-        changed = old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
-        return [text] if changed else []
-
-    return warn
-
-
-_POLICIES = _without_effect("no policy is applied")
-
-AWAITED: Mapping[str, Warn] = MappingProxyType({
-    "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,
-    "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding": _POLICIES,
-})  # fmt: skip
-
-
 _ENFORCED = "kubernetes.io/enforce-mountable-secrets"
 _OLD_CLASS, _OLD_OPTIONS = "volume.beta.kubernetes.io/storage-class", "volume.beta.kubernetes.io/mount-options"
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
@@ -274,7 +255,6 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/Secret": common.of_secret,
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
     "apiextensions.k8s.io/v1/CustomResourceDefinition": definitions.unrecognized_formats,
-    **AWAITED,
 })  # fmt: skip
 _OF_STATUS: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,

@@ -4,8 +4,10 @@ import copy
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+DATA = Path(__file__).parent / "data"
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink")
 TIMES = frozenset({"creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime"})
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -136,3 +138,23 @@ def _key(status: Any, messages: bool) -> Any:
         for cause in status.get("causes", ())
     )
     return [status.get("reason"), status.get("kind"), status.get("name"), status.get("group"), causes]
+
+
+def rows(name: str) -> list[Any]:
+    return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
+
+
+async def played(api: Any, row: Any, run: str) -> list[str]:
+    """How the answers to the steps of a row differ from what was recorded."""
+    differences = []
+    for number, recorded in enumerate(row["steps"]):
+        step = substituted(recorded, {"RUN": run})
+        headers = {"content_type": step["content_type"]} if "content_type" in step else {}
+        query = f"?{step['query']}" if "query" in step else ""
+        answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
+        told = answer.repeated.get("warning", ()) if answer.repeated else ()
+        warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+        found = difference(step, outcome(step, answer.status, json.loads(answer.body), warnings))
+        if found:
+            differences.append(f"{row['what']}, step {number}: {found}")
+    return differences

@@ -1,0 +1,304 @@
+"""The plugin MutatingAdmissionPolicy: policies in CEL change what is created, updated or connected to (KEP-3962).
+
+Which policies concern a request, by which bindings and parameters, follows from the object as it came; each of them
+then sees what those before it made of it, in the order of their names, and its match conditions too. What fails refuses
+the request, unless the failure policy is `Ignore`: then what worked before stays. A policy that changes the object has
+mutating plugins asked again; policies that want to be are among them then, if others have changed the object.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.matching import Matcher
+from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
+from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned, is_exempt, subject_of
+from apiserver_stub.admission.policies.mutation import MutationError, Mutator, Target
+from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
+from apiserver_stub.admission.review import converted
+from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.trees import deep_copy
+from controller_manager.api.errors import ApiError, Cause, Details, Forbidden
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.base.registry import Registry
+
+NAME = "MutatingAdmissionPolicy"
+_GROUP = f"admissionregistration.{GROUP_DOMAIN}"
+_RESOURCES = f"mutatingadmissionpolicies.{_GROUP}", f"mutatingadmissionpolicybindings.{_GROUP}"
+_OPERATIONS: tuple[Operation, ...] = ("create", "update", "connect")
+_LABELS = ("policy", "policy_binding", "error_type")
+_CHECKS = Family(
+    "apiserver_mutating_admission_policy_check_total",
+    "Mutations that were made or failed, by what went wrong.",
+    "counter",
+    _LABELS,
+    stability="ALPHA",
+)
+_SECONDS = Family(
+    "apiserver_mutating_admission_policy_check_duration_seconds",
+    "How long mutations took, by what went wrong.",
+    "histogram",
+    _LABELS,
+    (0.0000005, 0.001, 0.01, 0.1, 1.0),
+    stability="ALPHA",
+)
+_ERROR_TYPES: Mapping[str, str] = MappingProxyType({
+    "compilation": "compile_error", "validation failed due to running out of cost budget": "out_of_budget",
+})  # fmt: skip
+
+
+class _Denied(Forbidden):
+    """The refusal of what a policy could not be applied to."""
+
+    reason = "Invalid"
+
+
+class _Invocation(NamedTuple):
+    """A policy that concerns a request, in a version, by one binding and with one parameter."""
+
+    policy: Policy[Mutator]
+    program: Mutator
+    binding: Binding
+    info: ResourceInfo
+    params: Tree | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what tells it from others."""
+        metadata = (self.params or {}).get("metadata") or {}
+        return self.policy.name, self.binding.name, metadata.get("namespace", ""), metadata.get("name", "")
+
+
+class _Failure(NamedTuple):
+    """What went wrong with a policy, or one of its bindings."""
+
+    policy: Policy[Mutator]
+    binding: Binding | None
+    why: str
+    refusal: type[ApiError] = Forbidden
+
+    @property
+    def message(self) -> str:
+        """Return what is told to the caller."""
+        if self.binding is None:
+            return f'policy "{self.policy.name}" denied request: {self.why}'
+        return f"policy '{self.policy.name}' with binding '{self.binding.name}' denied request: {self.why}"
+
+
+class _Again:
+    """Which invocations of a request are made a second time: those that want to be, and came before a change.
+
+    `output` is the object as the first time left it, as far as that is of interest.
+    """
+
+    def __init__(self) -> None:
+        self.output: Tree | None = None
+        self.wanted: set[tuple[str, ...]] = set()
+        self._invoked: set[tuple[str, ...]] = set()
+
+    def invoked(self, key: tuple[str, ...]) -> None:
+        """Note an invocation that is made again after a change."""
+        self._invoked.add(key)
+
+    def changed(self) -> None:
+        """Have all that were made so far made again."""
+        self.wanted |= self._invoked
+        self._invoked = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._invoked or self.wanted)
+
+
+class MutatingPolicies:
+    """The plugin."""
+
+    def __init__(self, parts: AdmissionParts) -> None:
+        self._parts = parts
+        self._matcher = Matcher(parts.store, parts.kinds)
+        self._index: PolicyIndex[Mutator] = PolicyIndex(
+            parts.store, self._matcher, _RESOURCES, _compiled, parts.offload.run
+        )
+        self._parameters = Parameters(parts.store, parts.kinds)
+        self._metrics = _Metrics(parts.runtime.registry)
+
+    def plugin(self) -> AdmissionPlugin:
+        """Return the plugin for the chain."""
+        return AdmissionPlugin(NAME, mutating=(Rule(self.mutate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read)
+
+    async def mutate(self, attributes: Attributes) -> None:
+        """Change the object as policies say. Raises the refusal of a request that one cannot be applied to."""
+        if not self._index or is_exempt(attributes.kind):
+            return
+        inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
+        failures: list[_Failure] = []
+        invocations = await self._invocations(inputs, failures)
+        if invocations:
+            failures += await self._invoke(inputs, invocations)
+        fatal = [failure for failure in failures if failure.policy.fails]
+        if fatal:
+            raise _refusal(attributes, fatal)
+
+    async def _invocations(self, inputs: RequestInputs, failures: list[_Failure]) -> Sequence[_Invocation]:
+        """Return what concerns the request as it came; note what cannot be applied."""
+        found: list[_Invocation] = []
+        for policy, info in list(self._index.matching(inputs.attributes)):
+            try:
+                if policy.param_kind is not None:
+                    self._parameters.resource(policy.param_kind)
+            except ConfigurationError as error:
+                failures.append(_Failure(policy, None, f"failed to configure policy: {error}"))
+                continue
+            program = policy.program or await self._index.program(policy)
+            for binding in policy.bindings:
+                try:
+                    parameters = await self._bound(policy, binding, info, inputs)
+                except (ConfigurationError, ApiError) as error:
+                    failures.append(_Failure(policy, binding, f"failed to configure binding: {error}"))
+                    continue
+                found += [_Invocation(policy, program, binding, info, params) for params in parameters]
+        return found
+
+    async def _bound(
+        self, policy: Policy[Mutator], binding: Binding, info: ResourceInfo, inputs: RequestInputs
+    ) -> Sequence[Tree | None]:
+        """Return the parameters that a binding has a policy applied with; none, if it is not about the request."""
+        attributes = inputs.attributes
+        if binding.criteria is not None and self._matcher.match(binding.criteria, attributes) is None:
+            return ()
+        await inputs.version(info)
+        return await self._parameters.collect(policy.param_kind, binding.parameters, attributes.namespace)
+
+    async def _invoke(self, inputs: RequestInputs, invocations: Sequence[_Invocation]) -> Sequence[_Failure]:
+        """Make the invocations one after the other, and the object what they leave; return what went wrong."""
+        attributes = inputs.attributes
+        again = attributes.reinvocation.kept.setdefault(NAME, _Again())
+        if attributes.reinvocation.again and again.output != attributes.object:
+            again.changed()
+        session = _Session(inputs, again, self._parts)
+        for invocation in invocations:
+            await self._apply(session, invocation)
+        await session.finish()
+        again.output = deep_copy(attributes.object) if again and not attributes.reinvocation.again else None
+        return session.failures
+
+    async def _apply(self, session: "_Session", invocation: _Invocation) -> None:
+        """Make one invocation: all mutations of a policy, if its conditions hold."""
+        program, again, versioned = invocation.program, session.again, await session.version(invocation.info)
+        try:
+            if not await program.matches(session.inputs, versioned, invocation.params, self._parts.offload.run):
+                return
+        except MutationError as error:
+            session.fail(invocation, str(error))
+            return
+        if session.inputs.attributes.reinvocation.again and invocation.key not in again.wanted:
+            return
+        before = versioned.object
+        for number in range(program.mutations if before is not None else 0):
+            began, problem = monotonic(), ""
+            try:
+                await session.mutate(invocation, number)
+            except MutationError as error:
+                problem = str(error)
+                session.fail(invocation, problem)
+            except ApiError as error:
+                problem = error.message
+                raise
+            finally:
+                self._metrics.tell(invocation, problem, monotonic() - began)
+        if (await session.version(invocation.info)).object != before:
+            session.changed()
+        if program.again:
+            again.invoked(invocation.key)
+
+
+class _Session:
+    """The invocations for one request: the object in each version as they leave it, and what went wrong."""
+
+    def __init__(self, inputs: RequestInputs, again: _Again, parts: AdmissionParts) -> None:
+        self.inputs = inputs
+        self.again = again
+        self.failures: list[_Failure] = []
+        self._run = parts.offload.run
+        self._versions: dict[int, Versioned] = {}
+        self._last: ResourceInfo | None = None
+
+    async def version(self, info: ResourceInfo) -> Versioned:
+        """Return the request in a version, as it is now."""
+        return self._versions.get(info.serial) or await self.inputs.version(info)
+
+    async def mutate(self, invocation: _Invocation, number: int) -> None:
+        """Make one mutation. Raises `MutationError`, and what `Mutator.mutate` does."""
+        info, attributes = invocation.info, self.inputs.attributes
+        target, asked = Target(info, attributes), Target(attributes.kind, attributes)
+        versioned = await self.version(info)
+        found = await invocation.program.mutate(number, target, self.inputs, versioned, invocation.params, self._run)
+        if target.kind != asked.kind and not info.custom:
+            why = f"converting ({_shown(target)}) to ({_shown(asked)}): unknown conversion"
+            raise MutationError(why)
+        self._versions[info.serial] = versioned._replace(object=found)
+        self._last = info
+
+    def fail(self, invocation: _Invocation, why: str) -> None:
+        """Note that an invocation went wrong."""
+        self.failures.append(_Failure(invocation.policy, invocation.binding, why, _Denied))
+
+    def changed(self) -> None:
+        """Have plugins asked again, since the object has changed."""
+        self.again.changed()
+        self.inputs.attributes.reinvocation.ask()
+
+    async def finish(self) -> None:
+        """Make the object of the request what the last mutation has left. Raises what a conversion does."""
+        if self._last is None:
+            return
+        self.changed()
+        attributes = self.inputs.attributes
+        found: Any = self._versions[self._last.serial].object
+        found = await converted(found, self._last, attributes.kind, attributes.subresource)
+        attributes.tree.clear()
+        attributes.tree.update(found)
+
+
+class _Metrics:
+    """What is counted."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._checks = Counters(_CHECKS, registry)
+        self._seconds = Histograms(_SECONDS, registry)
+
+    def tell(self, invocation: _Invocation, problem: str, seconds: float) -> None:
+        """Count a mutation that was made, or what went wrong with it."""
+        error = "no_error"
+        if problem:
+            error = next((told for begins, told in _ERROR_TYPES.items() if problem.startswith(begins)), "invalid_error")
+        labels = invocation.policy.name, invocation.binding.name, error
+        self._checks.add(*labels)
+        self._seconds.observe(seconds, *labels)
+
+
+def mutating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin MutatingAdmissionPolicy."""
+    return MutatingPolicies(parts).plugin()
+
+
+def _compiled(spec: Tree) -> Mutator:
+    from apiserver_stub.admission.policies.mutator import MutatingProgram  # CEL, which a server can do without
+
+    return MutatingProgram(spec)
+
+
+def _shown(target: Target) -> str:
+    return f"{target.kind.version}.{target.kind.kind}"
+
+
+def _refusal(attributes: Attributes, failures: Sequence[_Failure]) -> ApiError:
+    """Return the refusal that tells of the first failure, and has all for causes."""
+    kind = attributes.kind
+    causes = tuple(Cause(message=failure.message) for failure in failures)
+    details = Details(name=subject_of(attributes), group=kind.group, kind=kind.plural, causes=causes)
+    return failures[0].refusal(failures[0].message, details)
