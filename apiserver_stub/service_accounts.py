@@ -8,12 +8,9 @@ from apiserver_stub.authn.external_signer import ExternalSigner
 from apiserver_stub.authn.keys import (
     KEYS,
     GivenKeys,
-    SigningKey,
     VerifyingKeys,
     discovery_pages,
     own_key,
-    read_signing_key,
-    read_verifying_keys,
 )
 from apiserver_stub.authn.legacy_tokens import LAST_USED, LegacyTokens, MarkUsed
 from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer, TokenMetrics
@@ -26,6 +23,7 @@ from controller_manager.base.log import Logger
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import contain
 from controller_manager.component.pages import Handler
+from controller_manager.serving.token_keys import SigningKey, read_signing_key, read_verifying_keys
 
 
 class ServiceAccounts:

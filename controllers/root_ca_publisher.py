@@ -1,7 +1,6 @@
 """Publishes in every namespace the authorities that pods trust when they talk to the API server."""
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 
@@ -10,13 +9,11 @@ from controller_manager.api.errors import AlreadyExists, ApiError, Conflict
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.client import ConfigError
 from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
-from controller_manager.options import Options, flag
 
 from ._namespaces import namespace_of, takes_content
+from ._service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas
 
 NAME = "kube-root-ca.crt"
 DATA = "ca.crt"
@@ -25,8 +22,6 @@ ABOUT = (
     "Certificates of the authorities by which pods can tell that they talk to the API server of this cluster at its "
     "addresses within the cluster, such as kubernetes.default.svc; they are good for nothing else."
 )
-# Seconds between two looks at the file.
-LOOK_EVERY = 10.0
 _OF_THAT_NAME = f"metadata.name={NAME}"
 
 _SYNCS = Family(
@@ -44,17 +39,6 @@ _DURATION = Family(
 )
 
 
-class RootCaPublisherOptions(Options):
-    """Root CA certificate publisher controller"""
-
-    root_ca_file: str = flag(
-        "",
-        "File (PEM) of the authorities that pods are told to trust, read again when it changes; by default they are "
-        "those of the client configuration.",
-        metavar="file",
-    )
-
-
 # Observed: the namespace, its config map of that name, the file of authorities.
 # Decided:                                              Done:
 #   the namespace is gone or being deleted              nothing
@@ -68,11 +52,11 @@ class RootCaPublisherOptions(Options):
 class RootCaPublisher:
     """Reconciles one namespace."""
 
-    def __init__(self, context: Context, options: RootCaPublisherOptions) -> None:
+    def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
         self._client = context.client
         self._namespaces = context.informers.get(NAMESPACES)
         self._published = context.informers.get(CONFIG_MAPS, fields=_OF_THAT_NAME)
-        self._bundle = Bundle(options.root_ca_file, context.client.authorities, context.log)
+        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
         self._syncs = Counters(_SYNCS, context.runtime.registry)
         self._duration = Histograms(_DURATION, context.runtime.registry)
 
@@ -80,7 +64,7 @@ class RootCaPublisher:
         """Have every namespace looked at when the file changes."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if self._bundle.changed():
+            if self._authorities.changed():
                 for namespace in self._namespaces.list():
                     add(key_of(namespace), "the authorities changed")
 
@@ -101,7 +85,7 @@ class RootCaPublisher:
         if not takes_content(self._namespaces.get(key)):
             return
         current = self._published.get(Key(key.name, NAME))
-        wanted = desired(key.name, current, self._bundle.text)
+        wanted = desired(key.name, current, self._authorities.text)
         if wanted is None:
             return
         write = self._client.create if current is None else self._client.update
@@ -111,33 +95,10 @@ class RootCaPublisher:
             raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
 
 
-class Bundle:
-    """The authorities: what is in the file, or the `default` if none is named. Raises ConfigError."""
-
-    def __init__(self, file: str, default: bytes, log: Logger) -> None:
-        self._file = file
-        self._log = log
-        self._problem = ""
-        self.text = read_bundle(file) if file else default.decode("utf-8", "replace")
-
-    def changed(self) -> bool:
-        """Look at the file again; whether it holds other authorities than before. One of no use changes nothing."""
-        if not self._file:
-            return False
-        try:
-            text, problem = read_bundle(self._file), ""
-        except ConfigError as error:
-            text, problem = self.text, str(error)
-        if problem and problem != self._problem:
-            self._log.error("the authorities cannot be used; those before them stay published", problem=problem)
-        changed, self.text, self._problem = text != self.text, text, problem
-        return changed
-
-
-def check(options: RootCaPublisherOptions) -> None:
+def check(options: ServiceAccountOptions) -> None:
     """Raise ConfigError unless the file holds certificates."""
     if options.root_ca_file:
-        read_bundle(options.root_ca_file)
+        read_root_cas(options.root_ca_file)
 
 
 SPECS = (
@@ -147,7 +108,7 @@ SPECS = (
         aliases=("root-ca-cert-publisher",),
         service_account="root-ca-cert-publisher",
         reconciler=RootCaPublisher,
-        options=RootCaPublisherOptions,
+        options=ServiceAccountOptions,
         check=check,
         watches=(For(NAMESPACES), Mapped(CONFIG_MAPS, namespace_of, fields=_OF_THAT_NAME)),
         rbac=(
@@ -167,17 +128,3 @@ def desired(namespace: str, current: ConfigMap | None, authorities: str) -> Conf
         return None
     metadata = msgspec.structs.replace(before.metadata, annotations={**annotations, DESCRIPTION: ABOUT})
     return msgspec.structs.replace(before, metadata=metadata, data=data)
-
-
-def read_bundle(file: str) -> str:
-    """The content of the file that --root-ca-file names. Raises ConfigError unless it holds certificates."""
-    from cryptography import x509  # not for --help, nor for whoever has no such file
-
-    try:
-        content = Path(file).read_bytes()
-        x509.load_pem_x509_certificates(content)
-        return content.decode()
-    except OSError as error:
-        raise ConfigError(f"--root-ca-file: {file} can't be read: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"--root-ca-file: {file} holds no certificates in PEM") from None

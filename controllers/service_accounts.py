@@ -6,17 +6,13 @@ from controller_manager.api.core import NAMESPACES, SERVICE_ACCOUNTS, ServiceAcc
 from controller_manager.api.errors import AlreadyExists
 from controller_manager.api.model import ObjectMeta
 from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
-from controller_manager.options import Options
 
 from ._namespaces import namespace_of, takes_content
+from ._service_accounts import ServiceAccountOptions
 
 NAME = "default"
 _ACCOUNTS = SERVICE_ACCOUNTS.metadata_only()
 _OF_THAT_NAME = f"metadata.name={NAME}"
-
-
-class ServiceAccountOptions(Options):
-    """Service account controller"""
 
 
 # Observed: the namespace, its account of that name.

@@ -11,7 +11,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.authn.keys import ALGORITHMS, VerifyingKey
 from apiserver_stub.authn.tokens import Claims
 from controller_manager.api.errors import InternalError
 from controller_manager.api.protobuf.services import service
@@ -19,6 +18,7 @@ from controller_manager.base.clock import monotonic, wall_seconds
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.serving.token_keys import ALGORITHMS, VerifyingKey
 from controller_manager.transport.grpc import GrpcChannel, GrpcError
 
 FLAG = "--service-account-signing-endpoint"

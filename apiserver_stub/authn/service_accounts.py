@@ -11,7 +11,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.audit import annotate
-from apiserver_stub.authn.keys import SigningKey, VerifyingKeys
+from apiserver_stub.authn.keys import VerifyingKeys
 from apiserver_stub.authn.tokens import (
     LEEWAY,
     Claims,
@@ -29,6 +29,7 @@ from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.serving.authentication import User
+from controller_manager.serving.token_keys import SigningKey
 
 _JWS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)")  # without padding (RFC 7515, section 2)
 LONGEST_TOKEN = 32 * 1024
@@ -85,9 +86,7 @@ class Signer:
 
     def sign(self, claims: Claims) -> str:
         """Return the token that says this."""
-        headers = {"kid": self._key.verifying.name, "typ": ""}
-        payload = msgspec.json.encode(claims)
-        return jwt.PyJWS().encode(payload, self._key.private, self._key.verifying.algorithm, headers)
+        return self._key.sign(msgspec.json.encode(claims))
 
 
 class ServiceAccountTokens:

@@ -332,6 +332,8 @@ RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", True, Re
 class ServiceAccount(Object):
     """An identity for programs."""
 
+    secrets: tuple[ObjectReference, ...] = ()
+
 
 class TokenRequestSpec(Model):
     """The requested validity in seconds; the server answers with what it grants, at most so much."""

@@ -28,7 +28,7 @@ EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
 def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
     """Return what these controllers, the `SPECS` of a module, may do, as values of the chart: what informers read, and
-    for each controller the rules for all else and the service account it may act as.
+    for each controller the rules for all else and the service account it may act as, empty for the process itself.
     """
     every = tuple(specs)
     controllers = [{"name": one.name, "account": one.account, "rules": list(map(_located, one.rbac))} for one in every]

@@ -19,24 +19,6 @@ def _needs(controller: str) -> Callable[..., Any]:
     return partial(flag, inert=f"needs {controller}")
 
 
-_token = _needs("serviceaccount-token-controller")
-_cleaner = _needs("legacy-serviceaccount-token-cleaner-controller")
-
-
-class LegacyTokenOptions(Options):
-    """Tokens of service accounts that are kept in secrets."""
-
-    title = "Service account controllers"
-
-    concurrent_serviceaccount_token_syncs: Int32 = _token(5, "token secrets worked on at the same time", minimum=1)
-    service_account_private_key_file: str = _token(
-        "", "file of the private key, RSA or ECDSA, that signs tokens kept in secrets", metavar="file"
-    )
-    legacy_service_account_token_clean_up_period: Duration = _cleaner(
-        "8760h", "how long a token kept in a secret must be unused before it may be deleted", minimum=1
-    )
-
-
 _ipam = _needs("node-ipam-controller")
 
 _MASKS = {4: 24, 6: 64}
@@ -221,7 +203,6 @@ class WorkloadOptions(Options):
 
 
 AWAITED: tuple[type[Options], ...] = (
-    LegacyTokenOptions,
     RangeOptions,
     CloudOptions,
     AttachOptions,

@@ -154,7 +154,8 @@ class ControllerSpec(Generic[O]):
     started. With `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
     another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
-    as where each controller has an account, if that is called otherwise than it.
+    as where each controller has an account, if that is called otherwise than it; `as_process` says that it always acts
+    as the process itself.
     """
 
     name: str
@@ -168,10 +169,11 @@ class ControllerSpec(Generic[O]):
     default_on: bool = True
     qps_factor: int = 1
     service_account: str = ""
+    as_process: bool = False
     reporter: str = ""
     rbac: tuple[PolicyRule, ...] = ()
 
     @property
     def account(self) -> str:
-        """The service account of the system namespace that it may act as."""
-        return self.service_account or self.name
+        """The service account of the system namespace that it may act as; empty for who acts as the process."""
+        return "" if self.as_process else self.service_account or self.name

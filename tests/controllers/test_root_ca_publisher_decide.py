@@ -9,13 +9,12 @@ from controller_manager.api.core import ConfigMap
 from controller_manager.base.log import get_logger
 from controller_manager.client import ConfigError
 from controller_manager.serving.tls import make_ca
+from controllers._service_accounts import RootCAs, ServiceAccountOptions
 from controllers.root_ca_publisher import (
     ABOUT,
     DATA,
     DESCRIPTION,
     NAME,
-    Bundle,
-    RootCaPublisherOptions,
     check,
     desired,
 )
@@ -81,14 +80,14 @@ def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, co
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError) as refusal:
-        check(RootCaPublisherOptions(root_ca_file=str(file)))
+        check(ServiceAccountOptions(root_ca_file=str(file)))
     assert str(refusal.value) == f"--root-ca-file: {file} {why}"
 
 
 def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text(PEM)
-    bundle = Bundle(str(file), b"unused", get_logger("test"))
+    bundle = RootCAs(str(file), b"unused", get_logger("test"))
     assert (bundle.text, bundle.changed()) == (PEM, False)
     file.write_text(f"# two of them\n{PEM}{OTHER}")
     assert bundle.changed()
@@ -105,5 +104,5 @@ def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
 
 
 def test_without_a_file_it_is_what_the_client_believes() -> None:
-    bundle = Bundle("", PEM.encode(), get_logger("test"))
+    bundle = RootCAs("", PEM.encode(), get_logger("test"))
     assert (bundle.text, bundle.changed()) == (PEM, False)

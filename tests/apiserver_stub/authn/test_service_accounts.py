@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.authn import service_accounts
-from apiserver_stub.authn.keys import GivenKeys, SigningKey, VerifyingKey, own_key
+from apiserver_stub.authn.keys import GivenKeys, own_key
 from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer, TokenMetrics
 from apiserver_stub.authn.tokens import Claims, Reference, Subject, TokenRefused
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.token_keys import SigningKey, VerifyingKey
 
 ISSUER, OTHER = "https://issuer", "https://other"
 KEY, STRANGER = own_key(None), own_key(None)

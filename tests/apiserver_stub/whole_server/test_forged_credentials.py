@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.keys import VerifyingKey
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.serving.http import fold_headers, repeated_headers
 from controller_manager.serving.tls import make_ca
+from controller_manager.serving.token_keys import VerifyingKey
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -1,0 +1,167 @@
+"""Marks tokens of service accounts as invalid that were made for every account once, and that nobody uses any more;
+later deletes them (KEP-2799).
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any, ClassVar
+
+import msgspec
+
+from controller_manager.api.core import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Pod, Secret
+from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.platform import SYSTEM_NAMESPACE
+from controller_manager.api.timestamps import parse_time
+from controller_manager.base.clock import utc_now
+from controller_manager.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of, try_write
+from controller_manager.options import Duration, Options, flag
+
+from ._service_accounts import OF_TYPE, account_of, uid_of
+
+LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
+TRACKING = Key(SYSTEM_NAMESPACE, "kube-apiserver-legacy-service-account-token-tracking")
+EVERY = 24 * 3600.0
+"""Seconds between two looks at all secrets."""
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_REFERENCES = frozenset({"secret", "secretRef", "secretKeyRef", "nodePublishSecretRef"})
+
+
+class LegacyTokenCleanerOptions(Options):
+    """Flags of tokens that nobody uses."""
+
+    title: ClassVar[str] = "Legacy service account token cleaner"
+
+    legacy_service_account_token_clean_up_period: Duration = flag(
+        "8760h", "how long a token kept in a secret must be unused before it may be deleted", minimum=1
+    )
+
+
+# Observed, once a day: when servers began to note uses; each secret that holds a token, its age and last use; its
+# account, if that refers to it, as those do for which tokens were made by themselves; the pods of its namespace.
+# Decided:                                                                Done:
+#   uses are noted for less than the period                                 nothing
+#   the secret is younger, was used within it, or on no known day           nothing
+#   its account is not there or does not refer to it; a pod does            nothing
+#   it has no label that says since when it is invalid                      it gets one, with the date of today
+#   it has been invalid for the period                                      it is deleted, unless it changes meanwhile
+
+
+class LegacyTokenCleaner:
+    """Looks at one secret, named by the key."""
+
+    def __init__(self, context: Context, options: LegacyTokenCleanerOptions) -> None:
+        self._client = context.client
+        self._secrets = context.informers.get(SECRETS, fields=OF_TYPE)
+        self._accounts = context.informers.get(SERVICE_ACCOUNTS)
+        self._pods = context.informers.get(PODS)
+        self._period = timedelta(seconds=options.legacy_service_account_token_clean_up_period)
+
+    async def run(self, add: Add) -> None:
+        """Have all secrets looked at once a day, when uses have been noted for long enough."""
+        while True:
+            if await self._is_tracked():
+                for secret in self._secrets.list():
+                    add(key_of(secret), "a day has passed")
+            await asyncio.sleep(EVERY)
+
+    async def reconcile(self, key: Key) -> None:
+        """Mark secret `key` as invalid, or delete it."""
+        secret, first = self._secrets.get(key), self._first_day()
+        if secret is None or not is_unused(secret, first) or not self._is_superfluous(secret):
+            return
+        meta = secret.metadata
+        since = day_of((meta.labels or {}).get(INVALID_SINCE, ""))
+        if since is None:
+            labels = {INVALID_SINCE: utc_now().date().isoformat()}
+            await try_write(self._client.patch(SECRETS, key, {"metadata": {"uid": meta.uid, "labels": labels}}))
+        elif since < first:
+            try:
+                await self._client.delete(SECRETS, key, resource_version=meta.resource_version)
+            except (NotFound, Conflict):
+                return  # it is gone, or was changed and will be looked at again
+
+    async def _is_tracked(self) -> bool:
+        """Tell whether every use within the period was noted."""
+        try:
+            tracking = await self._client.get(CONFIG_MAPS, TRACKING)
+        except NotFound:
+            return False
+        since = day_of(tracking.data.get("since", ""))
+        return since is not None and since < self._first_day()
+
+    def _first_day(self) -> date:
+        """Return the first day of the period that lasts until now."""
+        try:
+            return (utc_now() - self._period).date()
+        except OverflowError:
+            return date.min
+
+    def _is_superfluous(self, secret: Secret) -> bool:
+        """Tell whether a secret was made for its account by itself, and no pod refers to it."""
+        name, key = account_of(secret), key_of(secret)
+        account = self._accounts.get(name) if name is not None else None
+        if account is None or uid_of(secret) not in ("", account.metadata.uid):
+            return False
+        if all(one.name != key.name for one in account.secrets):
+            return False
+        return not any(key.name in secrets_of(pod) for pod in self._pods.list(key.namespace))
+
+
+def is_unused(secret: Secret, first: date) -> bool:
+    """Tell whether a secret was made before the day `first`, and not used since, as far as is known."""
+    meta = secret.metadata
+    made, used = meta.creation_timestamp, (meta.labels or {}).get(LAST_USED)
+    if meta.deletion_timestamp or not made or parse_time(made).date() >= first:
+        return False
+    if used is None:
+        return True
+    day = day_of(used)
+    return day is not None and day < first
+
+
+def day_of(text: str) -> date | None:
+    """Return a date of that form (`2026-01-31`); None for anything else."""
+    try:
+        return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def secrets_of(pod: Pod) -> set[str]:
+    """Return the names of all secrets that the spec of a pod refers to, in whatever way."""
+    spec = msgspec.json.decode(pod.raw).get("spec") or {}
+    pulled = [one.get("name") for one in spec.get("imagePullSecrets") or ()]
+    return {name for name in (*pulled, *_referred(spec)) if isinstance(name, str)}
+
+
+def _referred(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list):
+        for item in tree:
+            yield from _referred(item)
+    elif isinstance(tree, dict):
+        for field, value in tree.items():
+            if field == "secretName":
+                yield value
+            if field in _REFERENCES and isinstance(value, dict):
+                yield value.get("name")
+            yield from _referred(value)
+
+
+SPECS = (
+    ControllerSpec(
+        name="legacy-serviceaccount-token-cleaner-controller",
+        aliases=("legacy-service-account-token-cleaner",),
+        service_account="legacy-service-account-token-cleaner",
+        reconciler=LegacyTokenCleaner,
+        options=LegacyTokenCleanerOptions,
+        watches=(Mapped(SECRETS, fields=OF_TYPE), Mapped(SERVICE_ACCOUNTS), Mapped(PODS)),
+        rbac=(
+            PolicyRule(("",), ("secrets", "serviceaccounts", "pods"), ("list", "watch")),
+            PolicyRule(("",), ("configmaps",), ("get",), (TRACKING.name,)),
+            PolicyRule(("",), ("secrets",), ("delete", "patch")),
+        ),
+    ),
+)

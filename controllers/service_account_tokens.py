@@ -1,0 +1,213 @@
+"""Tokens of service accounts that are kept in secrets: fills the secrets that ask for one, and deletes those of
+accounts that are gone.
+"""
+
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
+from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.cache import Change, Informers
+from controller_manager.client import ConfigError
+from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
+
+from ._service_accounts import (
+    ACCOUNT_NAME,
+    ACCOUNT_UID,
+    LOOK_EVERY,
+    OF_TYPE,
+    RootCAs,
+    ServiceAccountOptions,
+    account_of,
+    read_root_cas,
+    uid_of,
+)
+
+if TYPE_CHECKING:
+    from controller_manager.serving.token_keys import SigningKey
+
+BY_ACCOUNT = "account"
+
+_ISSUER = "kubernetes/serviceaccount"
+_FLAG = "--service-account-private-key-file"
+
+
+class Reference(NamedTuple):
+    """A secret that is gone, and the account that it was for; the uid may be empty."""
+
+    account: Key
+    uid: str
+    secret: str
+
+
+# Observed: a secret of that type, the account that its annotations name, the file of authorities.
+# Decided:                                                     Done:
+#   the account is not there, or is another one by its uid,      the secret is deleted, if it is still the same one
+#     and the server says so, too
+#   the secret lacks token, namespace or the authorities         it gets them, and the uid of the account
+#   the secret is gone, and its account refers to it             the reference goes
+#   there is no private key                                      nothing
+# What a secret says of its token and its namespace stays.
+
+
+class ServiceAccountTokens:
+    """Reconciles one secret, or the reference to one that is gone."""
+
+    def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
+        self._client = context.client
+        self._secrets = context.informers.get(SECRETS, fields=OF_TYPE)
+        self._accounts = context.informers.get(SERVICE_ACCOUNTS)
+        file = options.service_account_private_key_file
+        self._key = _signing_key(file) if file else None
+        if self._key is None:
+            context.log.warning("secrets get no tokens, since no private key is named", flag=_FLAG)
+        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
+
+    async def run(self, add: Add) -> None:
+        """Have every secret looked at when the file of authorities changes."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._authorities.changed():
+                for secret in self._secrets.list():
+                    add(key_of(secret), "the authorities changed")
+
+    async def reconcile(self, key: Key | Reference) -> None:
+        """Have the secret `key` as it should be, or its account without a reference to it."""
+        if self._key is None:
+            return
+        if isinstance(key, Reference):
+            await self._forget(key)
+            return
+        secret = self._secrets.get(key)
+        name = account_of(secret) if secret is not None else None
+        if secret is None or name is None:
+            return
+        account = await self._account(name, uid_of(secret))
+        if account is None:
+            await self._delete(secret)
+            return
+        wanted = desired(secret, account, self._authorities.text.encode(), self._key)
+        if wanted is not None:
+            await try_write(self._client.update(SECRETS, wanted))
+
+    async def _account(self, key: Key, uid: str) -> ServiceAccount | None:
+        """Return the account, as the server tells where it seems not to be there."""
+        known = self._accounts.get(key)
+        if known is not None and uid in ("", known.metadata.uid):
+            return known
+        try:
+            found = await self._client.get(SERVICE_ACCOUNTS, key)
+        except NotFound:
+            return None
+        return found if uid in ("", found.metadata.uid) else None
+
+    async def _delete(self, secret: Secret) -> None:
+        try:
+            await self._client.delete(SECRETS, key_of(secret), uid=secret.metadata.uid)
+        except (NotFound, Conflict):
+            return  # it is gone, and what may be there by its name is another one
+
+    async def _forget(self, gone: Reference) -> None:
+        account = self._accounts.get(gone.account)
+        is_other = account is None or gone.uid not in ("", account.metadata.uid)
+        if account is None or is_other or self._secrets.get(Key(gone.account.namespace, gone.secret)) is not None:
+            return
+        kept = tuple(one for one in account.secrets if one.name != gone.secret)
+        if len(kept) < len(account.secrets):
+            await try_write(self._client.update(SERVICE_ACCOUNTS, replace(account, secrets=kept)))
+
+
+def desired(secret: Secret, account: ServiceAccount, authorities: bytes, key: "SigningKey") -> Secret | None:
+    """Return the secret with what it lacks; None if that is nothing."""
+    data = dict(secret.data)
+    if authorities:
+        data["ca.crt"] = authorities
+    if not data.get("namespace"):
+        data["namespace"] = secret.metadata.namespace.encode()
+    if not data.get("token"):
+        data["token"] = key.sign(claims(account, secret.metadata.name)).encode()
+    if data == secret.data:
+        return None
+    named = {ACCOUNT_NAME: account.metadata.name, ACCOUNT_UID: account.metadata.uid}
+    annotations = {**(secret.metadata.annotations or {}), **named}
+    return replace(secret, metadata=replace(secret.metadata, annotations=annotations), data=data)
+
+
+def claims(account: ServiceAccount, secret: str) -> bytes:
+    """Return what a token says (JSON): whose it is, and which secret keeps it; it has no end."""
+    meta, prefix = account.metadata, "kubernetes.io/serviceaccount"
+    return msgspec.json.encode(
+        {
+            "iss": _ISSUER,
+            f"{prefix}/namespace": meta.namespace,
+            f"{prefix}/secret.name": secret,
+            f"{prefix}/service-account.name": meta.name,
+            f"{prefix}/service-account.uid": meta.uid,
+            "sub": f"system:serviceaccount:{meta.namespace}:{meta.name}",
+        }
+    )
+
+
+def accounts_of(secret: Secret) -> Iterable[str]:
+    """Return the values of a secret in the index `BY_ACCOUNT`."""
+    account = account_of(secret)
+    return () if account is None else (str(account),)
+
+
+def _reference(_informers: Informers, change: Change[Secret]) -> Iterator[Hashable]:
+    before = change.before
+    account = account_of(before) if before is not None and change.after is None else None
+    if before is not None and account is not None:
+        yield Reference(account, uid_of(before), before.metadata.name)
+
+
+def _secrets_of(informers: Informers, change: Change[ServiceAccount]) -> Iterator[Hashable]:
+    for secret in informers.get(SECRETS, fields=OF_TYPE).by_index(BY_ACCOUNT, str(change.key)):
+        yield key_of(secret)
+
+
+def check(options: ServiceAccountOptions) -> None:
+    """Raise `ConfigError` unless the files that are named can be used."""
+    if options.root_ca_file:
+        read_root_cas(options.root_ca_file)
+    if options.service_account_private_key_file:
+        _signing_key(options.service_account_private_key_file)
+
+
+def _signing_key(file: str) -> "SigningKey":
+    from controller_manager.serving.token_keys import read_signing_key  # loads cryptography, which --help does without
+
+    try:
+        return read_signing_key(Path(file), _FLAG)
+    except OSError as error:
+        raise ConfigError(f"{_FLAG}: {file} can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+SPECS = (
+    ControllerSpec(
+        name="serviceaccount-token-controller",
+        queue="serviceaccount_tokens_secret",
+        aliases=("serviceaccount-token",),
+        as_process=True,
+        reconciler=ServiceAccountTokens,
+        options=ServiceAccountOptions,
+        workers=lambda options: options.concurrent_serviceaccount_token_syncs,
+        check=check,
+        watches=(
+            For(SECRETS, indexes={BY_ACCOUNT: accounts_of}, fields=OF_TYPE),
+            Mapped(SECRETS, _reference, fields=OF_TYPE),
+            Mapped(SERVICE_ACCOUNTS, _secrets_of),
+        ),
+        rbac=(
+            PolicyRule(("",), ("secrets", "serviceaccounts"), ("get", "list", "watch", "update")),
+            PolicyRule(("",), ("secrets",), ("delete",)),
+        ),
+    ),
+)
