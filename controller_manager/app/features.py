@@ -18,6 +18,7 @@ AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"
 TERMINATING_REPLICAS = "DeploymentReplicaSetTerminatingReplicas"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
+SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
 
 READ: Mapping[str, str] = MappingProxyType(
     {
@@ -27,6 +28,7 @@ READ: Mapping[str, str] = MappingProxyType(
         AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
         AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
         TERMINATING_REPLICAS: "counts pods that are being deleted in the status of replica sets and deployments",
+        SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
         TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
     }
 )

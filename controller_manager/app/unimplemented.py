@@ -179,11 +179,8 @@ class VolumeOptions(Options):
     )
 
 
-_cron_job = _needs("cronjob-controller")
 _daemon_set = _needs("daemonset-controller")
-_job = _needs("job-controller")
 _stateful_set = _needs("statefulset-controller")
-_finished = _needs("ttl-after-finished-controller")
 _admission = _needs("validatingadmissionpolicy-status-controller")
 
 
@@ -192,11 +189,8 @@ class WorkloadOptions(Options):
 
     title = "Workload controllers"
 
-    concurrent_cron_job_syncs: Int32 = _cron_job(5, "cron jobs worked on at the same time", minimum=1)
     concurrent_daemonset_syncs: Int32 = _daemon_set(2, "daemon sets worked on at the same time", minimum=1)
-    concurrent_job_syncs: Int32 = _job(5, "jobs worked on at the same time", minimum=1)
     concurrent_statefulset_syncs: Int32 = _stateful_set(5, "stateful sets worked on at the same time", minimum=1)
-    concurrent_ttl_after_finished_syncs: Int32 = _finished(5, "finished jobs looked at at the same time", minimum=1)
     concurrent_validating_admission_policy_status_syncs: Int32 = _admission(
         5, "validating admission policies looked at at the same time", minimum=1
     )

@@ -7,13 +7,17 @@ does.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _THREAD = threading.local()
+_LOCAL_TIME = "/etc/localtime"
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -52,6 +56,18 @@ def wall_seconds() -> float:
 def utc_now() -> datetime:
     """Return the current wall time, aware, in UTC, with microseconds."""
     return datetime.fromtimestamp(wall_seconds(), UTC)
+
+
+def local_zone() -> tzinfo:
+    """Return the time zone of this process, with its rules: that of `TZ`, or of the machine; UTC where it has none."""
+    name = os.environ.get("TZ", _LOCAL_TIME).removeprefix(":")
+    try:
+        if not name.startswith("/"):
+            return ZoneInfo(name or "UTC")
+        with Path(name).open("rb") as rules:
+            return ZoneInfo.from_file(rules)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
 
 
 def monotonic() -> float:

@@ -99,13 +99,15 @@ def claim_of(owner: ObjectMeta, obj: Object, *, matches: bool) -> Claim:
 class ControllerRefManager:
     """Claims objects for `owner`, which is of the resource `kind`; made anew in each reconcile.
 
-    The controller needs `get` on the owners, and `patch` on the objects, which are of a built-in kind.
+    The controller needs `get` on the owners, and `patch` on the objects, which are of a built-in kind. What is adopted
+    gets the `finalizer`, and what is released loses it.
     """
 
-    def __init__(self, client: Client, kind: Resource[Any], owner: Object) -> None:
+    def __init__(self, client: Client, kind: Resource[Any], owner: Object, *, finalizer: str = "") -> None:
         self._client = client
         self._kind = kind
         self._owner = owner
+        self._finalizer = finalizer
 
     async def claim(self, resource: Resource[T], objects: Iterable[T], matches: Callable[[T], bool]) -> list[T]:
         """Adopt and release `objects` as decided; return those that the owner controls from now on.
@@ -149,8 +151,9 @@ class ControllerRefManager:
 
     async def _adopt(self, resource: Resource[T], obj: T) -> list[T]:
         reference = msgspec.to_builtins(controller_ref(self._kind, self._owner))
+        finalizers = {"finalizers": [self._finalizer]} if self._finalizer else {}
         try:
-            return [await self._patch(resource, obj, reference)]
+            return [await self._patch(resource, obj, reference, finalizers)]
         except NotFound:
             return []
         except Invalid as error:
@@ -161,17 +164,20 @@ class ControllerRefManager:
     async def _release(self, resource: Resource[T], obj: T) -> None:
         """Take the reference away; an object that is gone, or another one by now, has none of ours."""
         reference = {"$patch": "delete", "uid": self._owner.metadata.uid}
+        finalizers = {"$deleteFromPrimitiveList/finalizers": [self._finalizer]} if self._finalizer else {}
         try:
-            await self._patch(resource, obj, reference)
+            await self._patch(resource, obj, reference, finalizers)
         except NotFound:
             return
         except Invalid as error:
             if not is_other(error):
                 raise
 
-    async def _patch(self, resource: Resource[T], obj: T, reference: Mapping[str, Any]) -> T:
+    async def _patch(
+        self, resource: Resource[T], obj: T, reference: Mapping[str, Any], finalizers: Mapping[str, Any]
+    ) -> T:
         # With its uid a patch is refused for an object that was made anew under the same name.
-        change = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": [reference]}}
+        change = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": [reference], **finalizers}}
         return await self._client.patch(resource, key_of(obj), change, STRATEGIC_MERGE_PATCH)
 
 

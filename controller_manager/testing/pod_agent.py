@@ -20,17 +20,23 @@ from controller_manager.client.client import Call
 from controller_manager.testing.cluster import Cluster
 
 _MISSED = (ApiError, TransportError)
+_KILLED = 137
 
 
 def _always(_: Pod) -> bool:
     return True
 
 
+def _never(_: Pod) -> int | None:
+    return None
+
+
 class PodAgent:
     """`async with PodAgent(cluster):` runs every pod of a cluster on one of `nodes`.
 
     A pod is bound at once, and is running and ready after `start` seconds if `runs(pod)`, whatever that says later. One
-    that is being deleted is gone after `stop` seconds.
+    that is being deleted is gone after `stop` seconds. One that runs ends `work` seconds later with the exit code that
+    `ends(pod)` gives, or never where that is None.
     """
 
     def __init__(
@@ -40,11 +46,15 @@ class PodAgent:
         nodes: Sequence[str] = ("node-1",),
         start: float = 1.0,
         stop: float = 1.0,
+        work: float = 1.0,
         runs: Callable[[Pod], bool] = _always,
+        ends: Callable[[Pod], int | None] = _never,
     ) -> None:
         self.start = start
         self.stop = stop
+        self.work = work
         self.runs = runs
+        self.ends = ends
         self._cluster = cluster
         self._nodes = nodes
         self._bound = 0
@@ -86,6 +96,8 @@ class PodAgent:
             return "stop"
         if not pod.spec.node_name:
             return "bind"
+        if pod.status.phase == "Running":
+            return "end" if self.ends(pod) is not None else None
         return "start" if pod.status.phase == "Pending" and self.runs(pod) else None
 
     async def _take(self, step: str, pod: Pod) -> None:
@@ -97,8 +109,13 @@ class PodAgent:
                 case "start":
                     await asyncio.sleep(self.start)
                     await self.begin(pod)
+                case "end":
+                    await asyncio.sleep(self.work)
+                    await self.end(pod, self.ends(pod) or 0)
                 case "stop":
-                    await asyncio.sleep(0 if is_pod_terminal(pod) else self.stop)
+                    if not is_pod_terminal(pod):
+                        await asyncio.sleep(self.stop)
+                        await self.end(pod, _KILLED)
                     await self._cluster.client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid)
 
     async def bind(self, pod: Pod, node: str) -> None:
@@ -112,6 +129,24 @@ class PodAgent:
         """Have a pod run and be ready."""
         change = {"metadata": {"uid": pod.metadata.uid}, "status": running()}
         await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
+
+    async def end(self, pod: Pod, code: int) -> None:
+        """Have the containers of a pod end with that exit code."""
+        change = {"metadata": {"uid": pod.metadata.uid}, "status": ended(pod, code)}
+        await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
+
+
+def ended(pod: Pod, code: int) -> dict[str, object]:
+    """Return the status of a pod whose containers have just ended with that exit code."""
+    now = format_time(utc_now())
+    state = {"terminated": {"exitCode": code, "finishedAt": now, "startedAt": now}}
+    statuses = [
+        {"name": one.name, "state": state, "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        for one in pod.spec.containers
+    ]
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": now}
+    phase = "Failed" if code else "Succeeded"
+    return {"phase": phase, "conditions": [condition], "containerStatuses": statuses}
 
 
 def running(*, ready: bool = True) -> dict[str, object]:

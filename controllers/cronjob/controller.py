@@ -1,0 +1,271 @@
+"""Reconciles cron jobs with their jobs and the clock."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from controller_manager.api.batch import CRON_JOBS, JOBS, CronJob, CronJobStatus, Job, end_of
+from controller_manager.api.core import ObjectReference
+from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound, conflict
+from controller_manager.api.timestamps import format_time, time_of
+from controller_manager.base import clock
+from controller_manager.base.metrics import Family, Histograms
+from controller_manager.client import TransportError
+from controller_manager.controller import (
+    Context,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    controller_of,
+    key_of,
+    update_status,
+)
+from controller_manager.controller.writes import Refusal, refusal_of
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, controlled_by, owners_concerned
+from .decide import Start, new_job, review, start_of, superfluous, unexpected, with_job, without
+from .schedule import AnySchedule, ScheduleError
+from .times import MANY, due, names_zone, schedule_of, until_next, zone_of
+
+_SKEW = Family(
+    "cronjob_controller_job_creation_skew_duration_seconds",
+    "Time from when a job was due until it was created.",
+    "histogram",
+    buckets=tuple(float(2**step) for step in range(10)),
+    stability="STABLE",
+)
+
+
+class CronJobOptions(Options):
+    """Cron job controller"""
+
+    concurrent_cron_job_syncs: Int32 = flag(5, "cron jobs worked on at the same time", minimum=1)
+
+
+# Observed: the cron job, the jobs that it controls, the clock.
+# Decided: in `times` which time has come, in `decide` what becomes of it and of the jobs there are.
+# Done, in this order:                          a crash leaves
+#   ended jobs beyond the history deleted       nothing undone
+#   active jobs deleted, where they are         nothing undone
+#     to be replaced
+#   the job made                                a job that the status lacks: the next reconcile finds its name taken,
+#                                                 and notes it
+#   status written                              -
+# A schedule that was changed is for times to come: nothing is made for those that it would have had.
+
+
+class CronJobController:
+    """Reconciles one cron job."""
+
+    def __init__(self, context: Context, _: CronJobOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._crons = context.informers.get(CRON_JOBS)
+        self._jobs = context.informers.get(JOBS)
+        self._skew = Histograms(_SKEW, context.runtime.registry).of()
+        # The schedule by which each cron job was last looked at, with its uid.
+        self._schedules: dict[Key, tuple[str, str, str | None]] = {}
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Make the job of cron job `key` if it is due, and note what became of others."""
+        cron = self._crons.get(key)
+        if cron is None:
+            self._schedules.pop(key, None)
+            return None
+        if self._has_new_schedule(key, cron):
+            schedule = self._schedule(cron)
+            return _again(cron, schedule) if schedule is not None else None
+        jobs = controlled_by(self._jobs, cron.metadata.uid)
+        run, failure, again = _Run(await self._look_again(cron, jobs)), None, None
+        try:
+            await self._review(run, jobs)
+            again = await self._make_due(run)
+        except (ApiError, TransportError) as error:
+            failure = error
+        # What became of jobs is written, whatever comes of the one that is due.
+        await update_status(self._client, CRON_JOBS, run.cron, replace(run.cron, status=run.status))
+        if failure is not None:
+            raise failure
+        return again
+
+    def _has_new_schedule(self, key: Key, cron: CronJob) -> bool:
+        now = (cron.metadata.uid, cron.spec.schedule, cron.spec.time_zone)
+        before, self._schedules[key] = self._schedules.get(key, now), now
+        return before != now and before[0] == now[0]
+
+    async def _look_again(self, cron: CronJob, jobs: Sequence[Job]) -> CronJob:
+        """Return the cron job as it is on the server where it lacks a job that has not ended, and tell of others."""
+        if not unexpected(cron, jobs):
+            return cron
+        fresh = await self._client.get(CRON_JOBS, key_of(cron))
+        if fresh.metadata.uid != cron.metadata.uid:
+            raise conflict(CRON_JOBS.group, CRON_JOBS.plural, cron.metadata.name, "it was made anew")
+        for job in unexpected(fresh, jobs):
+            text = f"There is a job that was not made here, or is forgotten: {job.metadata.name}"
+            self._events.warning(fresh, "UnexpectedJob", text)
+        return fresh
+
+    async def _review(self, run: "_Run", jobs: Sequence[Job]) -> None:
+        """Delete jobs beyond the history, and bring up to date what the status says of the others."""
+        for job in superfluous(run.cron, jobs):
+            await self._delete_superfluous(run, job)
+        found = review(run.cron, jobs)
+        for job in found.ended:
+            end = end_of(job.status.conditions)
+            text = f"Saw completed job: {job.metadata.name}, condition: {end.type if end is not None else ''}"
+            self._events.normal(run.cron, "SawCompletedJob", text)
+        run.status = found.status
+        for one in found.missing:
+            if await self._is_gone(one):
+                self._events.normal(run.cron, "MissingJob", f"The active job {one.name} is gone")
+                run.status = without(run.status, [one.uid])
+
+    async def _make_due(self, run: "_Run") -> Requeue | None:
+        """Make the job of the last time that has come, if it is wanted; return when to look again."""
+        cron, now = replace(run.cron, status=run.status), clock.wall_seconds()
+        schedule = self._schedule(cron) if cron.metadata.deletion_timestamp is None else None
+        if schedule is None or cron.spec.suspend:
+            return None
+        try:
+            found = due(cron, schedule, now)
+        except ScheduleError as error:
+            self._events.warning(cron, "InvalidSchedule", f"The schedule {cron.spec.schedule!r} is of no use: {error}")
+            return None
+        if found.time is not None:
+            if found.missed > MANY:
+                text = "Too many times were missed: set or decrease startingDeadlineSeconds, or look at the clocks"
+                self._events.warning(cron, "TooManyMissedTimes", text)
+            await self._start(run, found.time, now)
+        return _again(replace(run.cron, status=run.status), schedule)
+
+    def _schedule(self, cron: CronJob) -> AnySchedule | None:
+        """Return the schedule of a cron job; None, and an event, if it has none that can be used."""
+        text, zone = cron.spec.schedule, cron.spec.time_zone
+        if zone is not None and zone_of(zone) is None:
+            self._events.warning(cron, "UnknownTimeZone", f"There is no time zone {zone!r}")
+            return None
+        if names_zone(text):
+            self._events.warning(
+                cron, "UnsupportedSchedule", f"The schedule {text!r} names a zone: use timeZone instead"
+            )
+        try:
+            return schedule_of(text, zone)
+        except ScheduleError as error:
+            self._events.warning(cron, "UnparseableSchedule", f"The schedule {text!r} cannot be read: {error}")
+            return None
+
+    async def _start(self, run: "_Run", scheduled: int, now: float) -> None:
+        cron = run.cron
+        match start_of(cron, run.status, scheduled, now):
+            case Start.MISSED:
+                at = format_time(datetime.fromtimestamp(scheduled, UTC))
+                self._events.warning(cron, "MissSchedule", f"It is too late to make the job of {at}")
+            case Start.FORBIDDEN:
+                text = "No job is made, since another one is active and concurrencyPolicy is Forbid"
+                self._events.normal(cron, "JobAlreadyActive", text)
+            case Start.REPLACE:
+                for one in run.status.active:
+                    await self._delete(run, Key(cron.metadata.namespace, one.name), one.uid)
+                await self._create(run, scheduled)
+            case Start.CREATE:
+                await self._create(run, scheduled)
+
+    async def _create(self, run: "_Run", scheduled: int) -> None:
+        cron, wanted = run.cron, new_job(run.cron, scheduled)
+        try:
+            made = await self._client.create(JOBS, wanted)
+        except AlreadyExists:
+            found = await self._client.get(JOBS, key_of(wanted))
+            owner = controller_of(found)
+            if owner is not None and owner.uid == cron.metadata.uid:
+                run.status = with_job(run.status, found, scheduled)
+            return
+        except ApiError as error:
+            if refusal_of(error) is Refusal.NAMESPACE_ENDS:
+                return
+            self._events.warning(cron, "FailedCreate", f"Error creating job: {error.message}")
+            raise
+        created = time_of(made.metadata.creation_timestamp)
+        self._skew.observe(created.timestamp() - scheduled if created is not None else 0.0)
+        self._events.normal(cron, "SuccessfulCreate", f"Created job {made.metadata.name}")
+        run.status = with_job(run.status, made, scheduled)
+
+    async def _delete_superfluous(self, run: "_Run", job: Job) -> None:
+        with contextlib.suppress(ApiError, TransportError):  # an event tells of it; nothing else waits for that
+            await self._delete(run, key_of(job), job.metadata.uid)
+
+    async def _delete(self, run: "_Run", key: Key, uid: str) -> None:
+        """Delete a job, its pods after it, and take it off the list."""
+        try:
+            await self._client.delete(JOBS, key, propagation="Background", uid=uid)
+        except (NotFound, Conflict):
+            pass  # it is gone, and maybe another one has its name
+        except ApiError as error:
+            self._events.warning(run.cron, "FailedDelete", f"Error deleting job {key.name}: {error.message}")
+            raise
+        else:
+            self._events.normal(run.cron, "SuccessfulDelete", f"Deleted job {key.name}")
+        run.status = without(run.status, [uid])
+
+    async def _is_gone(self, one: ObjectReference) -> bool:
+        """Return whether there is no such job, by the word of the server."""
+        try:
+            found = await self._client.get(JOBS, Key(one.namespace, one.name))
+        except NotFound:
+            return True
+        return found.metadata.uid != one.uid
+
+
+@dataclass(slots=True)
+class _Run:
+    """One reconcile: the cron job as it was read, and what its status is to say."""
+
+    cron: CronJob
+    status: CronJobStatus = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.status = self.cron.status
+
+
+def _again(cron: CronJob, schedule: AnySchedule) -> Requeue | None:
+    left = until_next(cron, schedule, clock.wall_seconds())
+    return Requeue(max(left, 0.0)) if left is not None else None
+
+
+def _never_adopts(_: CronJob, __: Job) -> bool:
+    return False
+
+
+def _facts(job: Job) -> object:
+    """Return what of a job its cron job depends on."""
+    meta, status = job.metadata, job.status
+    end = end_of(status.conditions)
+    return meta.uid, meta.owner_references, end and end.type, status.completion_time
+
+
+SPECS = (
+    ControllerSpec(
+        name="cronjob-controller",
+        queue="cronjob",
+        aliases=("cronjob",),
+        reconciler=CronJobController,
+        options=CronJobOptions,
+        workers=lambda options: options.concurrent_cron_job_syncs,
+        watches=(
+            For(CRON_JOBS),
+            Mapped(JOBS, owners_concerned(CRON_JOBS, _never_adopts, _facts), indexes=BY_CONTROLLER),
+        ),
+        rbac=(
+            PolicyRule(groups=("batch",), resources=("cronjobs",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("batch",), resources=("cronjobs/status", "cronjobs/finalizers"), verbs=("update",)),
+            PolicyRule(groups=("batch",), resources=("jobs",), verbs=("create", "delete", "get", "list", "watch")),
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+"""When a cron job is due, and when it is to be looked at again; pure. Times are seconds since the Unix epoch."""
+
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from controller_manager.api.batch import CronJob
+from controller_manager.api.timestamps import time_of
+from controller_manager.base.clock import local_zone
+
+from .schedule import AnySchedule, ScheduleError, parse
+
+# Missed times beyond which somebody is told: clocks may be wrong.
+MANY = 100
+# Seconds after a time at which its job is made, since clocks differ.
+DELTA = 0.1
+
+_PREFIXES = ("TZ=", "CRON_TZ=")
+
+
+class Due(NamedTuple):
+    """The last time for which a job should have been made, if any, and how many times have passed about."""
+
+    since: float
+    time: int | None = None
+    missed: int = 0
+
+
+def zone_of(name: str | None) -> ZoneInfo | None:
+    """Return the zone of that name; None if there is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def names_zone(schedule: str) -> bool:
+    """Return whether a schedule names a time zone itself, which nobody should rely on."""
+    return "TZ" in schedule
+
+
+@lru_cache(maxsize=4096)
+def schedule_of(text: str, zone: str | None) -> AnySchedule:
+    """Return the schedule of a cron job; without a zone it is about the clock of this process. Raises ScheduleError."""
+    prefix = next((one for one in _PREFIXES if text.startswith(one)), "")
+    if prefix:
+        zone, _, text = text.removeprefix(prefix).partition(" ")
+    elif zone is None:
+        return parse(text, local_zone())
+    found = zone_of(zone)
+    if found is None:
+        raise ScheduleError(f"there is no time zone {zone}")
+    return parse(text.strip(), found)
+
+
+def due(cron: CronJob, schedule: AnySchedule, now: float, *, heeds_deadline: bool = True) -> Due:
+    """Return what a cron job has missed since its last time, or its creation; of that only what is not too late if it
+    `heeds_deadline`.
+
+    Raises ScheduleError for a schedule of times that never come, or follow each other in no time.
+    """
+    last = time_of(cron.status.last_schedule_time) or time_of(cron.metadata.creation_timestamp)
+    since = last.timestamp() if last is not None else now
+    deadline = cron.spec.starting_deadline_seconds
+    if heeds_deadline and deadline is not None:
+        since = max(since, now - deadline)
+    first = schedule.next(since)
+    second = schedule.next(first) if first is not None else None
+    if first is None or (second is None and now >= first):
+        raise ScheduleError("the schedule has no times in the next five years")
+    if now < first:
+        return Due(since)
+    if second is None or now < second:
+        return Due(since, first)
+    gap = second - first
+    missed = int(now - first) // gap + 1
+    # As if all times were so far apart as the first two: near enough to look for the last one from there.
+    return Due(since, schedule.last(first + (missed - 2) * gap, now), missed)
+
+
+def until_next(cron: CronJob, schedule: AnySchedule, now: float) -> float | None:
+    """Return the seconds until the next time of a cron job; None if none comes."""
+    try:
+        found = due(cron, schedule, now, heeds_deadline=False)
+        base = found.time if found.time is not None else now if found.missed else found.since
+    except ScheduleError:
+        base = now
+    following = schedule.next(base)
+    return following + DELTA - now if following is not None else None

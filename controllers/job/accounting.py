@@ -1,0 +1,213 @@
+"""Counts the pods of a job that have ended, each once, whatever is interrupted (KEP-2307); pure.
+
+A pod keeps the finalizer until it is counted. The order of the writes:
+
+1. the status names the uids of pods that have ended among the uncounted (of an indexed job: the indexes that are
+   complete), and says that the job is about to end;
+2. the finalizer of these pods is removed;
+3. the status counts those that have none any more, names them no longer, and says that the job has ended once nothing
+   is left to count and no pod is on its way out.
+
+Whoever is interrupted, or does not know whether a write was made, finds in the status what is left to do: a uid that is
+named there is not named again, and one whose pod has no finalizer, or is gone, is counted in the next write.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from controller_manager.api.batch import (
+    COMPLETE,
+    FAILED,
+    FAILURE_TARGET,
+    SUCCESS_CRITERIA_MET,
+    SUSPENDED,
+    JobStatus,
+    UncountedTerminatedPods,
+)
+from controller_manager.api.conditions import Condition, condition_of
+from controller_manager.api.core import Pod
+from controller_manager.api.timestamps import format_time
+
+from .decide import condition
+from .indexes import Indexes, index_of
+from .observation import Observation, has_place, is_failed, is_indexed, is_tracked, valid_index
+from .policies import verdict_on
+
+# Uids that a status names at most, or pods that are counted at a time: about 20 KB.
+MOST_UNCOUNTED = 500
+
+_NONE = UncountedTerminatedPods()
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What is written first, the pods that lose their finalizer then, and the condition that ends the job after that.
+
+    `actions` counts the failed pods that matched a rule of the policy, by its action. If it is `partial`, more pods
+    have ended than are counted at a time.
+    """
+
+    status: JobStatus
+    settled: Sequence[Pod]
+    ending: Condition | None
+    actions: Mapping[str, int]
+    partial: bool = False
+
+
+def account(seen: Observation, status: JobStatus, ending: Condition | None) -> Accounts:
+    """Return what is to be written of the pods that have ended, of a job with this `status` that ends by `ending`."""
+    status = settle(status, {pod.metadata.uid for pod in seen.pods if is_tracked(pod)})
+    book = _Book(seen, ending)
+    for pod in sorted(seen.pods, key=_place) if is_indexed(seen.job) else seen.pods:
+        if is_tracked(pod) and book.is_settled(pod):
+            book.enter(pod)
+            if book.is_full(status):
+                break
+    uncounted = status.uncounted_terminated_pods or _NONE
+    status = replace(
+        status,
+        uncounted_terminated_pods=UncountedTerminatedPods(
+            succeeded=(*uncounted.succeeded, *book.succeeded), failed=(*uncounted.failed, *book.failed)
+        ),
+    )
+    if is_indexed(seen.job):
+        status = _with_indexes(seen, status, book.completed)
+    status, last = _announce(seen, status, ending)
+    return Accounts(status, book.settled, last, book.actions, book.is_full(status))
+
+
+class _Book:
+    """The pods that are settled, and what is noted of them."""
+
+    def __init__(self, seen: Observation, ending: Condition | None) -> None:
+        self.settled: list[Pod] = []
+        self.succeeded: list[str] = []
+        self.failed: list[str] = []
+        self.completed: list[int] = []
+        self.actions: Counter[str] = Counter()
+        self._seen = seen
+        self._ending = ending
+        self._known = seen.job.status.uncounted_terminated_pods or _NONE
+
+    def is_settled(self, pod: Pod) -> bool:
+        """Return whether nothing is to become of a pod any more that its job must know: it has ended, or its job does.
+
+        A failed pod whose number of failures another one is to inherit is not.
+        """
+        ends = self._ending is not None or self._seen.job.metadata.deletion_timestamp is not None
+        if ends or pod.status.phase == "Succeeded":
+            return True
+        index = index_of(pod)
+        retained = self._seen.retained.get(index) if index is not None else None
+        return is_failed(self._seen.job, pod) and (retained is None or retained.metadata.uid != pod.metadata.uid)
+
+    def enter(self, pod: Pod) -> None:
+        """Note a pod that is settled. When its job fails, one that has not ended has failed."""
+        uid, job = pod.metadata.uid, self._seen.job
+        self.settled.append(pod)
+        fails = self._ending is not None and self._ending.type != SUCCESS_CRITERIA_MET
+        if pod.status.phase == "Succeeded" and uid not in self._known.failed:
+            self._enter_succeeded(pod)
+        elif (is_failed(job, pod) or fails) and uid not in self._known.failed and has_place(job, pod):
+            self._enter_failed(pod)
+
+    def is_full(self, status: JobStatus) -> bool:
+        """Return whether no more pods are counted at a time."""
+        before = status.uncounted_terminated_pods or _NONE
+        noted = len(self.completed) + len(self.succeeded) + len(self.failed)
+        return noted + len(before.succeeded) + len(before.failed) >= MOST_UNCOUNTED
+
+    def _enter_succeeded(self, pod: Pod) -> None:
+        if not is_indexed(self._seen.job):
+            if pod.metadata.uid not in self._known.succeeded:
+                self.succeeded.append(pod.metadata.uid)
+            return
+        index = valid_index(self._seen.job, pod)
+        if index is not None and index not in self._seen.recorded:
+            self.completed.append(index)
+
+    def _enter_failed(self, pod: Pod) -> None:
+        verdict = verdict_on(self._seen.job.spec.pod_failure_policy, pod)
+        if verdict.action:
+            self.actions[verdict.action] += 1
+        if verdict.counts:
+            self.failed.append(pod.metadata.uid)
+
+
+def settle(status: JobStatus, tracked: Collection[str]) -> JobStatus:
+    """Return the status that counts the uncounted pods which are not `tracked` any more."""
+    uncounted = status.uncounted_terminated_pods or _NONE
+    succeeded = tuple(uid for uid in uncounted.succeeded if uid in tracked)
+    failed = tuple(uid for uid in uncounted.failed if uid in tracked)
+    return replace(
+        status,
+        succeeded=status.succeeded + len(uncounted.succeeded) - len(succeeded),
+        failed=status.failed + len(uncounted.failed) - len(failed),
+        uncounted_terminated_pods=UncountedTerminatedPods(succeeded=succeeded, failed=failed),
+    )
+
+
+def finish(seen: Observation, status: JobStatus, accounts: Accounts, terminating: int) -> JobStatus:
+    """Return the status of a job that has ended; the same if it has not, as pods are not counted yet, or not gone."""
+    uncounted = status.uncounted_terminated_pods or _NONE
+    ending = accounts.ending
+    if ending is None or accounts.partial or uncounted.succeeded or uncounted.failed or terminating > 0:
+        return status
+    at = format_time(seen.now)
+    ended = replace(status, conditions=with_status(status.conditions, ending))
+    return replace(ended, completion_time=at) if ending.type == COMPLETE else ended
+
+
+def with_suspension(seen: Observation, status: JobStatus, *, forgets_start: bool) -> JobStatus:
+    """Return the status that says whether the job is suspended; a job that goes on begins anew.
+
+    `forgets_start` is whether a suspended job has no start time.
+    """
+    known = condition_of(status.conditions, SUSPENDED)
+    was_suspended = known is not None and known.status == "True"
+    if was_suspended == seen.job.spec.suspend:
+        return status
+    if seen.job.spec.suspend:
+        new = condition(SUSPENDED, "JobSuspended", "The job is suspended", seen.now)
+        started = None if forgets_start else status.start_time
+    else:
+        new = replace(condition(SUSPENDED, "JobResumed", "The job goes on", seen.now), status="False")
+        started = format_time(seen.now)
+    return replace(status, conditions=with_status(status.conditions, new), start_time=started)
+
+
+def with_status(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    """Return `conditions` with `new` in the place of its type; unless that says the same since earlier."""
+    known = condition_of(conditions, new.type)
+    if known is None:
+        return (*conditions, new)
+    if (known.status, known.reason, known.message) == (new.status, new.reason, new.message):
+        return conditions
+    return tuple(new if one is known else one for one in conditions)
+
+
+def _with_indexes(seen: Observation, status: JobStatus, completed: Sequence[int]) -> JobStatus:
+    all_completed = seen.completed | Indexes.of(completed)
+    failed = str(seen.failed_indexes) if seen.failed_indexes is not None else None
+    return replace(status, succeeded=len(all_completed), completed_indexes=str(all_completed), failed_indexes=failed)
+
+
+def _announce(seen: Observation, status: JobStatus, ending: Condition | None) -> tuple[JobStatus, Condition | None]:
+    """Return the status that says that the job is about to end, and the condition by which it does then."""
+    if ending is None:
+        return status, None
+    if ending.type == FAILED:
+        return status, ending
+    known = condition_of(status.conditions, ending.type)
+    if known is None or known.status != "True":
+        status = replace(status, conditions=with_status(status.conditions, ending))
+    last = FAILED if ending.type == FAILURE_TARGET else COMPLETE
+    return status, condition(last, ending.reason, ending.message, seen.now)
+
+
+def _place(pod: Pod) -> int:
+    index = index_of(pod)
+    return -1 if index is None else index

@@ -1,0 +1,398 @@
+"""Reconciles jobs with their pods, and takes the finalizer from pods that no job will count."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.batch import COMPLETE, INDEXED, JOB_TRACKING, JOBS, NON_INDEXED, Job, JobStatus, is_finished
+from controller_manager.api.conditions import Condition
+from controller_manager.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
+from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.api.timestamps import format_time
+from controller_manager.base import clock
+from controller_manager.client import TransportError
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    Key,
+    Mapped,
+    PodControl,
+    PolicyRule,
+    Requeue,
+    controller_key,
+    controller_of,
+    key_of,
+    slow_start,
+    update_status,
+)
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, claimable_by
+from .accounting import Accounts, account, finish, settle, with_suspension
+from .decide import (
+    BATCH,
+    PODS_DELETED,
+    RECONCILING,
+    Plan,
+    condition,
+    ending_of,
+    is_complete,
+    plan,
+    until_deadline,
+)
+from .memory import Memory, is_fresh
+from .metrics import JobMetrics
+from .observation import Observation, is_tracked, observe
+from .pods import new_pod, template_of
+from .watches import Orphan, jobs_of_pod, keys_of_new_state, keys_of_status
+
+MANAGER = f"{PLATFORM_DOMAIN}/job-controller"
+FORGETS_START = "MutableSchedulingDirectivesForSuspendedJobs"
+
+_RELEASE = {"metadata": {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}}
+
+
+class JobOptions(Options):
+    """Job controller"""
+
+    concurrent_job_syncs: Int32 = flag(5, "jobs worked on at the same time", minimum=1)
+
+
+class Outcome(NamedTuple):
+    """The pods that were created and deleted, and the first error."""
+
+    created: int = 0
+    deleted: Sequence[Pod] = ()
+    error: ApiError | TransportError | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """One reconcile of a job; `action` is what it has done, as metrics call it."""
+
+    job: Job
+    memory: Memory
+    action: str = RECONCILING
+
+
+# Observed: the job, the pods that it controls or may adopt, and what this process remembers of it (`memory`): where the
+#   local copies lack one of its writes, or it does not know whether one was made, the server is asked instead; likewise
+#   before a job that another process may have worked on is given pods or has them counted.
+# Decided: in `decide` whether it is about to end and which pods to create or delete, in `accounting` what is written.
+# Done, in this order:                                                          a crash leaves
+#   pods adopted and released                                                   nothing undone
+#   pods created, or deleted                                                    pods that the next reconcile sees
+#   status: counts of pods, uids of those that ended, what it is about to be    finalizers, which are removed next
+#   finalizers removed                                                          uids, which are counted next
+#   status: those pods counted, and that it has ended                           -
+# A job that has ended, is gone, or that another controller manages is let alone. Pods with the finalizer that no job
+# counts any more (without a controller, of a job that has ended or is gone) lose it.
+
+
+class JobController:
+    """Reconciles one job, or one pod that may be an orphan."""
+
+    def __init__(self, context: Context, _: JobOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._control = PodControl(context.client, context.events)
+        self._jobs = context.informers.get(JOBS)
+        self._pods = context.informers.get(PODS)
+        self._forgets_start = context.enabled(FORGETS_START)
+        self._memories: dict[Key, Memory] = {}
+        self._metrics = JobMetrics(context.runtime.registry)
+
+    async def run(self, _: Add) -> None:
+        """Count pods that have ended, and jobs of other controllers, as they come."""
+        ends = (self._pods.subscribe(self._count_pod), self._jobs.subscribe(self._count_job))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for end in ends:
+                end()
+
+    async def reconcile(self, key: Key | Orphan) -> Requeue | None:
+        """Bring a job and its pods on their way, or take the finalizer from an orphan."""
+        if isinstance(key, Orphan):
+            await self._release(key)
+            return None
+        job = self._jobs.get(key)
+        if job is None or is_finished(job) or is_managed_elsewhere(job):
+            self._memories.pop(key, None)
+            return None
+        if job.spec.completion_mode not in (INDEXED, NON_INDEXED):
+            self._events.warning(job, "UnknownCompletionMode", "The completion mode of the job is not known")
+            return None
+        run, began = _Run(job, self._memory(key, job)), clock.monotonic()
+        failed = True
+        try:
+            again = await self._sync(run)
+            failed = False
+        finally:
+            self._metrics.synced(job, clock.monotonic() - began, run.action, failed=failed)
+        return again
+
+    async def _sync(self, run: _Run) -> Requeue | None:
+        seen = await self._observe(run)
+        if seen is None:
+            return None
+        job, ending, wanted = seen.job, ending_of(seen), Plan()
+        goes_on = ending is None and job.metadata.deletion_timestamp is None
+        if ending is not None:
+            outcome = await self._delete(run, seen.active, release=False)
+            ending = ending if len(outcome.deleted) == len(seen.active) else None
+        elif goes_on:
+            wanted = plan(seen)
+            outcome = await self._carry_out(run, seen, wanted)
+        else:
+            outcome = Outcome()
+        active = len(seen.active) + outcome.created - len(outcome.deleted)
+        if goes_on and is_complete(seen, active):
+            message = "As many pods have succeeded as are wanted"
+            ending = condition("SuccessCriteriaMet", "CompletionsReached", message, seen.now)
+        status = self._counted(seen, outcome, suspends=goes_on and ending is None)
+        accounts = account(seen, status, ending)
+        terminating = seen.terminating + len(outcome.deleted)
+        ended = await self._settle(run, seen, accounts, terminating)
+        if outcome.error is not None:
+            raise outcome.error
+        return None if ended else _again(seen, wanted, accounts)
+
+    async def _observe(self, run: _Run) -> Observation | None:
+        """Return what is so of a job, by the server where the local copies are not to be relied on; None if the job is
+        gone, or has ended.
+        """
+        memory = run.memory
+        stale = memory.stale(self._jobs, self._pods)
+        for resource in stale:
+            self._metrics.stale(resource)
+        if not memory.confirmed and is_fresh(run.job, clock.wall_seconds()):
+            memory.confirmed = True
+        if not stale and not memory.in_doubt:
+            mine = claimable_by(self._pods, run.job)
+            seen = await self._claimed(run, run.job, mine)
+            is_idle = not (seen.fresh_succeeded or seen.fresh_failed or plan(seen).create)
+            if memory.confirmed or is_idle:
+                return seen
+        return await self._ask(run)
+
+    async def _ask(self, run: _Run) -> Observation | None:
+        try:
+            job = await self._client.get(JOBS, key_of(run.job))
+        except NotFound:
+            return None
+        if job.metadata.uid != run.memory.uid or is_finished(job):
+            return None
+        pods = (await self._client.list(PODS, job.metadata.namespace, labels=str(_selector(job)))).items
+        seen = await self._claimed(run, job, pods)
+        run.memory.confirmed, run.memory.in_doubt = True, False
+        return seen
+
+    async def _claimed(self, run: _Run, job: Job, pods: Sequence[Pod]) -> Observation:
+        """Return what is so of a job with those of the pods that it controls or adopts."""
+        run.job, selector = job, _selector(job)
+        manager = ControllerRefManager(self._client, JOBS, job, finalizer=JOB_TRACKING)
+        claimed = await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))
+        return observe(job, claimed, run.memory.backoff, clock.utc_now())
+
+    async def _carry_out(self, run: _Run, seen: Observation, wanted: Plan) -> Outcome:
+        run.action = wanted.action
+        if wanted.action == PODS_DELETED:
+            return await self._delete(run, wanted.delete, release=True)
+        return await self._create(run, seen, wanted.create) if wanted.create else Outcome()
+
+    async def _create(self, run: _Run, seen: Observation, indexes: Sequence[int | None]) -> Outcome:
+        job, failures = seen.job, 0
+        template: PodTemplateSpec = template_of(job)
+
+        async def create(index: int | None) -> Pod | None:
+            nonlocal failures
+            failed = seen.retained.get(index) if index is not None else None
+            try:
+                made = await self._control.create(job, new_pod(job, template, index, failed))
+            except (ApiError, TransportError) as error:
+                failures += 1
+                run.memory.in_doubt = run.memory.in_doubt or _may_have_worked(error)
+                raise
+            if made is not None:
+                run.memory.wrote_pod(made)
+            return made
+
+        batched = await slow_start(indexes, create)
+        created = sum(made is not None for made in batched.done)
+        self._metrics.created(seen, created, failures)
+        return Outcome(created=created, error=batched.error)
+
+    async def _delete(self, run: _Run, pods: Sequence[Pod], *, release: bool) -> Outcome:
+        """Delete pods; `release` takes the finalizer first, from those that nobody will count."""
+
+        async def delete(pod: Pod) -> Pod:
+            if release and is_tracked(pod):
+                await self._untrack(run.memory, pod)
+            with contextlib.suppress(Conflict):  # another one has its name, so it is gone
+                await self._control.delete(run.job, pod)
+            return pod
+
+        batched = await slow_start(pods, delete)
+        return Outcome(deleted=batched.done, error=batched.error)
+
+    def _counted(self, seen: Observation, outcome: Outcome, *, suspends: bool) -> JobStatus:
+        """Return the status that counts the pods there are now, and says whether the job is suspended."""
+        job, status = seen.job, seen.job.status
+        started = status.start_time
+        if started is None and not job.spec.suspend:
+            started = format_time(seen.now)
+        status = replace(
+            status,
+            start_time=started,
+            active=len(seen.active) + outcome.created - len(outcome.deleted),
+            ready=seen.ready - sum(map(is_pod_ready, outcome.deleted)),
+            terminating=seen.terminating + len(outcome.deleted),
+        )
+        if not suspends:
+            return status
+        after = with_suspension(seen, status, forgets_start=self._forgets_start)
+        if after.conditions != status.conditions:
+            suspended = job.spec.suspend
+            text = "The job is suspended" if suspended else "The job goes on"
+            self._events.normal(job, "Suspended" if suspended else "Resumed", text)
+        return after
+
+    async def _settle(self, run: _Run, seen: Observation, accounts: Accounts, terminating: int) -> bool:
+        """Count the pods that have ended, as `accounting` says; return whether the job has ended now."""
+        await self._write(run, accounts.status)
+        run.memory.backoff = seen.backoff
+        self._metrics.matched(accounts.actions)
+        batched = await slow_start(accounts.settled, lambda pod: self._untrack(run.memory, pod))
+        tracked = {pod.metadata.uid for pod in seen.pods if is_tracked(pod)}
+        counted = settle(run.job.status, tracked.difference(batched.done))
+        if batched.error is not None:
+            await self._write(run, counted)
+            raise batched.error
+        status = finish(seen, counted, accounts, terminating)
+        await self._write(run, status)
+        if status is counted or accounts.ending is None:
+            return False
+        self._tell_of_end(run.job, accounts.ending)
+        return True
+
+    async def _write(self, run: _Run, status: JobStatus) -> None:
+        before = run.job
+        run.job = await update_status(self._client, JOBS, before, replace(before, status=status))
+        if run.job is not before:
+            run.memory.wrote_job(run.job)
+            self._metrics.counted(run.job, before.status, run.job.status)
+
+    async def _untrack(self, memory: Memory | None, pod: Pod) -> str:
+        """Take the finalizer from a pod, if it is there; return its uid."""
+        try:
+            changed = await self._control.patch(pod, _RELEASE)
+        except (NotFound, Conflict):
+            return pod.metadata.uid  # it is gone; of a patch without a version only another pod makes a conflict
+        if memory is not None:
+            memory.wrote_pod(changed)
+        return pod.metadata.uid
+
+    async def _release(self, orphan: Orphan) -> None:
+        pod = self._pods.get(Key(orphan.namespace, orphan.name))
+        if pod is not None and is_tracked(pod) and await self._is_orphan(pod):
+            await self._untrack(None, pod)
+
+    async def _is_orphan(self, pod: Pod) -> bool:
+        """Return whether no job will count the pod; that a job is gone is asked of the server."""
+        reference, key = controller_of(pod), controller_key(JOBS, pod)
+        if reference is None or key is None:
+            return reference is None
+        job = self._jobs.get(key)
+        if job is None or job.metadata.uid != reference.uid:
+            try:
+                job = await self._client.get(JOBS, key)
+            except NotFound:
+                return True
+        if job.metadata.uid != reference.uid:
+            return True
+        return is_finished(job) and not is_managed_elsewhere(job)
+
+    def _tell_of_end(self, job: Job, ending: Condition) -> None:
+        if ending.type != COMPLETE:
+            self._events.warning(job, ending.reason, ending.message)
+        else:
+            if job.spec.completions is not None and job.status.succeeded > job.spec.completions:
+                text = "More pods have succeeded than are wanted"
+                self._events.warning(job, "TooManySucceededPods", text)
+            self._events.normal(job, "Completed", "Job completed")
+        self._metrics.ended(job, ending)
+
+    def _memory(self, key: Key, job: Job) -> Memory:
+        found = self._memories.get(key)
+        if found is None or found.uid != job.metadata.uid:
+            found = self._memories[key] = Memory(job.metadata.uid)
+        return found
+
+    def _count_pod(self, change: Change[Pod]) -> None:
+        was, is_now = map(_is_uncounted, (change.before, change.after))
+        if was != is_now:
+            self._metrics.tracking.add("add" if is_now else "delete")
+
+    def _count_job(self, change: Change[Job]) -> None:
+        if change.before is None and is_managed_elsewhere(change.object):
+            self._metrics.external.add(change.object.spec.managed_by or "")
+
+
+def _is_uncounted(pod: Pod | None) -> bool:
+    return pod is not None and is_tracked(pod) and is_pod_terminal(pod)
+
+
+def is_managed_elsewhere(job: Job) -> bool:
+    """Return whether another controller manages the job (KEP-4368)."""
+    return job.spec.managed_by not in (None, MANAGER)
+
+
+def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | None:
+    if accounts.partial:
+        return Requeue(0.0)
+    if accounts.ending is not None:
+        return None  # for its pods to be gone
+    soonest = min(until_deadline(seen.job, accounts.status.start_time, seen.now), wanted.again)
+    return Requeue(max(soonest, 0.0)) if soonest < math.inf else None
+
+
+def _selector(job: Job) -> LabelSelector:
+    return job.spec.selector.selector() if job.spec.selector is not None else LabelSelector()
+
+
+def _may_have_worked(error: ApiError | TransportError) -> bool:
+    """Return whether a request that failed so may have been carried out."""
+    return isinstance(error, TransportError) or error.code >= 500
+
+
+SPECS = (
+    ControllerSpec(
+        name="job-controller",
+        queue="job",
+        aliases=("job",),
+        reconciler=JobController,
+        options=JobOptions,
+        workers=lambda options: options.concurrent_job_syncs,
+        watches=(
+            Mapped(JOBS, keys_of_new_state),
+            Mapped(JOBS, keys_of_status, delay=lambda _: BATCH, echoes=False),
+            Mapped(PODS, jobs_of_pod, indexes=BY_CONTROLLER, delay=lambda _: BATCH),
+        ),
+        rbac=(
+            PolicyRule(groups=("batch",), resources=("jobs",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("batch",), resources=("jobs/status", "jobs/finalizers"), verbs=("update",)),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("create", "delete", "list", "patch", "watch")),
+        ),
+    ),
+)

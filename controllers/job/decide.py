@@ -1,0 +1,220 @@
+"""Decides about a job: whether it is about to end, and which pods it needs, or has too many of; pure.
+
+So is it of the job (the first that holds)                      it ends by       with the reason
+its status says SuccessCriteriaMet                              that             that of the condition
+its status says FailureTarget                                   Failed           that of the condition
+a failed pod matches a FailJob rule                             FailureTarget    PodFailurePolicy
+more pods failed than backoffLimit, or containers that are      FailureTarget    BackoffLimitExceeded
+  started again have failed so often
+it has been active for activeDeadlineSeconds                    FailureTarget    DeadlineExceeded
+more indexes failed than maxFailedIndexes                       FailureTarget    MaxFailedIndexesExceeded
+all indexes have ended, and one has failed                      FailureTarget    FailedIndexes
+a rule of successPolicy is met                                  SuccessCriteriaMet  SuccessPolicy
+completions are reached (or, without a number of them, one      SuccessCriteriaMet  CompletionsReached
+  pod has succeeded), and no pod is active
+
+About pods, while it does not end:
+it is suspended                             all active pods are deleted
+it has more active pods than it needs,      these are deleted, those that got least far first
+  or several of an index, or of none
+it lacks pods, and a failed one is recent   it waits, 10 s to 10 min
+it lacks pods                               they are created, 500 at a time
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller_manager.api.batch import FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, Job
+from controller_manager.api.conditions import Condition, condition_of
+from controller_manager.api.core import Pod, is_pod_ready
+from controller_manager.api.timestamps import format_time, time_of
+
+from .._pods import is_terminating
+from .backoff import backoff_of_index
+from .indexes import Indexes, index_of
+from .observation import (
+    Observation,
+    completions_of,
+    has_limit_per_index,
+    is_failed,
+    is_indexed,
+    replaces_only_failed,
+    restarts_on_failure,
+    valid_index,
+)
+from .policies import FAIL_JOB, success_by, verdict_on
+
+# Pods that one reconcile creates or deletes at most.
+MOST_PODS = 500
+# Seconds in which changes are gathered.
+BATCH = 1.0
+
+# What a reconcile has done, as metrics call it.
+RECONCILING, TRACKING, PODS_CREATED, PODS_DELETED = "reconciling", "tracking", "pods_created", "pods_deleted"
+
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Pods to delete, or to create: a completion index for each, or None; `again` is in how many seconds to look again,
+    infinite if nothing comes with time.
+    """
+
+    action: str = TRACKING
+    delete: Sequence[Pod] = ()
+    create: Sequence[int | None] = ()
+    again: float = math.inf
+
+
+def condition(kind: str, reason: str, message: str, now: datetime) -> Condition:
+    """Return a condition of a job that has just become True."""
+    at = format_time(now)
+    return Condition(
+        type=kind, status="True", last_probe_time=at, last_transition_time=at, reason=reason, message=message
+    )
+
+
+def ending_of(seen: Observation) -> Condition | None:
+    """Return the condition by which a job ends, by the table above but for its last row; None if it goes on."""
+    conditions = seen.job.status.conditions
+    success = condition_of(conditions, SUCCESS_CRITERIA_MET)
+    if success is not None and success.status == "True":
+        return success
+    failure = condition_of(conditions, FAILURE_TARGET)
+    if failure is not None and failure.status == "True":
+        return condition(FAILED, failure.reason, failure.message, seen.now)
+    reason, message = _failure(seen)
+    if reason:
+        return condition(FAILURE_TARGET, reason, message, seen.now)
+    met = success_by(seen.job.spec.success_policy, completions_of(seen.job), seen.completed)
+    return condition(SUCCESS_CRITERIA_MET, "SuccessPolicy", met, seen.now) if met else None
+
+
+def is_complete(seen: Observation, active: int) -> bool:
+    """Return whether the last row of the table holds with so many active pods."""
+    wanted = seen.job.spec.completions
+    return active == 0 and (seen.succeeded > 0 if wanted is None else seen.succeeded >= wanted)
+
+
+def until_deadline(job: Job, started: str | None, now: datetime) -> float:
+    """Return the seconds until a job has been active for too long; infinite if it may be for ever, or is suspended."""
+    since = time_of(started)
+    if job.spec.active_deadline_seconds is None or since is None or job.spec.suspend:
+        return math.inf
+    return job.spec.active_deadline_seconds - (now - since).total_seconds()
+
+
+def plan(seen: Observation) -> Plan:
+    """Return which pods are to be created or deleted, for a job that goes on."""
+    if seen.job.spec.suspend:
+        return Plan(PODS_DELETED, delete=_removable(seen, len(seen.active)))
+    active, wanted = len(seen.active), _wanted(seen)
+    superfluous = _removable(seen, max(0, active - wanted))[:MOST_PODS]
+    if superfluous:
+        return Plan(PODS_DELETED, delete=superfluous)
+    occupied = active + (seen.terminating if replaces_only_failed(seen.job) else 0)
+    return _creation(seen, wanted - occupied) if wanted > occupied else Plan()
+
+
+def _failure(seen: Observation) -> tuple[str, str]:
+    """Return why a job fails, as a reason and in words; both empty if it does not."""
+    job, spec = seen.job, seen.job.spec
+    if why := _failed_by_policy(seen):
+        return "PodFailurePolicy", why
+    if seen.failed > spec.backoff_limit or (restarts_on_failure(job) and _restarted_too_often(seen)):
+        return "BackoffLimitExceeded", "More pods have failed than the backoff limit allows"
+    if until_deadline(job, job.status.start_time, seen.now) <= 0:
+        return "DeadlineExceeded", "The job was active for longer than its deadline allows"
+    failed = seen.failed_indexes
+    if failed:
+        if spec.max_failed_indexes is not None and len(failed) > spec.max_failed_indexes:
+            return "MaxFailedIndexesExceeded", "More indexes have failed than the job allows"
+        if len(failed) + len(seen.completed) >= completions_of(job):
+            return "FailedIndexes", "The job has indexes that failed"
+    return "", ""
+
+
+def _failed_by_policy(seen: Observation) -> str:
+    policy = seen.job.spec.pod_failure_policy
+    if policy is None:
+        return ""
+    verdicts = (verdict_on(policy, pod) for pod in seen.pods if is_failed(seen.job, pod))
+    return next((one.why for one in verdicts if one.action == FAIL_JOB), "")
+
+
+def _restarted_too_often(seen: Observation) -> bool:
+    alive = [pod.status for pod in seen.pods if pod.status.phase in ("Running", "Pending")]
+    restarts = sum(
+        one.restart_count for status in alive for one in (*status.init_container_statuses, *status.container_statuses)
+    )
+    return restarts >= max(seen.job.spec.backoff_limit, 1)
+
+
+def _wanted(seen: Observation) -> int:
+    """Return how many pods should be active."""
+    spec = seen.job.spec
+    if spec.completions is None:
+        return len(seen.active) if seen.succeeded > 0 else spec.parallelism
+    return max(0, min(spec.completions - seen.succeeded, spec.parallelism))
+
+
+def _creation(seen: Observation, missing: int) -> Plan:
+    now, count = seen.now.timestamp(), min(missing, MOST_PODS)
+    if not has_limit_per_index(seen.job):
+        pause = seen.backoff.remaining(now)
+        if pause > 0:
+            return Plan(PODS_CREATED, again=max(pause, BATCH))
+        if not is_indexed(seen.job):
+            return Plan(PODS_CREATED, create=(None,) * count)
+    indexes = pending_indexes(seen, count)
+    pauses = {index: backoff_of_index(seen.retained.get(index)).remaining(now) for index in indexes}
+    waits = [pause for pause in pauses.values() if pause > 0]
+    ready = [index for index in indexes if not pauses[index]]
+    return Plan(PODS_CREATED, create=ready, again=max(min(waits, default=math.inf), BATCH))
+
+
+def pending_indexes(seen: Observation, count: int) -> list[int]:
+    """Return the first `count` indexes that have not ended and have no pod."""
+    taken = list(seen.active)
+    if replaces_only_failed(seen.job):
+        taken += [pod for pod in seen.pods if is_terminating(pod)]
+    occupied = {index for pod in taken if (index := index_of(pod)) is not None}
+    done = seen.completed | Indexes.of(occupied) | (seen.failed_indexes or Indexes())
+    return done.first_missing(count, completions_of(seen.job))
+
+
+def _removable(seen: Observation, at_least: int) -> Sequence[Pod]:
+    """Return active pods to delete: those of no index, all but one of each, and others until there are `at_least`."""
+    first: list[Pod] = []
+    others = sorted(seen.active, key=_worth)
+    if is_indexed(seen.job):
+        best = {valid_index(seen.job, pod): pod for pod in others}
+        best.pop(None, None)
+        kept = {pod.metadata.uid for pod in best.values()}
+        first = [pod for pod in others if pod.metadata.uid not in kept]
+        others = sorted(best.values(), key=_worth)
+    return [*first, *others[: max(0, at_least - len(first))]]
+
+
+def _worth(pod: Pod) -> tuple[bool, int, bool, float, int, float]:
+    """Return what sorts the pods that got least far, or are youngest, first."""
+    ready = condition_of(pod.status.conditions, "Ready")
+    since = ready.last_transition_time if ready is not None and ready.status == "True" else None
+    restarts = max((one.restart_count for one in pod.status.container_statuses), default=0)
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        is_pod_ready(pod),
+        _age(since),
+        -restarts,
+        _age(pod.metadata.creation_timestamp),
+    )
+
+
+def _age(text: str | None) -> float:
+    """Return what is less for later times; least for none."""
+    moment = time_of(text)
+    return -moment.timestamp() if moment is not None else -math.inf

@@ -1,0 +1,117 @@
+"""Sets of completion indexes as ranges, in the text form of a job's status (`1,3-5,7`); the index of a pod; pure."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+from controller_manager.api.core import Pod
+from controller_manager.api.platform import PLATFORM_DOMAIN
+
+COMPLETION_INDEX = f"batch.{PLATFORM_DOMAIN}/job-completion-index"
+"""Both a label and an annotation of a pod."""
+
+_INDEX = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+class Range(NamedTuple):
+    """All indexes from the first to the last one."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """A set of indexes: ranges in order, of which no two touch."""
+
+    ranges: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, indexes: Iterable[int]) -> "Indexes":
+        """Return the set of these."""
+        return cls(_joined(Range(one, one) for one in sorted(indexes)))
+
+    @classmethod
+    def parse(cls, text: str, completions: int) -> "Indexes":
+        """Return those of a text that are less than `completions`; parts that cannot be read are left out."""
+        found = (_range(part) for part in text.split(",")) if text else ()
+        cut = (Range(one.first, min(one.last, completions - 1)) for one in found if one is not None)
+        return cls(_joined(sorted(one for one in cut if one.first <= one.last)))
+
+    def __contains__(self, index: int) -> bool:
+        at = bisect_left(self.ranges, index, key=lambda one: one.last)
+        return at < len(self.ranges) and self.ranges[at].first <= index
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def __or__(self, other: "Indexes") -> "Indexes":
+        return Indexes(_joined(merge(self.ranges, other.ranges))) if other.ranges else self
+
+    def __and__(self, other: "Indexes") -> "Indexes":
+        return Indexes(tuple(_common(self.ranges, other.ranges)))
+
+    def __str__(self) -> str:
+        return ",".join(_text(one) for one in self.ranges)
+
+    def missing(self, completions: int) -> Iterator[int]:
+        """Yield the indexes less than `completions` that are not in the set, in order."""
+        free = 0
+        for first, last in self.ranges:
+            yield from range(free, min(first, completions))
+            free = last + 1
+        yield from range(free, completions)
+
+    def first_missing(self, count: int, completions: int) -> list[int]:
+        """Return the first `count` of them."""
+        return list(islice(self.missing(completions), max(count, 0)))
+
+
+def index_of(pod: Pod) -> int | None:
+    """Return the completion index of a pod; None if its annotation gives none."""
+    text = (pod.metadata.annotations or {}).get(COMPLETION_INDEX, "")
+    return int(text) if _INDEX.fullmatch(text) and int(text) >= 0 else None
+
+
+def _range(text: str) -> Range | None:
+    first, *last = text.split("-")
+    if not (_INDEX.fullmatch(first) and (not last or _INDEX.fullmatch(last[0]))):
+        return None
+    return Range(int(first), int(last[0] if last else first))
+
+
+def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Return ranges that are in order without overlaps, and those that touch as one."""
+    found: list[Range] = []
+    for one in ranges:
+        if found and one.first <= found[-1].last + 1:
+            found[-1] = Range(found[-1].first, max(found[-1].last, one.last))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _common(ours: tuple[Range, ...], theirs: tuple[Range, ...]) -> Iterator[Range]:
+    mine, its = 0, 0
+    while mine < len(ours) and its < len(theirs):
+        both = Range(max(ours[mine].first, theirs[its].first), min(ours[mine].last, theirs[its].last))
+        if both.first <= both.last:
+            yield both
+        if ours[mine].last < theirs[its].last:
+            mine += 1
+        else:
+            its += 1
+
+
+def _text(one: Range) -> str:
+    """Return the text of a range: one of two is written as two."""
+    match one.last - one.first:
+        case 0:
+            return str(one.first)
+        case 1:
+            return f"{one.first},{one.last}"
+    return f"{one.first}-{one.last}"

@@ -1,0 +1,174 @@
+"""A job and its pods as they are seen at one moment: who is active, who has ended and is not counted yet; pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller_manager.api.batch import INDEXED, JOB_TRACKING, Job, PodFailurePolicy, UncountedTerminatedPods
+from controller_manager.api.core import Pod, is_pod_ready
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+
+from .._pods import is_active, is_terminating
+from .backoff import INDEX_FAILURES, INDEX_IGNORED, Backoff, failures_before, finished_at
+from .indexes import Indexes, index_of
+from .policies import FAIL_INDEX, verdict_on
+
+_REPLACE_FAILED = "Failed"
+
+
+class _TemplateSpec(Model):
+    restart_policy: str = ""
+
+
+_TEMPLATE_SPEC = Decoder(_TemplateSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is so of a job.
+
+    `fresh_succeeded` and `fresh_failed` are pods that have ended and that the status does not know of; `succeeded` and
+    `failed` count them in, but for failures that are ignored. `recorded` are the indexes that the status has as
+    completed, `completed` all that are. `retained` are the failed pods, by index, that are kept until another one takes
+    their place, which inherits their number of failures. `backoff` knows of the fresh pods.
+    """
+
+    job: Job
+    pods: Sequence[Pod]
+    now: datetime
+    active: Sequence[Pod]
+    ready: int
+    terminating: int
+    fresh_succeeded: Sequence[Pod]
+    fresh_failed: Sequence[Pod]
+    succeeded: int
+    failed: int
+    recorded: Indexes
+    completed: Indexes
+    failed_indexes: Indexes | None
+    retained: Mapping[int, Pod]
+    backoff: Backoff
+
+
+def observe(job: Job, pods: Sequence[Pod], backoff: Backoff, now: datetime) -> Observation:
+    """Return what is so of a job and the pods that it controls; `backoff` is from the last time."""
+    uncounted = job.status.uncounted_terminated_pods or UncountedTerminatedPods()
+    active = [pod for pod in pods if is_active(pod)]
+    fresh = [pod for pod in pods if is_tracked(pod) and has_place(job, pod)]
+    succeeded = [
+        pod for pod in fresh if pod.status.phase == "Succeeded" and pod.metadata.uid not in uncounted.succeeded
+    ]
+    failed = [pod for pod in fresh if is_failed(job, pod) and pod.metadata.uid not in uncounted.failed]
+    policy = job.spec.pod_failure_policy
+    recorded = Indexes.parse(job.status.completed_indexes, completions_of(job)) if is_indexed(job) else Indexes()
+    completed = recorded | _indexes(pod for pod in fresh if is_indexed(job) and pod.status.phase == "Succeeded")
+    failed_indexes = _failed_indexes(job, fresh) if has_limit_per_index(job) else None
+    done = completed | (failed_indexes or Indexes()) | _indexes(active)
+    counted = job.status.succeeded + len(uncounted.succeeded) + len(succeeded)
+    return Observation(
+        job=job,
+        pods=pods,
+        now=now,
+        active=active,
+        ready=sum(map(is_pod_ready, active)),
+        terminating=sum(map(is_terminating, pods)),
+        fresh_succeeded=succeeded,
+        fresh_failed=failed,
+        succeeded=len(completed) if is_indexed(job) else counted,
+        failed=job.status.failed + len(uncounted.failed) + _counted(policy, failed),
+        recorded=recorded,
+        completed=completed,
+        failed_indexes=failed_indexes,
+        retained=_retained(job, fresh, done) if failed_indexes is not None else {},
+        backoff=backoff.after(succeeded, failed),
+    )
+
+
+def is_indexed(job: Job) -> bool:
+    """Return whether each pod of a job has an index, and each index is to succeed once."""
+    return job.spec.completion_mode == INDEXED
+
+
+def has_limit_per_index(job: Job) -> bool:
+    """Return whether each index of a job may fail so often (KEP-3850)."""
+    return is_indexed(job) and job.spec.backoff_limit_per_index is not None
+
+
+def completions_of(job: Job) -> int:
+    """Return the number of indexes of an indexed job."""
+    return job.spec.completions or 0
+
+
+def replaces_only_failed(job: Job) -> bool:
+    """Return whether a pod that is being deleted is replaced only when it has ended (KEP-3939)."""
+    return job.spec.pod_replacement_policy == _REPLACE_FAILED or job.spec.pod_failure_policy is not None
+
+
+def restarts_on_failure(job: Job) -> bool:
+    """Return whether failed containers of a job's pods are started again."""
+    return _TEMPLATE_SPEC.decode(job.spec.template.spec or b"{}").restart_policy == "OnFailure"
+
+
+def is_tracked(pod: Pod) -> bool:
+    """Return whether a pod is yet to be counted."""
+    return JOB_TRACKING in pod.metadata.finalizers
+
+
+def is_failed(job: Job, pod: Pod) -> bool:
+    """Return whether a pod counts as failed: also one that is being deleted, unless the job waits for its end."""
+    if pod.status.phase == "Failed":
+        return True
+    is_going = pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
+    return is_going and not replaces_only_failed(job)
+
+
+def valid_index(job: Job, pod: Pod) -> int | None:
+    """Return the index of a pod if it is one of the job; None otherwise."""
+    index = index_of(pod)
+    return index if index is not None and index < completions_of(job) else None
+
+
+def has_place(job: Job, pod: Pod) -> bool:
+    """Return whether a pod may count for a job: of an indexed one only with an index that it has."""
+    return not is_indexed(job) or valid_index(job, pod) is not None
+
+
+def _counted(policy: PodFailurePolicy | None, failed: Iterable[Pod]) -> int:
+    return sum(verdict_on(policy, pod).counts for pod in failed)
+
+
+def _indexes(pods: Iterable[Pod]) -> Indexes:
+    found = {index_of(pod) for pod in pods}
+    return Indexes.of(index for index in found if index is not None)
+
+
+def _failed_indexes(job: Job, fresh: Iterable[Pod]) -> Indexes:
+    before = Indexes.parse(job.status.failed_indexes or "", completions_of(job))
+    return before | _indexes(pod for pod in fresh if _fails_index(job, pod))
+
+
+def _fails_index(job: Job, pod: Pod) -> bool:
+    """Return whether a pod has failed for the last time that its index may."""
+    if not is_failed(job, pod):
+        return False
+    verdict = verdict_on(job.spec.pod_failure_policy, pod)
+    limit = job.spec.backoff_limit_per_index or 0
+    return verdict.action == FAIL_INDEX or (verdict.counts and failures_before(pod, INDEX_FAILURES) >= limit)
+
+
+def _retained(job: Job, fresh: Iterable[Pod], done: Indexes) -> dict[int, Pod]:
+    """Return the last failed pod of each index that is to be tried again."""
+    found: dict[int, Pod] = {}
+    for pod in fresh:
+        index = valid_index(job, pod)
+        if index is None or index in done or not is_failed(job, pod):
+            continue
+        other = found.get(index)
+        if other is None or (_tries(other) <= _tries(pod) and finished_at(other) <= finished_at(pod)):
+            found[index] = pod
+    return found
+
+
+def _tries(pod: Pod) -> int:
+    return failures_before(pod, INDEX_FAILURES) + failures_before(pod, INDEX_IGNORED)

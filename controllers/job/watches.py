@@ -1,0 +1,77 @@
+"""Which jobs, and which pods that may be orphans, a change concerns; pure."""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from controller_manager.api.batch import JOBS, Job, is_finished
+from controller_manager.api.core import PODS, Pod
+from controller_manager.controller import Change, Informers, Key, controller_key, controller_of
+
+from .._controlled import controlled_by, owners_concerned
+from .observation import is_tracked
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """The key of a pod with the finalizer that maybe no job counts any more."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"pod {self.namespace}/{self.name}"
+
+
+def keys_of_new_state(informers: Informers, change: Change[Job]) -> Iterator[Hashable]:
+    """A job that is new, has another spec, or is gone; if it is over, its pods that are still tracked."""
+    before, after = change.before, change.after
+    if before is None or after is None or before.metadata.generation != after.metadata.generation:
+        yield change.key
+    if after is None or (is_finished(after) and (before is None or not is_finished(before))):
+        yield from _tracked_pods(informers, change.object)
+
+
+def keys_of_status(_: Informers, change: Change[Job]) -> Iterator[Key]:
+    """A job that has changed otherwise."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and before.metadata.generation == after.metadata.generation:
+        yield change.key
+
+
+def jobs_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Hashable]:
+    """The jobs that control a pod, or may adopt it; and the pod itself if nobody is going to count it."""
+    yield from _jobs_concerned(informers, change)
+    pod = change.after
+    if pod is not None and is_tracked(pod) and _may_be_orphan(informers, pod):
+        yield Orphan(pod.metadata.namespace, pod.metadata.name)
+
+
+def _may_be_orphan(informers: Informers, pod: Pod) -> bool:
+    reference, key = controller_of(pod), controller_key(JOBS, pod)
+    if reference is None or key is None:
+        return reference is None
+    job = informers.get(JOBS).get(key)
+    return job is None or job.metadata.uid != reference.uid or is_finished(job)
+
+
+def _tracked_pods(informers: Informers, job: Job) -> Iterator[Orphan]:
+    for pod in controlled_by(informers.get(PODS), job.metadata.uid):
+        if is_tracked(pod):
+            yield Orphan(pod.metadata.namespace, pod.metadata.name)
+
+
+def _selects(job: Job, pod: Pod) -> bool:
+    selector = job.spec.selector
+    return selector is not None and not is_finished(job) and selector.selector().matches(pod.metadata.labels)
+
+
+def _facts(pod: Pod) -> object:
+    """Return what of a pod its job depends on."""
+    meta, status = pod.metadata, pod.status
+    conditions = [(one.type, one.status) for one in status.conditions]
+    ended = (status.container_statuses, status.init_container_statuses)
+    owned = (meta.uid, meta.owner_references, meta.labels, meta.annotations)
+    return (*owned, meta.deletion_timestamp is None, meta.finalizers, status.phase, conditions, *ended)
+
+
+_jobs_concerned = owners_concerned(JOBS, _selects, _facts)
