@@ -56,15 +56,17 @@ class Notes:
 class Reinvocation:
     """The second time that mutating plugins are asked about a request, once, if one of them asks for it: plugins that
     came earlier see then what later ones made of the object. `kept` is for what plugins want to know then, by keys of
-    their own.
+    their own. `sent` is an object of an update as it was before others than this server changed it: of what they make
+    of it, its caller owns nothing.
     """
 
-    __slots__ = ("again", "asked", "kept")
+    __slots__ = ("again", "asked", "kept", "sent")
 
     def __init__(self) -> None:
         self.again = False
         self.asked = False
         self.kept: dict[str, Any] = {}
+        self.sent: dict[str, Any] | None = None
 
     def ask(self) -> None:
         """Have all plugins asked again."""

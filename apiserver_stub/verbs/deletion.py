@@ -80,7 +80,7 @@ class DeleteOptions(Model):
 
     def as_tree(self) -> Tree:
         """Return the object that admission sees."""
-        return {**_TYPE, **msgspec.to_builtins(self)}
+        return {**_TYPE, **msgspec.to_builtins(self), **_TYPE}
 
 
 async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIRequest, DeleteOptions]:

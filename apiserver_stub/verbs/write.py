@@ -41,7 +41,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
-from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.trees import deep_copy, put_in
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
@@ -145,8 +145,9 @@ class _Draft:
     at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
     for: that of the object first. A new state that is `whole` is answered as it is stored.
 
-    Of a kind with a converter, `served` is the row in the version of the request, `stored` the new state as it is to be
-    stored, and `answered` what becomes of that when it is read again.
+    `sent` is what the caller sent, if others than this server have changed that. Of a kind with a converter, `served`
+    is the row in the version of the request, `stored` the new state as it is to be stored, and `answered` what becomes
+    of that when it is read again.
     """
 
     mutation: Mutation
@@ -162,6 +163,7 @@ class _Draft:
     removes: bool = False
     changes: bool = True
     whole: bool = False
+    sent: Tree | None = None
     served: Row | None = None
     stored: Tree | None = None
     answered: Tree | None = None
@@ -213,6 +215,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     attributes = _shown(request, draft)
     await admission.mutate(attributes)
     _take(draft, attributes)
+    draft.sent = attributes.reinvocation.sent
     await draft.run(partial(_complete, request, draft))
     if draft.row is not None:
         await _check_current(scope, request, draft)
@@ -301,7 +304,7 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
         draft.warnings = (*draft.warnings, *warnings_of(kind, new, None))
     draft.removes = mutation.prepare(new, old)
     if old is not None:
-        mutation.manage_fields(new, old)
+        _manage_fields(draft, new, old)
         draft.changes = draft.removes or new != old
     if judged:
         problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
@@ -313,6 +316,17 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
         draft.warnings = (*draft.warnings, *told)
         if old is not None:
             draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
+
+
+def _manage_fields(draft: _Draft, new: Tree, old: Tree) -> None:
+    """Record who owns what of a change: its caller what it sent, and nobody what others made of that."""
+    mutation, sent = draft.mutation, draft.sent
+    if sent is None or mutation.view is not None:
+        mutation.manage_fields(new, old)
+        return
+    mutation.prepare(sent, old)
+    mutation.manage_fields(sent, old)
+    put_in(new, ("metadata", "managedFields"), sent["metadata"].get("managedFields"))
 
 
 async def _is_stale(scope: RequestScope, request: APIRequest) -> bool:

@@ -66,7 +66,7 @@ class Question:
         self.object = new
         self.old_object = old
         self.request = admission_request(attributes, info)
-        self._new, self._old = _encoded(new), _encoded(old)
+        self._objects: dict[str, msgspec.Raw] = {}
 
     @classmethod
     async def of(cls, attributes: Attributes, info: ResourceInfo) -> "Question":
@@ -79,7 +79,9 @@ class Question:
 
     def review(self, version: str, uid: str) -> bytes:
         """Return the AdmissionReview of a version."""
-        request = {"uid": uid, **self.request, "object": self._new, "oldObject": self._old}
+        if not self._objects:
+            self._objects = {"object": _encoded(self.object), "oldObject": _encoded(self.old_object)}
+        request = {"uid": uid, **self.request, **self._objects}
         return encode({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
 
 

@@ -119,7 +119,9 @@ class MutatingWebhooks:
         changed = patched != before
         if changed:
             patched = await converted(patched, info, attributes.kind, attributes.subresource)
-            tree = attributes.tree
+            tree, reinvocation = attributes.tree, attributes.reinvocation
+            if reinvocation.sent is None and attributes.operation == "update":
+                reinvocation.sent = deep_copy(tree)
             tree.clear()
             tree.update(patched)
         return changed

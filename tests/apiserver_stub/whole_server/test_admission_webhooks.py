@@ -85,3 +85,39 @@ def _seen(seen: Any) -> Any:
     user = seen["review"]["request"]["userInfo"]
     seen["review"]["request"]["userInfo"] = {name: user[name] for name in ("username", "groups")}
     return seen
+
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+async def mutating(api: Any, hook: Webhook, *resources: str, group: str = "") -> None:
+    rules = [{"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": resources}]
+    usual = {"sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": rules}
+    webhook = {"name": "w.h.test", "clientConfig": hook.config, **usual}
+    code, _ = await api("POST", CONFIGURATIONS, {"metadata": {"name": "m"}, "webhooks": [webhook]})
+    assert code == 201
+
+
+def patched(*operations: Any) -> Any:
+    """What answers every review with a patch."""
+    patch = {"patch": b64encode(json.dumps(operations).encode()).decode(), "patchType": "JSONPatch"}
+
+    def answer(review: Any) -> Any:
+        response = {"uid": review["request"]["uid"], "allowed": True, **patch}
+        return {**review, "response": response}
+
+    return answer
+
+
+async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: Webhook) -> None:
+    """As recorded: the caller goes on owning what it sent, be it changed or not."""
+    async with started() as api:
+        await api.config("a")
+        hook.answer = patched({"op": "add", "path": "/metadata/labels", "value": {"hook": "1"}})
+        await mutating(api, hook, "configmaps")
+        sent = {"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "a"}}
+        code, found = await api("PUT", CONFIGS + "/a?fieldManager=fm", sent)
+        assert (code, found["metadata"]["labels"]) == (200, {"hook": "1"})
+        (owned,) = [each for each in found["metadata"]["managedFields"] if each["manager"] == "fm"]
+        assert owned["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
