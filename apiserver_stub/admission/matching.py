@@ -207,7 +207,7 @@ class MatchIndex(Generic[T]):
     def __init__(self, matcher: Matcher, entries: Sequence[tuple[MatchCriteria, T]] = ()) -> None:
         self._matcher = matcher
         self._entries = entries
-        self._covered: dict[_Key, Sequence[_Candidate[T]]] = {}
+        self._covered: dict[_Key, Sequence[Candidate[T]]] = {}
         self._generation = matcher.generation
 
     def __bool__(self) -> bool:
@@ -218,16 +218,21 @@ class MatchIndex(Generic[T]):
         when it is the turn of each, since others may have changed them by then. Raises `NotFound` if they are those of
         a namespace that is not there.
         """
-        for thing, criteria, info, sort in self._candidates(attributes):
-            if sort is not None:
-                named = sort.found(criteria, attributes.name)
-                if named is None:
-                    continue
-                info = named
-            if self._matcher.selects(criteria, attributes):
-                yield thing, info
+        for candidate in self.candidates(attributes):
+            info = self.match(candidate, attributes)
+            if info is not None:
+                yield candidate.thing, info
 
-    def _candidates(self, attributes: Attributes) -> "Sequence[_Candidate[T]]":
+    def match(self, candidate: "Candidate[T]", attributes: Attributes) -> ResourceInfo | None:
+        """Return the resource, in the version that a rule names, if a candidate concerns the request. Raises the
+        same.
+        """
+        _, criteria, info, sort = candidate
+        found = info if sort is None else sort.found(criteria, attributes.name)
+        return found if found is not None and self._matcher.selects(criteria, attributes) else None
+
+    def candidates(self, attributes: Attributes) -> "Sequence[Candidate[T]]":
+        """Return what the request may concern, by the rules alone."""
         key = _key(attributes)
         if self._generation != self._matcher.generation or len(self._covered) > _MOST_REMEMBERED:
             self._covered.clear()
@@ -237,14 +242,14 @@ class MatchIndex(Generic[T]):
             found = self._covered[key] = list(self._choose(self._matcher.sort(attributes)))
         return found
 
-    def _choose(self, sort: _Sort) -> "Iterator[_Candidate[T]]":
+    def _choose(self, sort: _Sort) -> "Iterator[Candidate[T]]":
         for criteria, thing in self._entries:
             info = sort.found(criteria, None)
             if info is not None:
-                yield _Candidate(thing, criteria, info, sort if _depends_on_names(criteria) else None)
+                yield Candidate(thing, criteria, info, sort if _depends_on_names(criteria) else None)
 
 
-class _Candidate(NamedTuple, Generic[T]):
+class Candidate(NamedTuple, Generic[T]):
     """Something that may concern a sort of requests: as which resource, unless that depends on names; then the `sort`
     has to be asked for each.
     """

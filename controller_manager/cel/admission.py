@@ -17,11 +17,12 @@ budget that they share with the variables they ask for (KEP-3488).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from controller_manager.cel.environment import Environment, Program, ProgramError
+from controller_manager.cel.frame import Frame
 from controller_manager.cel.library.authorizer import AuthorizerValue, ResourceCheck
 from controller_manager.cel.library.mutations import MUTATIONS
 from controller_manager.cel.syntax import CompileError
@@ -228,13 +229,14 @@ _KEPT = frozenset({
 
 class Evaluation:
     """Evaluates expressions for one request, one after the other. `values` are those of the variables of their
-    environment, `variables` those of their composition, `limit` what all may cost together. With `quick`, an expression
-    or a variable that costs more than that raises `CostExceeded`: it is to be done where it holds up nobody.
+    environment, to which it adds the `variables` of their composition; `limit` is what all may cost together. With
+    `quick`, an expression or a variable that costs more than that raises `CostExceeded`: it is to be done where nobody
+    is held up.
     """
 
     def __init__(
         self,
-        values: Mapping[str, Any],
+        values: dict[str, Any],
         variables: Mapping[str, Expression],
         limit: int = MOST_OF_POLICY,
         quick: int | None = None,
@@ -242,8 +244,9 @@ class Evaluation:
         self.remaining = limit
         self._quick = quick
         self._most = MOST_OF_ONE if quick is None else quick
-        self._lazy = _Variables(variables, self) if variables else None
-        self._values = values if self._lazy is None else {**values, "variables": self._lazy}
+        self._values = values
+        if variables:
+            values["variables"] = _Variables(variables, self)
         self._lazily = 0  # the cost of variables since the last expression began
 
     def evaluate(self, expression: Expression) -> Outcome:
@@ -283,6 +286,35 @@ class Evaluation:
             raise EvaluationError(f'composited variable "{name}" fails to evaluate: {exceeded}') from None
         finally:
             self._lazily += budget.spent
+
+
+Exclude = Callable[[Frame], bool]
+"""Tells whether one of the match conditions of a policy is false; false as well where that takes long."""
+_CONDITION_VALUES = ("object", "oldObject", "request", "namespaceObject")
+
+
+def exclusion(conditions: Sequence[Expression]) -> Exclude:
+    """Return the match conditions of a policy as a function of what `exclusion_frame` makes, which all policies share
+    that a request concerns: most of them are done with by this. What it does not know is for an `Evaluation`.
+    """
+    evaluators = [condition.program.over(_CONDITION_VALUES) for condition in conditions if condition.program]
+
+    def exclude(frame: Frame) -> bool:
+        try:
+            for evaluate in evaluators:
+                frame[0] = 0
+                if evaluate(frame) is False and frame[0] <= frame[1]:
+                    return True
+        except (EvaluationError, CostExceeded, RecursionError):
+            pass
+        return False
+
+    return exclude
+
+
+def exclusion_frame(values: Mapping[str, Any], most: int) -> Frame:
+    """Return what match conditions are evaluated on, each at a cost of at most `most`."""
+    return [0, most, {}, *(values[name] for name in _CONDITION_VALUES)]
 
 
 class _Variables(dict[str, Any]):

@@ -179,7 +179,7 @@ class Variable(Attribute):
     def evaluator(self) -> Evaluate:
         slow = super().evaluator()
         keys = [qualifier.property or qualifier.value for qualifier in self.qualifiers if _is_plain(qualifier)]
-        if len(keys) != len(self.qualifiers) or len(keys) > 2:
+        if len(keys) != len(self.qualifiers):
             return slow
         slot, cost = self.slot, len(keys) + 1
         if not keys:
@@ -194,6 +194,8 @@ class Variable(Attribute):
             return name
         first, last = keys[0], keys[-1]
         declared = self.qualifiers[-1].property is not None
+        if len(keys) > 2:
+            return _path(slot, keys, slow, declared=declared)
 
         def field(frame: Frame) -> Any:
             try:
@@ -208,6 +210,25 @@ class Variable(Attribute):
             return value
 
         return field
+
+
+def _path(slot: int, keys: list[Any], slow: Evaluate, *, declared: bool) -> Evaluate:
+    """Return the closure of a name with many fields behind it; `slow` is asked where they are not simply there."""
+    cost = len(keys) + 1
+
+    def path(frame: Frame) -> Any:
+        try:
+            value = frame[slot]
+            for key in keys:
+                value = value[key]
+        except (KeyError, TypeError, AttributeError):
+            return slow(frame)
+        if value is None and declared:
+            return slow(frame)
+        frame[0] += cost
+        return value
+
+    return path
 
 
 def _is_plain(qualifier: Qualifier) -> bool:

@@ -158,6 +158,34 @@ def _binary(chosen: Chosen, left: Evaluate, right: Evaluate) -> Evaluate:
     return call
 
 
+def text_comparison(chosen: Chosen, operand: Evaluate, text: str, *, equal: bool) -> Evaluate:
+    """Return the closure of `==` or `!=` with a constant text, which is what most conditions are."""
+    cost = chosen.cost
+    costs = None if cost is None else [cost((text[:size], text), True) for size in range(len(text) + 1)]
+    if costs is None or len(costs) > _LONGEST_TEXT:
+        return _binary(chosen, operand, lambda _: text)
+    last = len(text)
+
+    def call(frame: Frame) -> Any:
+        try:
+            value = operand(frame)
+        except EvaluationError as error:
+            raise _fail(frame, chosen, (error, text), error) from None
+        if type(value) is not str:
+            return _settle(frame, chosen, (value, text))
+        size = len(value)
+        spent = frame[0] + costs[min(last, size)]
+        if spent > frame[1]:
+            charge(frame, spent - frame[0])
+        frame[0] = spent
+        return (value == text) is equal
+
+    return call
+
+
+_LONGEST_TEXT = 256  # characters of one whose costs are tabled
+
+
 def _ordered(chosen: Chosen, operands: list[Evaluate]) -> Evaluate:
     last = len(operands) - 1
 

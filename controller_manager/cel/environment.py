@@ -9,11 +9,12 @@ from typing import Any
 
 from controller_manager.cel.checker import check
 from controller_manager.cel.cost import Sizes, estimate
+from controller_manager.cel.frame import Evaluate
 from controller_manager.cel.library import CostEstimate, Function, Library
 from controller_manager.cel.library.kubernetes import BASE_LIBRARIES
 from controller_manager.cel.library.standard import STANDARD
 from controller_manager.cel.parser import parse
-from controller_manager.cel.planner import plan
+from controller_manager.cel.planner import plan, plan_over
 from controller_manager.cel.syntax import CompileError, Issue, Node, in_order
 from controller_manager.cel.types import ObjectType, Type
 from controller_manager.cel.validators import validate
@@ -30,12 +31,13 @@ class ProgramError(CompileError):
 class Program:
     """A compiled expression; it keeps nothing between evaluations."""
 
-    __slots__ = ("_plan", "_tree", "expression", "type")
+    __slots__ = ("_functions", "_plan", "_tree", "expression", "type")
 
     def __init__(self, expression: str, tree: Node, environment: Environment) -> None:
         self.expression = expression
         self.type = tree.type
         self._tree = tree
+        self._functions = environment.functions
         try:
             self._plan = plan(tree, environment.functions, environment.variables)
         except EvaluationError as error:
@@ -49,6 +51,13 @@ class Program:
     def estimate(self, sizes: Sizes | None = None) -> CostEstimate:
         """Return the range that the cost of an evaluation is in, given what is known of sizes of variables."""
         return estimate(self._tree, sizes)
+
+    def over(self, names: tuple[str, ...]) -> Evaluate:
+        """Return the program as a function of a frame (`frame.py`) in which the values of `names` stand, for who
+        evaluates many on the same values. It raises EvaluationError and CostExceeded, but not for what its last step
+        costs.
+        """
+        return plan_over(self._tree, self._functions, names)
 
     def evaluate(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
         """Return the value for variables; `budget.spent` grows by the cost. Raises EvaluationError and CostExceeded."""

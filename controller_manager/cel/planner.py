@@ -8,7 +8,14 @@ from typing import Any
 
 from controller_manager.base.regex import compile_regex
 from controller_manager.cel.attributes import KEY_TYPES, Attribute, Conditional, Qualifier, Relative, Variable, read
-from controller_manager.cel.calls import Chosen, call_closure, choose, logical, not_strictly_false
+from controller_manager.cel.calls import (
+    Chosen,
+    call_closure,
+    choose,
+    logical,
+    not_strictly_false,
+    text_comparison,
+)
 from controller_manager.cel.comprehensions import Loop, bound, general, mapped, quantified
 from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
 from controller_manager.cel.library import LIST_BASE, MAP_BASE, STRUCT_BASE, Function
@@ -106,6 +113,23 @@ def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, 
     return Plan(evaluate, names, planner.loops)
 
 
+def plan_over(tree: Node, functions: Mapping[str, Function], names: tuple[str, ...]) -> Evaluate:
+    """Return the closure of a checked tree for frames in which the values of `names` stand in that order, so that many
+    evaluations can share one. Raises EvaluationError if a constant part has no value.
+    """
+    planner = Planner(functions, names)
+    evaluate = closure(planner.part(tree))
+    loops, begin = [UNSET] * planner.loops, SLOTS + len(names)
+    if not loops:
+        return evaluate
+
+    def with_loops(frame: Frame) -> Any:
+        frame[begin:] = loops
+        return evaluate(frame)
+
+    return with_loops
+
+
 def _names(tree: Node) -> Iterator[str]:
     for node in walk(tree):
         if isinstance(node, Ident):
@@ -201,6 +225,8 @@ class Planner:
         if node.function == "_==_" and is_dyn(right.type) and _is_declared(left):
             implementation = _equal_to_declared
         chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
+        if isinstance(right, Literal) and type(right.value) is str and implementation is not _equal_to_declared:
+            return text_comparison(chosen, self.whole(left), right.value, equal=node.function == "_==_")
         return call_closure(chosen, [self.whole(left), self.whole(right)])
 
     def whole(self, node: Node) -> Evaluate:

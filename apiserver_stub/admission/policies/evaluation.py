@@ -12,7 +12,15 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.offload import Run
 from controller_manager.api.errors import ApiError, BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector
-from controller_manager.cel.admission import MOST_OF_CONDITIONS, MOST_OF_POLICY, Evaluation, Expression, OutOfBudget
+from controller_manager.cel.admission import (
+    MOST_OF_CONDITIONS,
+    MOST_OF_POLICY,
+    Evaluation,
+    Expression,
+    OutOfBudget,
+    exclusion_frame,
+)
+from controller_manager.cel.frame import Frame
 from controller_manager.cel.library.authorizer import (
     AuthorizationCheck,
     AuthorizerValue,
@@ -21,7 +29,7 @@ from controller_manager.cel.library.authorizer import (
     ResourceCheck,
     Undecided,
 )
-from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
+from controller_manager.cel.values import CostExceeded
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision
 
@@ -64,15 +72,13 @@ class Scope:
         """Return what evaluates the expressions of a policy that share a budget; those without the authorizer fail
         where they ask it.
         """
-        versioned = self._versioned
-        values = self._values(versioned.request, self._inputs.namespace)
-        if authorizer:
-            values |= self._authorizer_values()
+        values = _Values(self._inputs, self._versioned, self._params, self._decide if authorizer else None)
         return Evaluation(values, variables, limit, self._quick)
 
     def matches(self, conditions: Sequence[Expression]) -> Verdict:
         """Return whether match conditions hold: one that is false decides, whatever went wrong with others."""
-        values = self._values(self._versioned.own_request, None) | self._authorizer_values()
+        values = _Values(self._inputs, self._versioned, self._params, self._decide)
+        values |= {"request": self._versioned.own_request, "namespaceObject": None}
         evaluation = Evaluation(values, {}, MOST_OF_CONDITIONS, self._quick)
         try:
             outcomes = [evaluation.evaluate(condition) for condition in conditions]
@@ -85,52 +91,65 @@ class Scope:
             return Verdict(True)
         return Verdict(False, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
 
-    def _values(self, request: Tree, namespace: Tree | None) -> dict[str, Any]:
-        return _values(self._versioned, request, namespace, self._params)
 
-    def _authorizer_values(self) -> dict[str, Any]:
-        return _authorizer_values(self._versioned, self._decide)
+class _Values(dict[str, Any]):
+    """The values of variables by name, of which those are made when they are first asked for that take something; names
+    of the authorizer have none without `decide`.
+    """
+
+    def __init__(
+        self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, decide: Decide | None = None
+    ) -> None:
+        super().__init__(object=versioned.object, oldObject=versioned.old_object, params=params)
+        self._inputs = inputs
+        self._versioned = versioned
+        self._decide = decide
+
+    def __missing__(self, name: str) -> Any:
+        if name == "request":
+            value: Any = self._versioned.request
+        elif name == "namespaceObject":
+            value = self._inputs.namespace
+        elif name.startswith("authorizer") and self._decide is not None:
+            value = _authorizer_value(name, self._versioned.own_request, self._decide)
+        else:
+            raise KeyError(name)
+        self[name] = value
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a name."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
-def _values(versioned: Versioned, request: Tree, namespace: Tree | None, params: Tree | None) -> dict[str, Any]:
-    return {
-        "object": versioned.object,
-        "oldObject": versioned.old_object,
-        "request": request,
-        "namespaceObject": namespace,
-        "params": params,
-    }
-
-
-def _authorizer_values(versioned: Versioned, decide: Decide) -> dict[str, Any]:
-    request = versioned.own_request
+def _authorizer_value(name: str, request: Tree, decide: Decide) -> AuthorizerValue | ResourceCheck:
+    if name == "authorizer":
+        return AuthorizerValue(decide)
+    resource = request["resource"]
     check = AuthorizationCheck(
-        group=request["resource"]["group"],
-        resource=request["resource"]["resource"],
+        group=resource["group"],
+        resource=resource["resource"],
         subresource=request.get("subResource", ""),
         namespace=request.get("namespace", ""),
         name=request.get("name", ""),
     )
-    return {"authorizer": AuthorizerValue(decide), "authorizer.requestResource": ResourceCheck(decide, check)}
+    return ResourceCheck(decide, check)
 
 
-def excluded(inputs: RequestInputs, versioned: Versioned, conditions: Sequence[Expression]) -> bool:
-    """Return whether one of the match conditions of a policy without parameters is false, found out quickly; what
-    cannot be is left to `Scope.matches`.
-    """
-    values = inputs.prepared.get(id(versioned))
-    if values is None:
-        values = _values(versioned, versioned.own_request, None, None)
-        inputs.prepared[id(versioned)] = values
-    for condition in conditions:
-        if condition.program is None:
-            return False
-        try:
-            if condition.program.evaluate(values, CostBudget(_QUICK)) is False:
-                return True
-        except (EvaluationError, CostExceeded):
-            return False
-    return False
+def condition_frame(inputs: RequestInputs) -> Frame:
+    """Return what match conditions without parameters look at, of a request in its own version."""
+    versioned = inputs.known(inputs.attributes.kind)
+    assert versioned is not None  # nothing is converted to what it is
+    values = {
+        "object": versioned.object,
+        "oldObject": versioned.old_object,
+        "request": versioned.own_request,
+        "namespaceObject": None,
+    }
+    return exclusion_frame(values, _QUICK)
 
 
 async def evaluated(

@@ -8,6 +8,7 @@ import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
+from apiserver_stub.admission.policies.inputs import RequestInputs
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run
@@ -24,6 +25,15 @@ class ParamKind(NamedTuple):
     kind: str
 
 
+class Exclusion(NamedTuple):
+    """The match conditions of a policy, as far as they take neither parameters nor long: `excludes` tells whether one
+    is false for what `frame` makes of a request in its own version, which is the same for all policies.
+    """
+
+    frame: Callable[[RequestInputs], list[Any]]
+    excludes: Callable[[list[Any]], bool]
+
+
 class Binding(NamedTuple):
     """What has a policy applied: to the requests of `criteria` (None: to all of the policy), with the parameters that
     `parameters` refer to (`spec.paramRef`), and what follows (`spec.validationActions`).
@@ -38,7 +48,8 @@ class Binding(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Policy(Generic[P]):
     """A policy at one revision with its bindings, in the order of their names. `fails` says that what cannot be
-    evaluated is refused. `program` is what its expressions were compiled to, None until they are.
+    evaluated is refused. `program` is what its expressions were compiled to, None until they are, and `exclusion` is
+    what may be said of its match conditions quickly.
     """
 
     name: str
@@ -49,6 +60,7 @@ class Policy(Generic[P]):
     fails: bool
     bindings: Sequence[Binding] = ()
     program: P | None = None
+    exclusion: Exclusion | None = None
 
 
 class PolicyIndex(Generic[P]):
@@ -84,11 +96,27 @@ class PolicyIndex(Generic[P]):
             self._renew()
         return bool(self._index)
 
-    def matching(self, attributes: Attributes) -> Iterator[tuple[Policy[P], ResourceInfo]]:
+    def matching(
+        self, attributes: Attributes, inputs: RequestInputs | None = None
+    ) -> Iterator[tuple[Policy[P], ResourceInfo]]:
         """Yield the policies whose constraints a request meets, each with the resource in the version that it names.
-        Raises `NotFound` if that depends on a namespace that is not there.
+        With `inputs`, those are left out whose match conditions exclude the request, as far as that is known quickly.
+        Raises `NotFound` if something depends on a namespace that is not there.
         """
-        return self._index.matching(attributes) if self else iter(())
+        if not self:
+            return
+        index, kind, frame = self._index, attributes.kind, None
+        for candidate in index.candidates(attributes):
+            policy = candidate.thing
+            exclusion = policy.exclusion
+            if exclusion is not None and inputs is not None and candidate.info is kind:
+                if frame is None:
+                    frame = exclusion.frame(inputs)
+                if exclusion.excludes(frame):
+                    continue
+            info = index.match(candidate, attributes)
+            if info is not None:
+                yield policy, info
 
     async def program(self, policy: Policy[P]) -> P:
         """Return the program of a policy."""

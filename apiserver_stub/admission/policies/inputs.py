@@ -1,5 +1,6 @@
 """The values of one request that expressions of policies are given, each made when it is first asked for."""
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
@@ -29,27 +30,49 @@ _SEEN = frozenset({
 })  # fmt: skip
 
 
+class Told:
+    """The `AdmissionRequest` of a request as one for `info`, made when it is asked for."""
+
+    def __init__(self, attributes: Attributes, info: ResourceInfo) -> None:
+        self._attributes = attributes
+        self._info = info
+
+    @cached_property
+    def request(self) -> Tree:
+        return admission_request(self._attributes, self._info)
+
+    @cached_property
+    def own_request(self) -> Tree:
+        if self._info is self._attributes.kind:
+            return self.request
+        return {**self.request, "resource": self.request["requestResource"]}
+
+
 class Versioned(NamedTuple):
-    """A request as one for a version of its resource: the objects in that version, and the `AdmissionRequest` that
-    names it. Match conditions are given `own_request`, in which the resource is the one that was asked for.
-    """
+    """A request as one for a version of its resource: the objects in that version, and what is told of it."""
 
     object: Tree | None
     old_object: Tree | None
-    request: Tree
-    own_request: Tree
+    told: Told
+
+    @property
+    def request(self) -> Tree:
+        """The `AdmissionRequest` that names the version."""
+        return self.told.request
+
+    @property
+    def own_request(self) -> Tree:
+        """The same as match conditions are given it: it names the version of the resource that was asked for."""
+        return self.told.own_request
 
 
 class RequestInputs:
-    """What policies are given about a request. `decisions` are the answers of the authorizer so far, by question;
-    `prepared` is what match conditions are given, by the version that it was made of.
-    """
+    """What policies are given about a request. `decisions` are the answers of the authorizer so far, by question."""
 
     def __init__(self, attributes: Attributes, store: WatchCache, authorizer: Authorizer) -> None:
         self.attributes = attributes
         self.authorizer = authorizer
         self.decisions: dict[Any, Any] = {}
-        self.prepared: dict[int, dict[str, Any]] = {}
         self._store = store
         self._versions: dict[int, Versioned] = {}
         self._namespace: Tree | None = None
@@ -92,9 +115,7 @@ class RequestInputs:
         return self._add(info, new, None if old is None else await converted(old, asked, info, part))
 
     def _add(self, info: ResourceInfo, new: Tree | None, old: Tree | None) -> Versioned:
-        request = admission_request(self.attributes, info)
-        own = request if info is self.attributes.kind else {**request, "resource": request["requestResource"]}
-        found = self._versions[info.serial] = Versioned(new, old, request, own)
+        found = self._versions[info.serial] = Versioned(new, old, Told(self.attributes, info))
         return found
 
 

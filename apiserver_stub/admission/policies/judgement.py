@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.api_request import Tree
 from apiserver_stub.offload import Run
@@ -39,8 +40,8 @@ class Judgement(NamedTuple):
 class Judge(Protocol):
     """The compiled expressions of a policy."""
 
-    def excludes(self, inputs: RequestInputs, versioned: Versioned) -> bool:
-        """Return whether a match condition is false; false as well where that takes long, or depends on a parameter."""
+    exclusion: Exclusion | None
+    """The match conditions, if there are any."""
 
     async def judge(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> Judgement:
         """Return what the policy says. What takes long is done by `run`. Raises `NotFound` if the namespace of the

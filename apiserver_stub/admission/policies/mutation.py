@@ -56,9 +56,6 @@ class Mutator(Protocol):
     mutations: int
     again: bool
 
-    def excludes(self, inputs: RequestInputs, versioned: Versioned) -> bool:
-        """Return whether a match condition is false; false as well where that takes long, or depends on a parameter."""
-
     async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> bool:
         """Return whether the match conditions hold. Raises `MutationError` if that cannot be said."""
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from apiserver_stub.admission.policies.apply_configuration import merged
-from apiserver_stub.admission.policies.evaluation import Scope, Verdict, evaluated, excluded
+from apiserver_stub.admission.policies.evaluation import Scope, Verdict, evaluated
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.admission.policies.json_patches import patched
 from apiserver_stub.admission.policies.mutation import MutationError, Target
@@ -36,8 +36,7 @@ class MutatingProgram:
     """The compiled expressions of the `spec` of a policy. Each mutation has a budget of its own."""
 
     def __init__(self, spec: Tree) -> None:
-        self._has_params = "paramKind" in spec
-        composition = Composition(params=self._has_params, mutates=True)
+        composition = Composition(params="paramKind" in spec, mutates=True)
         for variable in spec.get("variables") or ():
             composition.add(variable["name"], variable["expression"])
         self._variables = composition.variables
@@ -48,10 +47,6 @@ class MutatingProgram:
         self._mutations = [_mutation(composition, each) for each in spec["mutations"]]
         self.mutations = len(self._mutations)
         self.again = spec.get("reinvocationPolicy") == "IfNeeded"
-
-    def excludes(self, inputs: RequestInputs, versioned: Versioned) -> bool:
-        """See `Mutator`."""
-        return bool(self._conditions) and not self._has_params and excluded(inputs, versioned, self._conditions)
 
     async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> bool:
         """See `Mutator`."""

@@ -89,11 +89,10 @@ class ValidatingPolicies:
             return
         inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
         consequences = _Consequences(attributes, self._metrics)
-        for policy, info in self._index.matching(attributes):
-            program = policy.program or await self._index.program(policy)
-            versioned = inputs.known(info)
-            if versioned is None or not program.excludes(inputs, versioned):
-                await self._apply(policy, program, info, inputs, consequences)
+        for policy, info in self._index.matching(attributes, inputs):
+            if policy.program is None:
+                policy.exclusion = (await self._index.program(policy)).exclusion
+            await self._apply(policy, await self._index.program(policy), info, inputs, consequences)
         if consequences.refusal is not None:
             raise consequences.refusal
 

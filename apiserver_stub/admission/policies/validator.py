@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from apiserver_stub.admission.policies.evaluation import Scope, evaluated, excluded
+from apiserver_stub.admission.policies.evaluation import Scope, condition_frame, evaluated
+from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.admission.policies.judgement import Annotation, Decision, Judgement
 from apiserver_stub.api_request import Tree
 from apiserver_stub.offload import Run
 from controller_manager.base.clock import monotonic
-from controller_manager.cel.admission import MOST_OF_ONE, Composition, Expression, Outcome, OutOfBudget
+from controller_manager.cel.admission import MOST_OF_ONE, Composition, Expression, Outcome, OutOfBudget, exclusion
 from controller_manager.cel.types import BOOL, NULL, STRING
 
 _LONGEST_MESSAGE = 5 * 1024  # bytes of a message that an expression makes
@@ -32,8 +33,8 @@ class ValidatingProgram:
     """The compiled expressions of the `spec` of a policy."""
 
     def __init__(self, spec: Tree) -> None:
-        self._has_params = "paramKind" in spec
-        composition = Composition(params=self._has_params)
+        has_params = "paramKind" in spec
+        composition = Composition(params=has_params)
         for variable in spec.get("variables") or ():
             composition.add(variable["name"], variable["expression"])
         self._variables = composition.variables
@@ -41,6 +42,8 @@ class ValidatingProgram:
         self._conditions = [
             composition.compile(condition["expression"], BOOL) for condition in spec.get("matchConditions") or ()
         ]
+        quick = self._conditions and not has_params
+        self.exclusion = Exclusion(condition_frame, exclusion(self._conditions)) if quick else None
         self._validations = [_validation(composition, each) for each in spec.get("validations") or ()]
         self._annotations = [
             (each["key"], composition.compile(each["valueExpression"], STRING, NULL))
@@ -55,10 +58,6 @@ class ValidatingProgram:
         """
         return await evaluated(inputs, versioned, params, self._judge, run)
 
-    def excludes(self, inputs: RequestInputs, versioned: Versioned) -> bool:
-        """Return whether a match condition is false; false as well where that takes long, or depends on a parameter."""
-        return bool(self._conditions) and not self._has_params and excluded(inputs, versioned, self._conditions)
-
     def _judge(self, scope: Scope) -> Judgement:
         if self._conditions:
             verdict = scope.matches(self._conditions)
@@ -69,9 +68,12 @@ class ValidatingProgram:
         evaluation = scope.evaluation(self._variables)
         timed: list[tuple[Outcome, float]] = []
         try:
+            began = monotonic()
             for validation in self._validations:
-                began = monotonic()
-                timed.append((evaluation.evaluate(validation.expression), monotonic() - began))
+                outcome = evaluation.evaluate(validation.expression)
+                ended = monotonic()
+                timed.append((outcome, ended - began))
+                began = ended
         except OutOfBudget as error:
             return Judgement((self._failed(str(error)),))
         decisions = self._decisions(scope, timed, evaluation.remaining)
@@ -81,7 +83,12 @@ class ValidatingProgram:
             return Judgement((self._failed(str(error)),))
 
     def _decisions(self, scope: Scope, timed: Sequence[tuple[Outcome, float]], remaining: int) -> Sequence[Decision]:
-        spoken, problem = self._messages(scope, [outcome for outcome, _ in timed], remaining)
+        """Return the decision of each validation; none where all admit the request, and their messages, which nobody
+        needs then, cannot use up the budget either.
+        """
+        if self._most_of_messages <= remaining and all(outcome.value is True for outcome, _ in timed):
+            return ()
+        spoken, problem = self._messages(scope, remaining)
         decisions = []
         for validation, message, (outcome, seconds) in zip(self._validations, spoken, timed, strict=True):
             if outcome.error or problem:
@@ -93,16 +100,10 @@ class ValidatingProgram:
             decisions.append(decision._replace(seconds=seconds))
         return decisions
 
-    def _messages(
-        self, scope: Scope, outcomes: Sequence[Outcome], remaining: int
-    ) -> tuple[Sequence[Outcome | None], str]:
+    def _messages(self, scope: Scope, remaining: int) -> tuple[Sequence[Outcome | None], str]:
         """Return the messages that expressions make, and what keeps all validations from being decided: that the budget
-        is used up. Messages that nobody needs are left out unless they could use it up.
+        is used up.
         """
-        nothing = [None] * len(self._validations)
-        needed = any(outcome.value is not True and not outcome.error for outcome in outcomes)
-        if not needed and self._most_of_messages <= remaining:
-            return nothing, ""
         evaluation = scope.evaluation(self._variables, remaining, authorizer=False)
         try:
             return [
@@ -110,7 +111,7 @@ class ValidatingProgram:
                 for each in self._validations
             ], ""
         except OutOfBudget as error:
-            return nothing, f"failed messageExpression: {error}"
+            return [None] * len(self._validations), f"failed messageExpression: {error}"
 
     def _annotated(self, scope: Scope) -> Sequence[Annotation]:
         """Return the annotations that have a value, and those that should. Raises `OutOfBudget`."""

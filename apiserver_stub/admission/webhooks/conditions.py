@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from apiserver_stub.admission.metrics import ConditionMetrics
-from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
+from apiserver_stub.admission.policies.inputs import RequestInputs, Told, Versioned
 from apiserver_stub.admission.webhooks.calls import Phase, Question
 from apiserver_stub.admission.webhooks.configurations import Webhook
 from apiserver_stub.offload import Run
@@ -39,8 +39,7 @@ class Conditions:
         from apiserver_stub.admission.policies.evaluation import evaluated  # CEL, which is loaded when it is needed
 
         attributes, asked, began = question.attributes, question.attributes.kind, monotonic()
-        own = {**question.request, "resource": question.request["requestResource"]}
-        versioned = Versioned(question.object, question.old_object, question.request, own)
+        versioned = Versioned(question.object, question.old_object, Told(attributes, question.info))
         conditions = _compiled(webhook.conditions)
         inputs = RequestInputs(attributes, self._store, self._authorizer)
         verdict = await evaluated(inputs, versioned, None, lambda scope: scope.matches(conditions), self._run)
