@@ -1,7 +1,8 @@
 """The client of webhooks: who is asked by POST and answers in JSON, at a URL or behind a service of the cluster.
 
 A configuration has connections of its own, so that one webhook that hangs holds up nobody who does not need it. Nothing
-is told about who asks: there are no credentials. Redirects are answers like any other that say nothing.
+is told about who asks: there are no credentials. Redirects are followed within the server of the webhook; others are
+answers like any other that say nothing.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ import ssl
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urljoin, urlsplit
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -38,6 +39,8 @@ _HEADERS: Mapping[str, str] = {
 _NO_TRACE: Mapping[str, str] = {}
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
+_REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
+_MOST_REDIRECTS = 10
 _ATTEMPTS = 11  # of a call that the webhook asks to try again later
 _SAID_NOTHING: Mapping[int, str] = {
     400: "the server rejected our request for an unknown reason",
@@ -160,11 +163,11 @@ class WebhookClient:
         try:
             async with asyncio.timeout(timeout):
                 if span is None:
-                    response = await self._exchange(webhook, config, _written(config, body, timeout))
+                    response = await self._ask(webhook, config, _Message(config.target(timeout), body))
                 else:
                     with span.client("POST", url) as call:
-                        request = _written(config, body, timeout, call.headers)
-                        response = await self._exchange(webhook, config, request)
+                        message = _Message(config.target(timeout), body, headers=call.headers)
+                        response = await self._ask(webhook, config, message)
                         call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
             raise WebhookError(f'Post "{url}": {_reason(config, error)}') from error
@@ -177,6 +180,18 @@ class WebhookClient:
         for webhook in self._webhooks.values():
             webhook.pool.close()
         self._webhooks.clear()
+
+    async def _ask(self, webhook: _Webhook, config: WebhookConfig, message: "_Message") -> Response:
+        """Return the answer, wherever the webhook's server sends the message. Raises `WebhookError` if it does so again
+        and again.
+        """
+        for _ in range(_MOST_REDIRECTS):
+            response = await self._exchange(webhook, config, message.written(config))
+            redirected = message.redirected(config, response)
+            if redirected is None:
+                return response
+            message = redirected
+        raise WebhookError(f"stopped after {_MOST_REDIRECTS} redirects")
 
     async def _exchange(self, webhook: _Webhook, config: WebhookConfig, request: bytes) -> Response:
         """Return the answer; a webhook that says when to come again is asked again then."""
@@ -260,11 +275,39 @@ def json_type(value: object) -> str:
     return types.get(type(value), "number")
 
 
-def _written(config: WebhookConfig, body: bytes, timeout: float, trace: Mapping[str, str] = _NO_TRACE) -> bytes:
-    """Return the request as it is sent (RFC 9112), with the headers of a trace."""
-    headers = {"host": config.authority, **_HEADERS, "content-length": str(len(body)), **trace}
-    lines = [f"POST {config.target(timeout)} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+class _Message(NamedTuple):
+    """A request as it is sent (RFC 9112): to path and query, with the headers of a trace."""
+
+    target: str
+    body: bytes
+    method: str = "POST"
+    headers: Mapping[str, str] = _NO_TRACE
+
+    def written(self, config: WebhookConfig) -> bytes:
+        """Return the bytes of the request."""
+        headers = {"host": config.authority, **_HEADERS, "content-length": str(len(self.body)), **self.headers}
+        lines = [f"{self.method} {self.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
+
+    def redirected(self, config: WebhookConfig, response: Response) -> "_Message | None":
+        """Return the message that a redirect within the same server wants (RFC 9110, section 15.4); None if it does
+        not.
+        """
+        location = response.headers.get("location")
+        if response.status not in _REDIRECTS or not location:
+            return None
+        base = f"{config.scheme}://{config.authority}"
+        try:
+            there = urlsplit(urljoin(f"{base}{self.target}", location))
+        except ValueError:
+            return None
+        if f"{there.scheme}://{there.netloc}" != base:
+            return None
+        target = quote(there.path or "/", safe="/:@%") + (
+            f"?{quote(there.query, safe='=&/:@%+,')}" if there.query else ""
+        )
+        same = response.status in _AS_IT_IS
+        return self._replace(target=target, body=self.body if same else b"", method=self.method if same else "GET")
 
 
 def content(response: Response) -> bytes:

@@ -215,7 +215,9 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     attributes = _shown(request, draft)
     await admission.mutate(attributes)
     _take(draft, attributes)
-    draft.sent = attributes.reinvocation.sent
+    if attributes.reinvocation.asked:  # others than this server may have changed what nobody may
+        draft.sent = attributes.reinvocation.sent
+        _check_again(request, draft)
     await draft.run(partial(_complete, request, draft))
     if draft.row is not None:
         await _check_current(scope, request, draft)
@@ -316,6 +318,15 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
         draft.warnings = (*draft.warnings, *told)
         if old is not None:
             draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
+
+
+def _check_again(request: APIRequest, draft: _Draft) -> None:
+    """Hold what others made of an object to the request. Raises `BadRequest` and `Conflict`."""
+    metadata, old = draft.new["metadata"], draft.old
+    check_namespace(request, metadata)
+    version = metadata.get("resourceVersion")
+    if old is not None and version and version != old["metadata"]["resourceVersion"]:
+        raise stale(request)
 
 
 def _manage_fields(draft: _Draft, new: Tree, old: Tree) -> None:

@@ -1,6 +1,7 @@
 """Calls of webhooks over TLS on loopback: what is sent, what comes of answers, and what is bounded."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,23 @@ async def test_a_service_is_resolved_for_each_call_and_its_name_verified(
     assert "x509" in await refused(client, {"service": {"namespace": "ns", "name": "other"}, "caBundle": hook.ca})
 
 
+async def test_redirects_are_followed_within_the_server_of_a_webhook(client: WebhookClient, hook: Webhook) -> None:
+    async def answer(request: web.BaseRequest, review: Any) -> Any:
+        if request.path == "/convert":
+            return web.Response(status=307, headers={"Location": "/else where?a=b"})
+        return {"path": request.path_qs, "said": review}
+
+    hook.answer_request = answer
+    assert json.loads(await post(client, hook.config)) == {"path": "/else%20where?a=b", "said": {"a": 1}}
+    assert len(hook.connections) == 1
+
+    async def again(request: web.BaseRequest, review: Any) -> Any:
+        return web.Response(status=308, headers={"Location": request.path})
+
+    hook.answer_request = again
+    assert await refused(client, hook.config) == "stopped after 10 redirects"
+
+
 async def test_an_authority_that_is_not_named_is_not_believed(client: WebhookClient, hook: Webhook) -> None:
     unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     assert (await refused(client, {"url": hook.config["url"]})).endswith(unknown)
@@ -116,7 +134,7 @@ async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
         (web.json_response({"kind": "Status", "status": "Failure", "message": "mine"}, status=403), "mine"),
         (web.Response(status=204), "0-length response with status code: 204 and content type: "),
         (
-            web.Response(status=302, headers={"Location": "/elsewhere"}),
+            web.Response(status=302, headers={"Location": "https://example.com/elsewhere"}),
             "the server responded with the status code 302 but did not return more information",
         ),
         (web.Response(status=429, text="slow"), "the server has received too many requests"),

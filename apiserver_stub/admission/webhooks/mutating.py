@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from apiserver_stub.admission.chain import Attributes, Notes
 from apiserver_stub.admission.matching import is_exempt, kind_of
 from apiserver_stub.admission.review import converted
@@ -21,6 +23,7 @@ from apiserver_stub.kinds.go_decoding import unmarshal_problem
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.patch import json_patch
+from apiserver_stub.patch.managed_fields import accepted
 from apiserver_stub.webhooks import json_type
 from controller_manager.api.errors import ApiError, internal_error
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -30,6 +33,12 @@ NAME = "MutatingAdmissionWebhook"
 _PREFIX = f"webhook.admission.{GROUP_DOMAIN}/"
 _JSON_PATCH = "JSONPatch"
 _NOT_SUPPORTED = "attempted to modify the object, which is not supported for this operation"
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+_NO_RECORD = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: "
+)
+_NO_OPERATION = "operation must be `Apply` or `Update`"
 
 
 class _Rounds:
@@ -120,6 +129,7 @@ class MutatingWebhooks:
         if changed:
             patched = await converted(patched, info, attributes.kind, attributes.subresource)
             tree, reinvocation = attributes.tree, attributes.reinvocation
+            _keep_record(patched, tree, attributes.notes)
             if reinvocation.sent is None and attributes.operation == "update":
                 reinvocation.sent = deep_copy(tree)
             tree.clear()
@@ -157,6 +167,7 @@ def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[
     except ApiError as error:
         raise internal_error(error.message) from None
     itself = kind_of(info, subresource) == kind_of(info, "")
+    _keep_type(found, tree, custom=info.custom and itself)
     schema = info.schema if itself else info.subresources[subresource].schema
     problem = "" if info.custom and itself else unmarshal_problem(found, schema)
     report = fit_tree(found, schema)
@@ -166,6 +177,41 @@ def _patched(tree: Tree, info: ResourceInfo, subresource: str, operations: list[
     if itself:
         apply_defaults(found, info)
     return found
+
+
+def _keep_type(patched: Tree, tree: Tree, *, custom: bool) -> None:
+    """Give an object that lost its type that again. Raises `InternalError` for one of another type; of a custom object,
+    the kind is left to be judged.
+    """
+    if custom:
+        if not patched.get("kind"):
+            raise internal_error(
+                f"Object 'Kind' is missing in '{msgspec.json.encode(patched, order='sorted').decode()}'"
+            )
+        patched["apiVersion"] = tree["apiVersion"]
+        return
+    for name in ("apiVersion", "kind"):
+        if not patched.get(name):
+            patched[name] = tree[name]
+    version, kind = patched["apiVersion"], patched["kind"]
+    if version != tree["apiVersion"] or kind != tree["kind"]:
+        raise internal_error(f'no kind "{kind}" is registered for version "{version}" in scheme "{_SCHEME}"')
+
+
+def _keep_record(patched: Tree, tree: Tree, notes: Notes) -> None:
+    """Give an object its managed fields again if those that it was given are none."""
+    metadata, record = patched["metadata"], (tree.get("metadata") or {}).get("managedFields")
+    told = metadata.get("managedFields")
+    if told is None or told == record:
+        return
+    live = record or []
+    if told == [{}] or accepted(told, live) is live:
+        if record is None:
+            del metadata["managedFields"]
+        else:
+            metadata["managedFields"] = record
+        known = all(each.get("operation") in ("Apply", "Update") for each in told)
+        notes.warn(_NO_RECORD + ("there are entries that cannot be read" if known else _NO_OPERATION))
 
 
 def _tell_patch(notes: Notes, key: str, webhook: Webhook, operations: list[Any]) -> None:

@@ -1,5 +1,6 @@
 """The answers of admission webhooks: read, and held to what was asked (AdmissionReview of admission.k8s.io)."""
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ _JSON_PATCH = "JSONPatch"
 _LEAST_CODE = 400
 _MOST_WARNINGS = 100
 _LONGEST_WARNING = 4096  # characters
+_CONTROL = re.compile("[\x00-\x1f\x7f]")  # what no header may have
 
 
 class InvalidResponse(Exception):
@@ -58,6 +60,8 @@ def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> Ve
     `InvalidResponse`.
     """
     others = [other for other in _VERSIONS if other != version]
+    if answer.strip() == b"null":
+        answer = b"{}"  # as decoders in Go have it
     review = decode_review(answer, GROUP, (version, *others), KIND)
     said = review.get("response")
     if said is None:
@@ -78,7 +82,7 @@ def read_verdict(answer: bytes, version: str, uid: str, *, mutating: bool) -> Ve
         patch if mutating else b"",
         kind or "",
         response.audit_annotations or {},
-        [text[:_LONGEST_WARNING] for text in (response.warnings or ())[:_MOST_WARNINGS]],
+        [text[:_LONGEST_WARNING] for text in (response.warnings or ())[:_MOST_WARNINGS] if not _CONTROL.search(text)],
     )
 
 

@@ -64,7 +64,7 @@ def connection_options(request: APIRequest) -> Tree:
         said.setdefault(name, []).append(value)
     _, behind, path = request.http.path.partition(f"/{subresource.name}/")
     if behind:
-        said["path"] = [path]
+        said["path"] = [f"/{path}"]
     version = f"{subresource.group}/{subresource.version}" if subresource.group else subresource.version
     made = {name: make(said[name]) for name, make in _OPTIONS[subresource.kind].items() if name in said}
     told = {name: value for name, value in made.items() if value}

@@ -26,14 +26,14 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
 
-async def bind(scope: RequestScope, request: APIRequest) -> Reply:
+async def bind(scope: RequestScope, request: APIRequest, asked: APIRequest | None = None) -> Reply:
     """Bind an object and return a `Status`. An object is bound once, not while anything keeps it from it, and not while
-    it is being deleted.
+    it is being deleted. Admission is shown the request that was `asked`, if that is another.
     """
     subresource = request.subresource
     assert subresource is not None
     binding, warnings = await read_body(scope, request)
-    warnings = (*warnings, *await scope.admit(request, "create", binding))
+    warnings = (*warnings, *await scope.admit(asked or request, "create", binding))
     problems = list(check_binding(binding))
     if problems:
         raise invalid(subresource.group, subresource.kind, request.name, problems)
@@ -50,7 +50,8 @@ async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
     name = get_in((await scope.run_of(request.http)(read)).tree, ("metadata", "name"))
     if not isinstance(name, str) or not name:
         raise BadRequest("a binding names the object to bind in metadata.name")
-    return await bind(scope, replace(request, kind=target, name=name, subresource=target.subresources[subresource]))
+    named = replace(request, kind=target, name=name, subresource=target.subresources[subresource])
+    return await bind(scope, named, replace(request, name=name))
 
 
 def _edit(request: APIRequest, binding: Tree, load: Load) -> Edited:

@@ -304,7 +304,8 @@ LIES: Sequence[tuple[str, Any, str]] = (
     ("no JSON", lambda _: web.Response(body=b"<html>"), "couldn't get version/kind"),
     ("megabytes", lambda _: web.Response(body=b" " * (3 << 20)), "failed to call webhook"),
     ("many values", lambda _: web.Response(body=b"[" + b"0," * 200_000 + b"0]"), "failed to call webhook"),
-    ("a redirect", lambda _: web.Response(status=302, headers={"Location": "/one"}), "302"),
+    ("loops", lambda _: web.Response(status=307, headers={"Location": "/liar"}), "stopped after 10 redirects"),
+    ("a redirect", lambda _: web.Response(status=307, headers={"Location": "https://example.com"}), "307"),
 )
 
 
@@ -321,7 +322,6 @@ async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
     else:
         with pytest.raises(InternalError) as refused:
             await bench.admission.mutate(attributes)
-        assert refused.value.message.startswith('Internal error occurred: failed calling webhook "liar.h.test": ')
         assert told in refused.value.message
     assert attributes.tree["metadata"] == {"name": "a", "namespace": "n"}
 

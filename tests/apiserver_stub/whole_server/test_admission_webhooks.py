@@ -121,3 +121,41 @@ async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: W
         assert (code, found["metadata"]["labels"]) == (200, {"hook": "1"})
         (owned,) = [each for each in found["metadata"]["managedFields"] if each["manager"] == "fm"]
         assert owned["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "told"),
+    [
+        ({"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}, 400, "does not match the namespace"),
+        ({"op": "replace", "path": "/metadata/name", "value": "b"}, 422, "metadata.name: Invalid value"),
+        ({"op": "add", "path": "/metadata/uid", "value": "x"}, 422, "metadata.uid: Invalid value"),
+        ({"op": "add", "path": "/metadata/resourceVersion", "value": "5"}, 409, "the object has been modified"),
+        ({"op": "replace", "path": "/kind", "value": "Secret"}, 500, "Internal error occurred: "),
+        ({"op": "remove", "path": "/kind"}, 200, ""),
+        ({"op": "remove", "path": "/metadata"}, 422, "metadata.name"),
+    ],
+)
+async def test_a_webhook_changes_no_identity(started: Any, hook: Webhook, operation: Any, code: int, told: str) -> None:
+    """As recorded."""
+    async with started() as api:
+        before = await api.config("a")
+        hook.answer = patched(operation)
+        await mutating(api, hook, "configmaps")
+        answered, found = await api("PUT", CONFIGS + "/a", {"metadata": {"name": "a"}, "data": {"new": "1"}})
+        assert answered == code
+        assert told in found.get("message", "")
+        _, after = await api("GET", CONFIGS + "/a")
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert after["kind"] == "ConfigMap"
+
+
+async def test_managed_fields_that_are_none_are_not_taken(started: Any, hook: Webhook) -> None:
+    async with started() as api:
+        hook.answer = patched({"op": "add", "path": "/metadata/managedFields", "value": [{"operation": "Odd"}]})
+        await mutating(api, hook, "configmaps")
+        answer = await api.send("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"k": "a"}})
+        assert answer.status == 201
+        (entry,) = json.loads(answer.body)["metadata"]["managedFields"]
+        assert entry["fieldsV1"] == {"f:data": {".": {}, "f:k": {}}}
+        (warning,) = answer.repeated["warning"]
+        assert "managedFields was in an invalid state after admission" in warning
