@@ -13,6 +13,7 @@ from apiserver_stub.admission import (
     AdmissionMetrics,
     AdmissionParts,
     AdmissionPlugin,
+    MakePlugin,
     enabled,
 )
 from apiserver_stub.admission.services import ServiceAddresses
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
 
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
+_NO_PLUGINS: Mapping[str, MakePlugin] = MappingProxyType({})
 
 
 class _Assembly:
@@ -111,6 +113,7 @@ class _Assembly:
         certificates: ClientCertificates,
         profiling: Profiling,
         proxy_pair: ProxyPair,
+        admission_plugins: Mapping[str, MakePlugin],
     ) -> None:
         self.options = options
         self.runtime = runtime
@@ -123,6 +126,7 @@ class _Assembly:
         self._certificates = certificates
         self._profiling = profiling
         self._proxy_pair = proxy_pair
+        self._own_plugins = admission_plugins
 
     def api_server(self) -> ApiServer:
         """Return the server."""
@@ -259,11 +263,14 @@ class _Assembly:
                 self.offload,
                 self.runtime,
                 self.options,
-                AdmissionConfiguration.read(wanted.admission_control_config_file, wanted.enabled),
+                AdmissionConfiguration.read(
+                    wanted.admission_control_config_file, {*wanted.enabled, *self._own_plugins}
+                ),
                 partial(amend, self.own_scope),
                 self.objects.ensure_created,
                 self.admission_metrics,
-            )
+            ),
+            self._own_plugins,
         )
 
     @cached_property
@@ -421,10 +428,12 @@ def build(
     certificates: ClientCertificates | None = None,
     profiling: Profiling | None = None,
     proxy_pair: ProxyPair = no_pair,
+    admission_plugins: Mapping[str, MakePlugin] = _NO_PLUGINS,
 ) -> ApiServer:
     """Return the server those options describe, on another `storage` if one is given, which several servers may share;
     `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
     bring, `profiling` is what the watchdog of the process tells of, `proxy_pair` is shown to servers of others.
+    `admission_plugins` are asked besides those of the flags, by their names.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -432,7 +441,9 @@ def build(
     register_process_metrics(runtime.registry, options[FeatureOptions], reported_version(options))
     certificates = certificates or ClientCertificates()
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
-    return _Assembly(options, runtime, storage, components, certificates, profiling, proxy_pair).api_server()
+    return _Assembly(
+        options, runtime, storage, components, certificates, profiling, proxy_pair, admission_plugins
+    ).api_server()
 
 
 def _at_once(call: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -1,4 +1,7 @@
-"""Plugins that look at every request for a change before it is carried out, and may refuse or change it."""
+"""Plugins that look at every request for a change before it is carried out, and may refuse or change it.
+
+Whoever writes one of their own finds here what it takes: `AdmissionPlugin`, `Rule`, `Attributes`, `AdmissionContext`.
+"""
 
 from apiserver_stub.admission.chain import (
     ALL,
@@ -12,20 +15,29 @@ from apiserver_stub.admission.chain import (
     Reinvocation,
     Rule,
 )
-from apiserver_stub.admission.configuration import AdmissionConfiguration
+from apiserver_stub.admission.configuration import ANY_VERSION, AdmissionConfiguration
+from apiserver_stub.admission.own_plugins import AdmissionContext, MakePlugin
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
 from apiserver_stub.admission.plugins import enabled
+from apiserver_stub.config_file import ConfigDocument, ConfigModel
+from apiserver_stub.kinds.error_list import ErrorList
 
 __all__ = [
     "ALL",
+    "ANY_VERSION",
     "Admission",
     "AdmissionConfiguration",
+    "AdmissionContext",
     "AdmissionMetrics",
     "AdmissionParts",
     "AdmissionPlugin",
     "Admit",
     "Attributes",
     "BuildPlugin",
+    "ConfigDocument",
+    "ConfigModel",
+    "ErrorList",
+    "MakePlugin",
     "Notes",
     "Operation",
     "Reinvocation",

@@ -1,6 +1,7 @@
 """The table of admission: the plugins by their names, in the order in which they are asked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from apiserver_stub.admission.always import (
     always_admit,
@@ -27,6 +28,7 @@ from apiserver_stub.admission.nodes import (
     pod_topology_labels,
     taint_nodes_by_condition,
 )
+from apiserver_stub.admission.own_plugins import MakePlugin, installed, own_plugin
 from apiserver_stub.admission.owner_references import owner_references_permission_enforcement
 from apiserver_stub.admission.parts import AdmissionParts, BuildPlugin
 from apiserver_stub.admission.placement import (
@@ -43,7 +45,7 @@ from apiserver_stub.admission.quotas import resource_quota
 from apiserver_stub.admission.service_accounts import service_account
 from apiserver_stub.admission.storage import persistent_volume_claim_resize, storage_object_in_use_protection
 from apiserver_stub.admission.webhooks import mutating_admission_webhook, validating_admission_webhook
-from apiserver_stub.flags.admission import AdmissionOptions
+from apiserver_stub.flags.admission import ORDERED, AdmissionOptions
 from apiserver_stub.flags.features import SCALE_TO_ZERO, FeatureOptions
 from apiserver_stub.kinds.trees import get_in
 from controller_manager.api.errors import Cause, invalid
@@ -93,7 +95,7 @@ def idle(name: str) -> BuildPlugin:
     return lambda _parts: AdmissionPlugin(name)
 
 
-_PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
+_FIRST: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
     ("", least_replicas),
     ("AlwaysAdmit", always_admit),
@@ -131,6 +133,9 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
     ("NodeDeclaredFeatureValidator", node_declared_feature_validator),
     ("JobValidation", idle("JobValidation")),
     ("PodResizeValidator", pod_resize_validator),
+)
+# Here come plugins of others.
+_LAST: Sequence[tuple[str, BuildPlugin]] = (
     ("MutatingAdmissionPolicy", mutating_admission_policy),
     ("MutatingAdmissionWebhook", mutating_admission_webhook),
     ("ValidatingAdmissionPolicy", validating_admission_policy),
@@ -142,16 +147,14 @@ _PLUGINS: Sequence[tuple[str, BuildPlugin]] = (
 )
 
 
-def enabled(parts: AdmissionParts) -> Sequence[AdmissionPlugin]:
-    """Return the plugins that the flags leave, in their order, and those that belong to kinds. Raises `ValueError` for
-    one that is not there.
+def enabled(parts: AdmissionParts, given: Mapping[str, MakePlugin] = MappingProxyType({})) -> Sequence[AdmissionPlugin]:
+    """Return the plugins that the flags leave, those that belong to kinds, and those of others: the `given` ones, which
+    are on, and the ones of packages that flags name. Raises `ValueError` for one that is not there or cannot be made.
     """
-    options, there = parts.options[AdmissionOptions], {name for name, _ in _PLUGINS}
-    for flag, names in (
-        ("--enable-admission-plugins", options.enable_admission_plugins),
-        ("--admission-control", options.admission_control or ()),
-    ):
-        if missing := [name for name in names if name not in there]:
-            raise ValueError(f"{flag}: this server has no plugin {missing[0]}")
-    wanted = options.enabled
-    return [build(parts) for name, build in _PLUGINS if not name or name in wanted]
+    wanted = parts.options[AdmissionOptions].enabled
+    own = {**{name: installed(name) for name in sorted(wanted - {*ORDERED, *given})}, **given}
+
+    def built(table: Sequence[tuple[str, BuildPlugin]]) -> Iterator[AdmissionPlugin]:
+        yield from (build(parts) for name, build in table if not name or name in wanted)
+
+    return [*built(_FIRST), *(own_plugin(name, make, parts) for name, make in own.items()), *built(_LAST)]

@@ -1,6 +1,7 @@
 """Flags of admission: which plugins are asked before a change is carried out."""
 
 from collections.abc import Set
+from importlib.metadata import entry_points
 from typing import ClassVar, Self
 
 from pydantic import field_validator, model_validator
@@ -51,6 +52,8 @@ ORDERED = (
     "AlwaysDeny",
 )
 """The plugins of 1.36, in the order in which they are asked."""
+ENTRY_POINTS = "apiserver_stub.admission"
+"""The group of entry points by which packages add plugins."""
 DEFAULT_ON = frozenset(
     {
         "NamespaceLifecycle", "LimitRanger", "ServiceAccount", "DefaultStorageClass", "PersistentVolumeClaimResize",
@@ -70,7 +73,7 @@ class AdmissionOptions(Options):
     title: ClassVar[str] = "Admission"
 
     enable_admission_plugins: StringList = flag(
-        (), "Plugins that are on besides those that are by default; their order is fixed."
+        (), "Plugins that are on besides those that are by default, of installed packages too; their order is fixed."
     )
     disable_admission_plugins: StringList = flag((), "Plugins that are off although they are on by default.")
     default_not_ready_toleration_seconds: int = flag(
@@ -97,7 +100,11 @@ class AdmissionOptions(Options):
     @field_validator("enable_admission_plugins", "disable_admission_plugins", "admission_control")
     @classmethod
     def _are_known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if unknown := [name for name in value or () if name not in ORDERED]:
+        unknown = [name for name in value or () if name not in ORDERED]
+        if unknown:  # to look for what is installed takes a while
+            installed = entry_points(group=ENTRY_POINTS).names
+            unknown = [name for name in unknown if name not in installed]
+        if unknown:
             raise ValueError(f"there is no admission plugin {unknown[0]!r}")
         return value
 

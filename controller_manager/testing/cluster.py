@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
+from apiserver_stub.admission import MakePlugin
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
@@ -160,20 +161,24 @@ class Replica:
 class Cluster:
     """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
 
-    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do. On a
-    virtual-time loop nothing here takes real time.
+    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do.
+    `admission_plugins` are plugins of your own, by their names, which need not be installed. On a virtual-time loop
+    nothing here takes real time.
     """
 
-    def __init__(self, server_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, server_flags: Sequence[str] = (), admission_plugins: Mapping[str, MakePlugin] = MappingProxyType({})
+    ) -> None:
         if not any(flag.startswith("--authorization-") for flag in server_flags):
             server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
         if not any(flag.startswith("--enable-admission-plugins") for flag in server_flags):
             server_flags = ("--enable-admission-plugins=NodeRestriction", *server_flags)
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
+        self._plugins = admission_plugins
         self._log = MemoryBackend()
         self._link = Link()
-        self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
+        self.api = self._build()
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
@@ -185,9 +190,16 @@ class Cluster:
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
 
+    def _build(self) -> ApiServer:
+        plugins = self._plugins
+        return build(self._options, Runtime("apiserver"), embedded_storage(self._log), admission_plugins=plugins)
+
     async def __aenter__(self) -> Self:
         self.api.store.subscribe(self._count)
-        await _first_start(self.api, self._log, self._flags)
+        if self._plugins:  # which may change what a start leaves
+            await self.api.start()
+        else:
+            await _first_start(self.api, self._log, self._flags)
         await self._tasks.__aenter__()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         return self
@@ -276,7 +288,7 @@ class Cluster:
         """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
         if wiped:
             self._log = MemoryBackend()
-        self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
+        self.api = self._build()
         self.api.store.subscribe(self._count)
         await self.api.start()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")

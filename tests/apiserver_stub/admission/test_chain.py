@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.admission import (
     ALL,
     Admission,
+    AdmissionContext,
     AdmissionMetrics,
     AdmissionParts,
     AdmissionPlugin,
@@ -161,3 +162,20 @@ async def test_mutating_plugins_are_asked_once_more_if_one_of_them_wants_that() 
     seen.clear()
     await Admission([plugin("a"), plugin("b", asks=True)]).mutate(about("create"))
     assert seen == [("a", False), ("b", False), ("a", True), ("b", True)]
+
+
+def test_plugins_of_others_are_asked_behind_those_of_the_server_and_before_webhooks(parts: AdmissionParts) -> None:
+    def make(context: AdmissionContext) -> AdmissionPlugin:
+        return AdmissionPlugin(context.name)
+
+    names = [plugin.name for plugin in enabled(parts, {"B": make, "A": make})]
+    assert names.index("CertificateSubjectRestriction") < names.index("B") < names.index("A")
+    assert names.index("A") < names.index("MutatingAdmissionWebhook") < names.index("ResourceQuota")
+    with pytest.raises(ValueError, match="the admission plugin C cannot be used: it calls itself 'B'"):
+        enabled(parts, {"C": lambda _: AdmissionPlugin("B")})
+    with pytest.raises(ValueError, match="it has rules of allocation"):
+        enabled(parts, {"C": lambda _: AdmissionPlugin("C", allocation=[Rule(_never, ("create",))])})
+
+
+async def _never(_: Attributes) -> None:
+    raise AssertionError

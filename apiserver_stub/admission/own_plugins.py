@@ -1,0 +1,197 @@
+"""Admission plugins of others than this project, by which a cluster is given rules of its own without a webhook.
+
+A package declares one as an entry point of the group `apiserver_stub.admission`, named as the plugin, which leads to a
+function from `AdmissionContext` to `AdmissionPlugin`. It is on if `--enable-admission-plugins` names it, and is asked
+behind the plugins of the server and before policies, webhooks and quotas. What it raises but refusals is a failure of
+the request that names it.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+import msgspec
+
+from apiserver_stub.admission.chain import AdmissionPlugin, Admit, Attributes, Rules
+from apiserver_stub.admission.matching import kind_of
+from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.api_request import Tree
+from apiserver_stub.config_file import ConfigFileError
+from apiserver_stub.encode import json
+from apiserver_stub.flags.admission import ENTRY_POINTS
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.kinds.fit import fit_tree
+from apiserver_stub.kinds.trees import deep_copy
+from controller_manager.api.errors import ApiError, InternalError
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import keep_running
+from controller_manager.serving import authorization
+from controller_manager.serving.authentication import User
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class AdmissionContext:
+    """What a plugin may use of the server: objects as they are now, its document in the configuration file, a log, the
+    registry of metrics (`prometheus_client`), and what users may do.
+
+    Resources are named `pods`, `deployments.apps`.
+    """
+
+    def __init__(self, name: str, parts: AdmissionParts) -> None:
+        self.name = name
+        self.log: Logger = parts.runtime.log("admission").bind(plugin=name)
+        self.registry = parts.runtime.registry
+        self._store = parts.store
+        self._configuration = parts.configuration
+        self._authorizer = parts.authorizer
+
+    def configuration(self, types: Mapping[str, type[T]], check: Callable[[T], ErrorList] | None = None) -> T | None:
+        """Return what `--admission-control-config-file` says of this plugin, as the type for its API version; None if
+        that is nothing. Types are `ConfigDocument`s, or under `ANY_VERSION` any `ConfigModel`; `check` collects what is
+        wrong with one.
+        """
+        return self._configuration.document(self.name, types, check)
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Tree | None:
+        """Return an object, as a tree of its own in the version in which it is stored; None if it is not there."""
+        row = self._store.get(resource, f"{namespace}/{name}" if namespace else name)
+        return None if row is None else json.decode(row.data)
+
+    def list(self, resource: str, namespace: str = "") -> Iterator[Tree]:
+        """Yield the objects of a resource, of one namespace or of all."""
+        for row in self._store.snapshot(resource).items():
+            if not namespace or row.namespace == namespace:
+                yield json.decode(row.data)
+
+    async def allows(
+        self,
+        user: User,
+        verb: str,
+        resource: str,
+        *,
+        group: str = "",
+        version: str = "*",
+        namespace: str = "",
+        name: str = "",
+    ) -> bool:
+        """Return whether a user may do something."""
+        asked = authorization.Attributes(user, verb, namespace, group, version, resource, name=name)
+        return (await self._authorizer.authorize(asked)).decision is authorization.Decision.ALLOW
+
+
+MakePlugin = Callable[[AdmissionContext], AdmissionPlugin]
+"""Makes a plugin for one server."""
+
+
+def installed(name: str) -> MakePlugin:
+    """Return what makes the plugin of that name, as a package declares it. Raises `ValueError`."""
+    found = list(entry_points(group=ENTRY_POINTS, name=name))
+    if not found:
+        raise ValueError(f"--enable-admission-plugins: no package that is installed has the plugin {name}")
+    if len(found) > 1:
+        raise ValueError(f"the admission plugin {name} is in two packages: {_told(found[0])} and {_told(found[1])}")
+    (entry,) = found
+    problem = f"the admission plugin {name} of {_told(entry)} cannot be used"
+
+    def make(context: AdmissionContext) -> AdmissionPlugin:
+        try:
+            plugin = entry.load()(context)
+        except ConfigFileError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{problem}: {type(error).__name__}: {error}") from error
+        if not isinstance(plugin, AdmissionPlugin):
+            raise ValueError(f"{problem}: it is made as a {type(plugin).__name__}, and not as an AdmissionPlugin")
+        return plugin
+
+    return make
+
+
+def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionPlugin:
+    """Return a plugin of that name that harms nothing but requests. Raises `ValueError`."""
+    context = AdmissionContext(name, parts)
+    plugin = make(context)
+    if plugin.name != name or plugin.allocation:
+        wrong = "has rules of allocation" if plugin.allocation else f"calls itself {plugin.name!r}"
+        raise ValueError(f"the admission plugin {name} cannot be used: it {wrong}")
+    return plugin._replace(
+        mutating=_each(plugin.mutating, context, _mutating),
+        validating=_each(plugin.validating, context, _validating),
+        run=lambda: _kept_running(plugin.run, context),
+    )
+
+
+def _told(entry: EntryPoint) -> str:
+    package = f"the package {entry.dist.name}" if entry.dist else "a package"
+    return f"{package} ({entry.value})"
+
+
+async def _kept_running(run: Callable[[], Coroutine[Any, Any, None]], context: AdmissionContext) -> None:
+    await keep_running(run, context.log, name=context.name)
+
+
+Guard = Callable[[Admit, AdmissionContext], Admit]
+
+
+def _each(rules: Rules, context: AdmissionContext, guard: Guard) -> Rules:
+    return [rule._replace(admit=guard(rule.admit, context)) for rule in rules]
+
+
+def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
+    """Return a function that changes an object of its own, which is fitted to its schema then."""
+
+    async def guarded(attributes: Attributes) -> None:
+        changed = deep_copy(attributes.object)
+        await _asked(admit, context, attributes, changed)
+        if changed is None or changed == attributes.object:
+            return
+        problem = _fitted(changed, attributes)
+        if problem:
+            context.log.error("an admission plugin made an object what it cannot be", problem=problem)
+            raise InternalError(f"Internal error occurred: the admission plugin {context.name} made {problem}")
+        attributes.tree.clear()
+        attributes.tree.update(changed)
+
+    return guarded
+
+
+def _validating(admit: Admit, context: AdmissionContext) -> Admit:
+    """Return a function that looks at an object of its own."""
+
+    async def guarded(attributes: Attributes) -> None:
+        await _asked(admit, context, attributes, deep_copy(attributes.object))
+
+    return guarded
+
+
+async def _asked(admit: Admit, context: AdmissionContext, attributes: Attributes, tree: Tree | None) -> None:
+    try:
+        await admit(msgspec.structs.replace(attributes, object=tree))
+    except ApiError:
+        raise
+    except Exception as error:
+        context.log.exception(
+            "an admission plugin failed", resource=attributes.kind.storage, name=attributes.known_name
+        )
+        what = f"the admission plugin {context.name} failed: {type(error).__name__}"
+        raise InternalError(f"Internal error occurred: {what}") from error
+
+
+def _fitted(tree: Tree, attributes: Attributes) -> str:
+    """Fit what a plugin made to its schema, and complete it; returns what is wrong with it."""
+    kind, subresource = attributes.kind, attributes.subresource
+    itself = kind_of(kind, subresource) == kind_of(kind, "")
+    try:
+        found: Tree = json.decode(json.encode(tree))  # whatever is no JSON ends here
+        report = fit_tree(found, kind.schema if itself else kind.subresources[subresource].schema)
+    except (TypeError, ValueError, ApiError) as error:
+        return f"an object that is none ({error})"
+    if report.wrong:
+        return f"a wrong object: {'; '.join(report.wrong)}"
+    if itself:
+        apply_defaults(found, kind)
+    tree.clear()
+    tree.update(found)
+    return ""
