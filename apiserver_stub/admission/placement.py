@@ -12,7 +12,7 @@
 |                                  | what is not in the list of the namespace, or else of the cluster              |
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ import msgspec
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Operation, Rule
 from apiserver_stub.admission.configuration import ANY_VERSION
 from apiserver_stub.admission.parts import AdmissionParts
+from apiserver_stub.admission.tolerations import Toleration, Tolerations, as_trees, merged, tolerations_in
 from apiserver_stub.api_request import Tree
 from apiserver_stub.config_file import ConfigDocument, ConfigModel, in_case
 from apiserver_stub.kinds import names
@@ -209,35 +210,6 @@ def pod_node_selector(parts: AdmissionParts) -> AdmissionPlugin:
 # PodTolerationRestriction
 
 
-class Toleration(Model):
-    """A toleration of a pod, complete."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-    def covers(self, other: "Toleration") -> bool:
-        """Return whether it tolerates all that another does."""
-        if self == other:
-            return True
-        exists = self.operator == "Exists"
-        if self.key != other.key and (self.key or not exists):
-            return False
-        if self.effect and self.effect != other.effect:
-            return False
-        if self.effect == "NoExecute" and self.toleration_seconds is not None:
-            seconds = other.toleration_seconds
-            if seconds is None or seconds > self.toleration_seconds:
-                return False
-        equals = self.operator in ("", "Equal") and other.operator == "Equal"
-        return exists or (equals and self.value == other.value)
-
-
-Tolerations = Sequence[Toleration]
-
-
 class PodTolerationConfiguration(ConfigDocument, forbid_unknown_fields=False):
     """What pods of namespaces that say nothing of it tolerate, and may tolerate."""
 
@@ -255,7 +227,7 @@ def check_tolerations(configuration: PodTolerationConfiguration) -> ErrorList:
     """Return what is wrong with a configuration."""
     errors = ErrorList()
     for field in ("default", "whitelist"):
-        trees, at = _trees(getattr(configuration, field)), (None, field)
+        trees, at = as_trees(getattr(configuration, field)), (None, field)
         TOLERATIONS(trees, at, errors)
         for index, tree in enumerate(trees):
             if (operator := tree.get("operator", "")) not in ("", "Equal", "Exists"):
@@ -272,16 +244,6 @@ def tolerations_of(text: str) -> Tolerations:
         return msgspec.convert([in_case(item or {}, Toleration) for item in items], tuple[Toleration, ...])
     except msgspec.DecodeError as error:
         raise ValueError(f"it is no list of tolerations: {error}") from None
-
-
-def merged(pod: Iterable[Toleration], more: Iterable[Toleration]) -> Tolerations:
-    """Return both, without those that others cover; of two that are equal the first stays."""
-    every, kept = [*pod, *more], list[Toleration]()
-    for index, one in enumerate(every):
-        later = (other for other in every[index + 1 :] if other != one)
-        if not any(other.covers(one) for other in (*kept, *later)):
-            kept.append(one)
-    return kept
 
 
 class PodTolerationRestriction:
@@ -302,12 +264,12 @@ class PodTolerationRestriction:
         if quality_of_service(spec) != "BestEffort":
             more.append(_PRESSURE)
         if more:
-            pod["spec"] = {**spec, "tolerations": _trees(merged(_tolerations(spec), more))}
+            pod["spec"] = {**spec, "tolerations": as_trees(merged(tolerations_in(spec), more))}
         await self.validate(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
         """Raises `UnknownError` for a pod that tolerates what it may not."""
-        tolerations = _tolerations(attributes.tree.get("spec") or {})
+        tolerations = tolerations_in(attributes.tree.get("spec") or {})
         if not tolerations:
             return
         listed, whose = self._annotated(attributes.namespace, _LIST), "namespace"
@@ -323,14 +285,6 @@ class PodTolerationRestriction:
             return None if text is None else tolerations_of(text)
         except ValueError as error:
             raise UnknownError(f"the annotation {name} of the namespace {namespace}: {error}") from None
-
-
-def _tolerations(spec: Tree) -> Tolerations:
-    return msgspec.convert(spec.get("tolerations") or (), tuple[Toleration, ...])
-
-
-def _trees(tolerations: Tolerations) -> list[Any]:
-    return [msgspec.to_builtins(one) for one in tolerations]
 
 
 def pod_toleration_restriction(parts: AdmissionParts) -> AdmissionPlugin:

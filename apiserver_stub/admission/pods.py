@@ -25,7 +25,7 @@ import orjson
 
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
-from apiserver_stub.admission.tolerations import merged
+from apiserver_stub.admission.tolerations import as_trees, merged, tolerations_in
 from apiserver_stub.api_request import Tree
 from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.kinds.trees import get_in
@@ -139,7 +139,7 @@ def with_class(spec: Tree, of: Tree) -> Tree:
         added["overhead"] = overhead
     if scheduling := of.get("scheduling"):
         added["nodeSelector"] = _with_selector(spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {})
-        added["tolerations"] = merged(spec.get("tolerations") or (), scheduling.get("tolerations") or ())
+        added["tolerations"] = as_trees(merged(tolerations_in(spec), tolerations_in(scheduling)))
     return {**spec, **{name: value for name, value in added.items() if value}}
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
+from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now
@@ -15,7 +16,9 @@ _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a labe
 
 
 async def create(scope: RequestScope, request: APIRequest) -> Reply:
-    """Create the object and return it as written. A name drawn from `generateName` that is taken is drawn again."""
+    """Create the object and return it as written. A name is drawn from `generateName` when mutating admission is over,
+    and again if it is taken.
+    """
     manage_fields = partial(manage_new_fields, scope, request)
     return (await write(scope, request, creation(request, partial(_sent, request), manage_fields))).reply()
 
@@ -27,14 +30,17 @@ def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mu
 
 def _sent(request: APIRequest, _load: Load) -> Edited:
     tree, warnings = read_object(request)
-    drawn = _draw_name(tree["metadata"])
-    check_new(request, tree["metadata"])
-    request.kind.strategy.forget(tree["metadata"])
-    return Edited(tree, warnings, drawn)
+    metadata = tree["metadata"]
+    check_new(request, metadata)
+    request.kind.strategy.forget(metadata)
+    return Edited(tree, warnings, drawn=_prefix(metadata) != "")
 
 
 def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
     kind, metadata = request.kind, tree["metadata"]
+    if prefix := _prefix(metadata):
+        metadata["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
+        apply_defaults(tree, kind)  # some follow from the name
     metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = now()
     kind.strategy.prepare_create(tree)
@@ -42,9 +48,6 @@ def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
     return False
 
 
-def _draw_name(metadata: Tree) -> bool:
-    prefix = metadata.get("generateName")
-    if metadata.get("name") or not prefix:
-        return False
-    metadata["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
-    return True
+def _prefix(metadata: Tree) -> str:
+    """Return what the name of an object is to begin with that has none yet; empty for others."""
+    return "" if metadata.get("name") else metadata.get("generateName") or ""

@@ -68,7 +68,7 @@ Load = Callable[[], Tree]
 
 
 class Edited(Struct, frozen=True):
-    """The wanted state, fitted to its schema; `drawn` is its name if it was, and so can be drawn again."""
+    """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again."""
 
     tree: Tree
     warnings: Warnings = ()
@@ -270,7 +270,7 @@ def _edit(request: APIRequest, draft: _Draft) -> None:
     if row is not None:
         load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
         draft.old = load()
-    if not draft.new:  # a name that was drawn stays, however often a conversion interrupts what follows
+    if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
     if mutation.operation not in _JUDGED:
@@ -386,7 +386,9 @@ async def _was_behind(scope: RequestScope) -> bool:
 
 def _renewed(request: APIRequest, draft: _Draft, attributes: Attributes) -> Attributes:
     """Return the mutation as admission sees it now that the object is complete."""
-    return attributes if draft.mutation.view is None else _shown(request, draft)
+    if draft.mutation.view is not None:
+        return _shown(request, draft)
+    return attributes if attributes.name else replace(attributes, name=_name(request, draft))
 
 
 def _effect(draft: _Draft, attributes: Attributes) -> Attributes:

@@ -237,17 +237,26 @@ _LEASE_SPEC = record({
 
 
 _HIGHEST = 1_000_000_000
-_SYSTEM = ("system-node-critical", "system-cluster-critical")
+_SYSTEM = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _RESERVED = "priority class names with 'system-' prefix are reserved for system use only. error: "
 
 
 def _priority(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     name = get_in(tree, ("metadata", "name")) or ""
     if name.startswith("system-"):
-        if name not in _SYSTEM:
-            errors.forbidden(place("metadata.name"), f"{_RESERVED}{name} is not a known system priority class")
+        if why := _system_problem(name, tree):
+            errors.forbidden(place("metadata.name"), f"{_RESERVED}{why}")
     elif tree.get("value", 0) > _HIGHEST:
         errors.forbidden((None, "value"), f"maximum allowed value of a user defined priority is {_HIGHEST}")
+
+
+def _system_problem(name: str, tree: Any) -> str:
+    value = _SYSTEM.get(name)
+    if value is None:
+        return f"{name} is not a known system priority class"
+    if tree.get("value", 0) != value:
+        return f"value of {name} PriorityClass must be {value}"
+    return f"globalDefault of {name} PriorityClass must be false" if tree.get("globalDefault") else ""
 
 
 def _value_stays(new: Tree, old: Tree, errors: ErrorList) -> None:

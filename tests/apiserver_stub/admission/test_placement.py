@@ -1,53 +1,13 @@
-"""Tolerations that cover others, selectors as text, and pulls that somebody changed back."""
+"""Tolerations in annotations, selectors as text, and pulls that somebody changed back."""
 
 import pytest
 
 from apiserver_stub.admission import Attributes
 from apiserver_stub.admission.always import check_pulls
-from apiserver_stub.admission.placement import Toleration, merged, selector_of, tolerations_of
+from apiserver_stub.admission.placement import selector_of, tolerations_of
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import UnknownError
 from controller_manager.serving.authentication import User
-
-ANY = Toleration(operator="Exists")
-KEY = Toleration(key="k", operator="Exists")
-EQUAL = Toleration(key="k", operator="Equal", value="v", effect="NoSchedule")
-
-
-def seconds(number: int | None) -> Toleration:
-    return Toleration(key="k", operator="Exists", effect="NoExecute", toleration_seconds=number)
-
-
-@pytest.mark.parametrize(
-    ("wide", "narrow", "covers"),
-    [
-        (ANY, EQUAL, True),
-        (ANY, seconds(None), True),
-        (KEY, EQUAL, True),
-        (KEY, Toleration(key="other"), False),
-        (EQUAL, KEY, False),
-        (EQUAL, EQUAL, True),
-        (Toleration(key="k", value="v"), EQUAL, True),
-        (EQUAL, Toleration(key="k", value="v", effect="NoSchedule"), False),
-        (Toleration(key="k", value="w"), EQUAL, False),
-        (Toleration(effect="NoSchedule", operator="Exists"), EQUAL, True),
-        (Toleration(effect="NoExecute", operator="Exists"), EQUAL, False),
-        (Toleration(key="k", operator="Gt", value="1"), Toleration(key="k", operator="Gt", value="2"), False),
-        (seconds(60), seconds(30), True),
-        (seconds(60), seconds(90), False),
-        (seconds(60), seconds(None), False),
-        (seconds(None), seconds(60), True),
-    ],
-)
-def test_what_a_toleration_covers(wide: Toleration, narrow: Toleration, *, covers: bool) -> None:
-    assert wide.covers(narrow) is covers
-
-
-def test_of_merged_tolerations_nothing_is_there_twice() -> None:
-    other = Toleration(key="o", operator="Exists")
-    assert merged([EQUAL, other], [KEY]) == [other, KEY]
-    assert merged([KEY], [EQUAL, EQUAL, other]) == [KEY, other]
-    assert merged([EQUAL, EQUAL], []) == [EQUAL]
 
 
 @pytest.mark.parametrize("text", ["{}", "a", '[{"key":1}]', '[{"tolerationSeconds":"3"}]', "[1]", '"a"', "[" * 10000])

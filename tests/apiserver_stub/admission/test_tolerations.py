@@ -1,59 +1,67 @@
 """Which tolerations cover others, and what is left of two lists of them."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.admission.tolerations import is_superset, merged
+from apiserver_stub.admission.tolerations import Toleration, as_trees, merged, tolerations_in
 
-ANY: dict[str, Any] = {"operator": "Exists"}
-KEY = {"key": "k", "operator": "Exists"}
-VALUE = {"key": "k", "operator": "Equal", "value": "v"}
-BRIEF = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
-LONG = {**BRIEF, "tolerationSeconds": 50}
+ANY = Toleration(operator="Exists")
+KEY = Toleration(key="k", operator="Exists")
+EQUAL = Toleration(key="k", operator="Equal", value="v", effect="NoSchedule")
 
-TOLERATIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        "key": st.sampled_from(["k", "l"]),
-        "operator": st.sampled_from(["Exists", "Equal"]),
-        "value": st.sampled_from(["v", "w"]),
-        "effect": st.sampled_from(["NoExecute", "NoSchedule"]),
-        "tolerationSeconds": st.integers(1, 2),
-    },
-)
+
+def seconds(number: int | None) -> Toleration:
+    return Toleration(key="k", operator="Exists", effect="NoExecute", toleration_seconds=number)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "covers"),
+    ("wide", "narrow", "covers"),
     [
-        (ANY, KEY, True),
-        (ANY, {**VALUE, "effect": "NoSchedule"}, True),
-        (KEY, VALUE, True),
-        (VALUE, KEY, False),
-        (VALUE, {**VALUE, "effect": "NoExecute"}, True),
-        ({**VALUE, "effect": "NoExecute"}, VALUE, False),
-        (VALUE, {**VALUE, "value": "w"}, False),
-        (KEY, {"key": "l", "operator": "Exists"}, False),
-        (LONG, BRIEF, True),
-        (BRIEF, LONG, False),
-        (BRIEF, {**KEY, "effect": "NoExecute"}, False),
-        ({"key": "k", "operator": "Lt", "value": "1"}, {"key": "k", "operator": "Lt", "value": "2"}, False),
+        (ANY, EQUAL, True),
+        (ANY, seconds(None), True),
+        (KEY, EQUAL, True),
+        (KEY, Toleration(key="other"), False),
+        (EQUAL, KEY, False),
+        (EQUAL, EQUAL, True),
+        (Toleration(key="k", value="v"), EQUAL, True),
+        (EQUAL, Toleration(key="k", value="v", effect="NoSchedule"), False),
+        (Toleration(key="k", value="w"), EQUAL, False),
+        (Toleration(effect="NoSchedule", operator="Exists"), EQUAL, True),
+        (Toleration(effect="NoExecute", operator="Exists"), EQUAL, False),
+        (Toleration(key="k", operator="Gt", value="1"), Toleration(key="k", operator="Gt", value="2"), False),
+        (seconds(60), seconds(30), True),
+        (seconds(60), seconds(90), False),
+        (seconds(60), seconds(None), False),
+        (seconds(None), seconds(60), True),
     ],
 )
-def test_what_a_toleration_covers(one: Any, other: Any, covers: bool) -> None:
-    assert is_superset(one, other) is covers
+def test_what_a_toleration_covers(wide: Toleration, narrow: Toleration, *, covers: bool) -> None:
+    assert wide.covers(narrow) is covers
 
 
-def test_of_equal_ones_the_first_stays() -> None:
-    assert merged([KEY, VALUE], [KEY, ANY]) == [ANY]
-    assert merged([VALUE, VALUE], []) == [VALUE]
-    assert merged([VALUE], [{"key": "l", "operator": "Exists"}]) == [VALUE, {"key": "l", "operator": "Exists"}]
+def test_of_merged_tolerations_nothing_is_there_twice() -> None:
+    other = Toleration(key="o", operator="Exists")
+    assert merged([EQUAL, other], [KEY]) == [other, KEY]
+    assert merged([KEY], [EQUAL, EQUAL, other]) == [KEY, other]
+    assert merged([EQUAL, EQUAL], []) == [EQUAL]
 
 
-@given(st.lists(TOLERATIONS, max_size=4), st.lists(TOLERATIONS, max_size=4))
-def test_nothing_that_was_tolerated_is_lost(first: list[Any], second: list[Any]) -> None:
+TOLERATIONS = st.lists(
+    st.builds(
+        Toleration,
+        key=st.sampled_from(["", "k", "l"]),
+        operator=st.sampled_from(["", "Exists", "Equal"]),
+        value=st.sampled_from(["", "v"]),
+        effect=st.sampled_from(["", "NoExecute", "NoSchedule"]),
+        toleration_seconds=st.sampled_from([None, 1, 2]),
+    ),
+    max_size=4,
+)
+
+
+@given(TOLERATIONS, TOLERATIONS)
+def test_nothing_that_was_tolerated_is_lost(first: list[Toleration], second: list[Toleration]) -> None:
     found = merged(first, second)
-    assert all(any(is_superset(one, other) for one in found) for other in (*first, *second))
+    assert all(any(one.covers(other) for one in found) for other in (*first, *second))
+    assert tuple(tolerations_in({"tolerations": as_trees(found)})) == tuple(found)
