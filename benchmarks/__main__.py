@@ -22,6 +22,7 @@ from benchmarks import (
     namespaces,
     rbac,
     start,
+    workloads,
     writes,
 )
 from benchmarks.harness import Result
@@ -40,6 +41,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "certificates": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(certificates.run()),
     "expressions": expressions.run,
     "fairness": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(fairness.run()),
+    "workloads": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(workloads.run()),
     "autoscalers": autoscalers.run,
     "start": start.run,
     "informer": informer.run,

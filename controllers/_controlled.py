@@ -1,11 +1,15 @@
 """Objects by who controls them: what an owner has or may adopt, and which owners a change concerns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Resource
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.client import Client, TransportError, Write
 from controller_manager.controller import Change, Informer, Informers, Key, controller_key, controller_of, key_of
 
 T = TypeVar("T", bound=Object)
@@ -36,6 +40,69 @@ def claimable_by(objects: Informer[T], owner: Object) -> list[T]:
     """The objects that `owner` controls, and those of its namespace that nobody does: what it may keep or adopt."""
     mine = objects.by_index(_CONTROLLER, owner.metadata.uid)
     return mine + objects.by_index(_CONTROLLER, _orphans(owner.metadata.namespace))
+
+
+# Whether the local copy of objects shows what was written.
+Seen = Callable[[], bool]
+
+
+class OwnedObjects(Generic[T]):
+    """The objects of owners by the local copy, and by the server where the copy is known to lack what was written.
+
+    The framework holds a key back until the copy shows what its last run wrote; where that takes too long, or a write
+    got no answer, an owner that went by the copy would write once more what is there already. `on_stale` is called each
+    time the server is asked. The controller needs `list` on the objects.
+    """
+
+    def __init__(
+        self, client: Client, objects: Informer[T], resource: Resource[T], on_stale: Callable[[], None] | None = None
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._resource = resource
+        self._on_stale = on_stale
+        self._unseen: dict[Key, tuple[Seen, ...]] = {}
+
+    async def claimable_by(self, owner: Object, selector: LabelSelector) -> list[T]:
+        """Return what `owner` controls and what it may adopt; of the server's, what it selects."""
+        key, uid = key_of(owner), owner.metadata.uid
+        if all(seen() for seen in self._unseen.get(key, ())):
+            self._unseen.pop(key, None)
+            return claimable_by(self._objects, owner)
+        if self._on_stale is not None:
+            self._on_stale()
+        listing = await self._client.list(self._resource, key.namespace, labels=str(selector))
+        # This is behind all that was awaited.
+        self._unseen[key] = (partial(self._objects.has_seen, Write(self._resource, key, listing.resource_version)),)
+        controllers = ((obj, controller_of(obj)) for obj in listing.items)
+        return [obj for obj, reference in controllers if reference is None or reference.uid == uid]
+
+    def wrote(self, owner: Object, *objects: T) -> None:
+        """Expect the copy to show these objects, as they were written for `owner`."""
+        writes = (Write(self._resource, key_of(obj), obj.metadata.resource_version) for obj in objects)
+        self.expect(owner, *(partial(self._objects.has_seen, write) for write in writes))
+
+    def doubt(self, owner: Object) -> None:
+        """Go by the server next time: what was written for `owner` is not known."""
+        self.expect(owner, _never)
+
+    def expect(self, owner: Object, *seen: Seen) -> None:
+        """Go by the copy only once all of these are so."""
+        if seen:
+            self._unseen[key_of(owner)] = (*self._unseen.get(key_of(owner), ()), *seen)
+
+    def forget(self, key: Key) -> None:
+        """There is no such owner any more."""
+        self._unseen.pop(key, None)
+
+
+def _never() -> bool:
+    return False
+
+
+def may_be_done(error: Exception | None) -> bool:
+    """Return whether a request that failed may have been carried out nevertheless."""
+    return isinstance(error, TransportError) or (isinstance(error, ApiError) and error.code >= 500)
 
 
 def owners_concerned(

@@ -36,7 +36,8 @@ class Link:
         self.is_cut = self.disturbed = True
         now = asyncio.get_running_loop().time()
         for waiting in self._under_way:
-            waiting.reschedule(now)
+            if not waiting.expired():  # it was cut before, and mended, and has not heard of it yet
+                waiting.reschedule(now)
 
     def mend(self) -> None:
         """Let everything through again."""

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Deployment, ReplicaSet
 from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
-from controller_manager.client import Write
+from controller_manager.client import TransportError
 from controller_manager.controller import (
     Change,
     Context,
@@ -22,12 +23,11 @@ from controller_manager.controller import (
     Requeue,
     TerminalError,
     controller_key,
-    key_of,
     update_status,
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, claimable_by, controlled_by, owners_concerned
+from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned
 from ..replica_set import COUNTS_TERMINATING
 from .rollout import Rollout
 
@@ -64,38 +64,31 @@ class DeploymentController:
         self._deployments = context.informers.get(DEPLOYMENTS)
         self._replica_sets = context.informers.get(REPLICA_SETS)
         self._pods = context.informers.get(PODS)
-        # The last write of a replica set for a deployment, as long as the local copy may lack it.
-        self._written: dict[Key, Write] = {}
+        self._own = OwnedObjects(context.client, self._replica_sets, REPLICA_SETS)
         self._terminating = context.enabled(COUNTS_TERMINATING)
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Take the next step of deployment `key`."""
         deployment = self._deployments.get(key)
         if deployment is None:
-            self._written.pop(key, None)
+            self._own.forget(key)
             return None
         selector = _selector(deployment)
         if selector is None or selector.empty:
             await self._refuse(deployment)
             return None
         manager = ControllerRefManager(self._client, DEPLOYMENTS, deployment)
-        candidates = await self._candidates(deployment, selector)
+        candidates = await self._own.claimable_by(deployment, selector)
         found = await manager.claim(REPLICA_SETS, candidates, lambda one: selector.matches(one.metadata.labels))
         rollout = Rollout(self._client, self._events, deployment, found, clock.utc_now(), self._has_pods)
         try:
             return await rollout.go_on(terminating=self._terminating)
+        except (ApiError, TransportError) as error:
+            if may_be_done(error):
+                self._own.doubt(deployment)
+            raise
         finally:
-            if rollout.written is not None:
-                self._written[key] = rollout.written
-
-    async def _candidates(self, deployment: Deployment, selector: LabelSelector) -> list[ReplicaSet]:
-        """Return what it controls or may adopt: by the local copy, unless that lacks what was written last."""
-        key = key_of(deployment)
-        written = self._written.get(key)
-        if written is None or self._replica_sets.has_seen(written):
-            self._written.pop(key, None)
-            return claimable_by(self._replica_sets, deployment)
-        return (await self._client.list(REPLICA_SETS, key.namespace, labels=str(selector))).items
+            self._own.wrote(deployment, *rollout.written)
 
     async def _refuse(self, deployment: Deployment) -> None:
         """Have nothing to do with a deployment that selects everything."""

@@ -10,7 +10,7 @@ from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Dep
 from controller_manager.api.conditions import Condition, condition_of
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.api.resource import key_of
-from controller_manager.client import Client, Write
+from controller_manager.client import Client
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Requeue, controller_of, try_write, update_status
 
@@ -68,8 +68,8 @@ class Rollout:
         self._newest, self._old = divide(seen, replica_sets)
         self._now = now
         self._has_pods = has_pods
-        self.written: Write | None = None
-        """The last write of a replica set."""
+        self.written: list[ReplicaSet] = []
+        """The replica sets that were written, as they were then."""
 
     async def go_on(self, *, terminating: bool) -> Requeue | None:
         """Do what is next; `terminating` says whether pods that are being deleted are counted."""
@@ -117,7 +117,7 @@ class Rollout:
         """No pod of a former template is there any more before one of the present is."""
         steps = sizes.none_of(self._old)
         await self._resize(steps)
-        if steps or any(one.status.replicas > 0 for one in self._old) or self._has_pods(self._old):
+        if steps or not sizes.is_known(self._old) or self._has_pods(self._old):
             return True
         newest = await self._ensure_newest()
         if newest is None:
@@ -223,7 +223,7 @@ class Rollout:
         return self._wrote(await self._client.update(REPLICA_SETS, wanted))
 
     def _wrote(self, one: ReplicaSet) -> ReplicaSet:
-        self.written = Write(REPLICA_SETS, key_of(one), one.metadata.resource_version)
+        self.written.append(one)
         return one
 
     def _tell_of_size(self, one: ReplicaSet, before: int) -> None:

@@ -6,7 +6,8 @@ rolling, it is smaller, and a surge is left                                 the 
 rolling, otherwise: as many pods less as need not be available and are      the older: smaller by that
   not missing, first those that are not available, the oldest sets first
 rolling, otherwise: the status of a set is older than its size              nothing, until it is not
-anew (Recreate)                                                             the older: 0; then the newest: all
+anew (Recreate)                                                             the older: 0; then, when that is known
+                                                                              and their pods have ended, the newest: all
 scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
 scaled, or paused: the newest has all pods, and they are available          the older: 0
 scaled, or paused, rolling: several have pods                               each in proportion, with the surge
@@ -48,18 +49,18 @@ def newest_size(deployment: Deployment, newest: ReplicaSet | None, old: Sequence
     every = [*old, *([newest] if newest is not None else [])]
     now = newest.spec.replicas if newest is not None else 0
     taken = sum(max(one.spec.replicas, one.status.replicas) for one in every)
-    room = wanted + limits_of(deployment).surge - taken if _is_known(every) else 0
+    room = wanted + limits_of(deployment).surge - taken if is_known(every) else 0
     return min(wanted, now + max(0, room))
 
 
-def _is_known(replica_sets: Iterable[ReplicaSet]) -> bool:
+def is_known(replica_sets: Iterable[ReplicaSet]) -> bool:
     """Return whether the status of each set is of its present size; an older one may tell of pods that come or go."""
     return all(one.status.observed_generation >= one.metadata.generation for one in replica_sets)
 
 
 def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
     """Return the sizes of the older sets with which enough pods are available, whatever becomes of the others."""
-    if not _is_known((newest, *active)):
+    if not is_known((newest, *active)):
         return []
     least = deployment.spec.replicas - limits_of(deployment).unavailable
     missing = newest.spec.replicas - _available(newest)

@@ -15,7 +15,7 @@ from controller_manager.api.selectors import LabelSelector, Requirement
 from controller_manager.api.timestamps import time_of
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.client import TransportError, Write
+from controller_manager.client import TransportError
 from controller_manager.controller import (
     Context,
     ControllerRefManager,
@@ -37,7 +37,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, claimable_by, controlled_by, owners_concerned
+from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned
 from .._pods import is_active, is_terminating
 from .replicas import Decision, Replicated, decide, next_look, status_of
 
@@ -78,14 +78,6 @@ class OwnerKind(NamedTuple):
     counts_terminating: bool
 
 
-class Pending(NamedTuple):
-    """What was done for an owner that the local copy of pods may not show yet; `unknown` if it is not known what."""
-
-    created: Sequence[Pod] = ()
-    deleted: Sequence[Pod] = ()
-    unknown: bool = False
-
-
 # Observed: the owner, the active pods that it controls or may adopt, and how many that it controls are being deleted.
 # Decided:                                     Done:
 #   it is gone                                 nothing
@@ -95,8 +87,7 @@ class Pending(NamedTuple):
 #   a ready pod is not available yet           look again when the next one is
 # The status follows in the same look, with what was created and deleted. A failure is a condition there; it is tried
 # again.
-# Pods that it created and that the copy does not show yet would be created once more. So the framework holds a key back
-# until the copy shows what it wrote; where that takes too long, or an answer was lost, pods are listed from the server.
+# Where its copy of pods is known not to show what it did, pods are listed from the server (`OwnedObjects`).
 
 
 class ReplicaSetController:
@@ -109,19 +100,19 @@ class ReplicaSetController:
         self._owners = context.informers.get(kind.resource)
         self._control = PodControl(context.client, context.events)
         self._counts_terminating = kind.counts_terminating and context.enabled(COUNTS_TERMINATING)
-        self._pending: dict[Key, Pending] = {}
         registry = context.runtime.registry if kind is REPLICA_SET else None  # whose metrics these are
-        self._stale = Counters(_STALE, registry)
+        stale = partial(Counters(_STALE, registry).add, PODS.group, PODS.plural)
+        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
         self._age_ratio = Histograms(_AGE_RATIO, registry).of()
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Bring the pods of owner `key` to the number that it says."""
         owner = self._owners.get(key)
         if owner is None:
-            self._pending.pop(key, None)
+            self._own.forget(key)
             return None
         selector = self._selector(owner)
-        pods = await self._pods_of(owner, selector)
+        pods = await self._own.claimable_by(owner, selector)
         manager = ControllerRefManager(self._client, self._kind.resource, owner)
         active = await manager.claim(PODS, filter(is_active, pods), lambda pod: selector.matches(pod.metadata.labels))
         now = clock.utc_now()
@@ -143,30 +134,6 @@ class ReplicaSetController:
             raise TerminalError("without a selector it has no pods")
         return selector
 
-    async def _pods_of(self, owner: Replicated, selector: LabelSelector) -> list[Pod]:
-        """Return what it controls or may adopt: by the local copy, unless that is known to be too old."""
-        key = key_of(owner)
-        pending = self._pending.pop(key, None)
-        if pending is None or not self._is_stale(pending):
-            return claimable_by(self._pods, owner)
-        self._stale.add(PODS.group, PODS.plural)
-        self._pending[key] = pending
-        listed = (await self._client.list(PODS, key.namespace, labels=str(selector))).items
-        uid = owner.metadata.uid
-        mine = [pod for pod in listed if (reference := controller_of(pod)) is None or reference.uid == uid]
-        self._pending[key] = Pending(mine, pending.deleted)
-        return mine
-
-    def _is_stale(self, pending: Pending) -> bool:
-        created = (Write(PODS, key_of(pod), pod.metadata.resource_version) for pod in pending.created)
-        if pending.unknown or not all(map(self._pods.has_seen, created)):
-            return True
-        shown = (self._pods.get(key_of(pod)) for pod in pending.deleted)
-        return any(
-            now is not None and now.metadata.uid == pod.metadata.uid and is_active(now)
-            for pod, now in zip(pending.deleted, shown, strict=True)
-        )
-
     async def _carry_out(
         self, owner: Replicated, active: list[Pod], decision: Decision, now: datetime
     ) -> tuple[list[Pod], ApiError | TransportError | None]:
@@ -175,12 +142,14 @@ class ReplicaSetController:
             pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
             created = await slow_start([pod] * decision.create, partial(self._control.create, owner))
             made = [one for one in created.done if one is not None]
-            self._remember(owner, Pending(created=made, unknown=_may_be_done(created.error)))
+            self._own.wrote(owner, *made)
+            if may_be_done(created.error):
+                self._own.doubt(owner)
             return [*active, *made], created.error
         if decision.delete:
             self._measure(active, decision.delete, now)
             deleted = await in_parallel(decision.delete, partial(self._delete, owner))
-            self._remember(owner, Pending(deleted=deleted.done))
+            self._own.expect(owner, *(partial(self._is_gone, pod) for pod in deleted.done))
             gone = {pod.metadata.uid for pod in deleted.done}
             return [pod for pod in active if pod.metadata.uid not in gone], deleted.error
         return active, None
@@ -189,11 +158,10 @@ class ReplicaSetController:
         await self._control.delete(owner, pod)
         return pod
 
-    def _remember(self, owner: Replicated, new: Pending) -> None:
-        known = self._pending.get(key_of(owner), Pending())
-        self._pending[key_of(owner)] = Pending(
-            (*known.created, *new.created), (*known.deleted, *new.deleted), known.unknown or new.unknown
-        )
+    def _is_gone(self, pod: Pod) -> bool:
+        """Return whether the local copy shows that a pod was deleted."""
+        now = self._pods.get(key_of(pod))
+        return now is None or now.metadata.uid != pod.metadata.uid or not is_active(now)
 
     def _related(self, owner: Replicated) -> Iterator[Pod]:
         """Return the pods of all owners that have the same owner as this one, such as those of a deployment."""
@@ -219,11 +187,6 @@ class ReplicaSetController:
 def _age(pod: Pod, now: datetime) -> float:
     created = time_of(pod.metadata.creation_timestamp)
     return (now - created).total_seconds() if created is not None else 0.0
-
-
-def _may_be_done(error: ApiError | TransportError | None) -> bool:
-    """Return whether a request that failed may have been carried out nevertheless."""
-    return isinstance(error, TransportError) or (error is not None and error.code >= 500)
 
 
 def _facts(pod: Pod) -> object:
