@@ -40,6 +40,7 @@ from apiserver_stub.admission.placement import (
 from apiserver_stub.admission.pod_security import pod_security
 from apiserver_stub.admission.pods import default_toleration_seconds, priority, runtime_class
 from apiserver_stub.admission.policies.mutating import mutating_admission_policy
+from apiserver_stub.admission.policies.permission import parameter_permission
 from apiserver_stub.admission.policies.validating import validating_admission_policy
 from apiserver_stub.admission.quotas import resource_quota
 from apiserver_stub.admission.service_accounts import service_account
@@ -142,6 +143,7 @@ _LAST: Sequence[tuple[str, BuildPlugin]] = (
     ("ValidatingAdmissionWebhook", validating_admission_webhook),
     ("ResourceQuota", resource_quota),
     ("AlwaysDeny", always_deny),
+    ("", parameter_permission),
     ("", escalation_check),  # behind all others, since it judges what they have made of an object
     ("", service_addresses),
 )

@@ -60,7 +60,16 @@ from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
 from apiserver_stub.verbs.storage import answered, for_storage, key_of
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
+from controller_manager.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    UnknownError,
+    invalid,
+)
 from controller_manager.base.clock import monotonic
 
 Load = Callable[[], Tree]
@@ -321,10 +330,12 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
 
 
 def _check_again(request: APIRequest, draft: _Draft) -> None:
-    """Hold what others made of an object to the request. Raises `BadRequest` and `Conflict`."""
+    """Hold what others made of an object to the request. Raises `BadRequest`, `Conflict` and `UnknownError`."""
     metadata, old = draft.new["metadata"], draft.old
     check_namespace(request, metadata)
     version = metadata.get("resourceVersion")
+    if old is None and version:
+        raise UnknownError("resourceVersion should not be set on objects to be created")
     if old is not None and version and version != old["metadata"]["resourceVersion"]:
         raise stale(request)
 

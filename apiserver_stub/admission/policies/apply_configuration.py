@@ -6,7 +6,7 @@ place in a configuration, since the objects in a list are made by name (`Object.
 read from JSON have.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 from apiserver_stub.admission.policies.mutation import MutationError
@@ -22,6 +22,7 @@ from controller_manager.cel.values import EvaluationError, Optional, Uint
 
 _NULL = NotJSON("NULL_VALUE", "structpb.NullValue", "0")
 _SCALARS = frozenset({bool, int, float, str})
+_PLAIN = _SCALARS | {PatchObject}
 _Inputs = tuple[Any, ...]
 
 
@@ -76,10 +77,16 @@ class _Plain:
         if isinstance(value, dict):
             if any(type(key) is not str for key in value):
                 raise EvaluationError(f"{name} is a map with keys that are no strings")
-            return value if self._is_read(value) else {key: self._value(item) for key, item in value.items()}
+            return value if self._is_read(value, value.values()) else self._made(value)
         if isinstance(value, list):
-            return value if self._is_read(value) else [self._value(item) for item in value]
+            return value if self._is_read(value, value) else self._made(value)
         return self._value(value)
+
+    def _made(self, container: Any) -> Any:
+        """Return a container that the expression made."""
+        if isinstance(container, list):
+            return [self._value(item) for item in container]
+        return {key: self._value(item) for key, item in container.items()}
 
     def _value(self, value: Any) -> Any:
         """Return a value that is a field or in a container that the expression made."""
@@ -92,16 +99,22 @@ class _Plain:
         if isinstance(value, Optional):
             return self._value(value.value) if value.present else None
         if isinstance(value, list | dict):
-            return value if self._is_read(value) else NotJSON(_go_text(value), "[]ref.Val")
+            return value if id(value) in self._known() else NotJSON(_go_text(value), "[]ref.Val")
         if isinstance(value, Type):
             return value.name
         return NotJSON(shown(value), "uint64" if isinstance(value, Uint) else go_type(value))
 
-    def _is_read(self, container: Any) -> bool:
-        """Return whether a container was read from JSON."""
+    def _is_read(self, container: Any, items: Collection[Any]) -> bool:
+        """Return whether a container was read from JSON, as far as that makes a difference for what is in it."""
+        if all(type(item) in _PLAIN for item in items):
+            return False
+        return id(container) in self._known()
+
+    def _known(self) -> Set[int]:
+        """Return the identities of all containers that were read."""
         if self._read is None:
             self._read = {id(one) for tree in self._inputs for one in _containers(tree)}
-        return id(container) in self._read
+        return self._read
 
 
 def _containers(tree: Any) -> Iterator[Any]:

@@ -88,6 +88,10 @@ class RequestInputs:
             found = self._add(info, self.attributes.object, self.attributes.old_object)
         return found
 
+    def change(self, info: ResourceInfo, tree: Tree) -> None:
+        """Let the object of a version that is known be another one."""
+        self._versions[info.serial] = self._versions[info.serial]._replace(object=tree)
+
     @property
     def namespace(self) -> Tree | None:
         """`namespaceObject`: the namespace as far as it is shown; None for what is in none, and for namespaces. Raises

@@ -14,7 +14,7 @@ from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Ope
 from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
-from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned, is_exempt, subject_of
+from apiserver_stub.admission.policies.inputs import RequestInputs, is_exempt, subject_of
 from apiserver_stub.admission.policies.mutation import MutationError, Mutator, Target
 from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
 from apiserver_stub.admission.review import converted
@@ -135,6 +135,8 @@ class MutatingPolicies:
         if not self._index or is_exempt(attributes.kind):
             return
         inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
+        if next(self._index.matching(attributes, inputs), None) is None:
+            return
         failures: list[_Failure] = []
         invocations = await self._invocations(inputs, failures)
         if invocations:
@@ -154,6 +156,7 @@ class MutatingPolicies:
                 failures.append(_Failure(policy, None, f"failed to configure policy: {error}"))
                 continue
             program = policy.program or await self._index.program(policy)
+            policy.exclusion = program.exclusion
             for binding in policy.bindings:
                 try:
                     parameters = await self._bound(policy, binding, info, inputs)
@@ -188,14 +191,17 @@ class MutatingPolicies:
 
     async def _apply(self, session: "_Session", invocation: _Invocation) -> None:
         """Make one invocation: all mutations of a policy, if its conditions hold."""
-        program, again, versioned = invocation.program, session.again, await session.version(invocation.info)
+        if session.excludes(invocation):
+            return
+        program, again, inputs = invocation.program, session.again, session.inputs
+        versioned = await inputs.version(invocation.info)
         try:
-            if not await program.matches(session.inputs, versioned, invocation.params, self._parts.offload.run):
+            if not await program.matches(inputs, versioned, invocation.params, self._parts.offload.run):
                 return
         except MutationError as error:
             session.fail(invocation, str(error))
             return
-        if session.inputs.attributes.reinvocation.again and invocation.key not in again.wanted:
+        if inputs.attributes.reinvocation.again and invocation.key not in again.wanted:
             return
         before = versioned.object
         for number in range(program.mutations if before is not None else 0):
@@ -210,38 +216,43 @@ class MutatingPolicies:
                 raise
             finally:
                 self._metrics.tell(invocation, problem, monotonic() - began)
-        if (await session.version(invocation.info)).object != before:
+        if (await inputs.version(invocation.info)).object != before:
             session.changed()
         if program.again:
             again.invoked(invocation.key)
 
 
 class _Session:
-    """The invocations for one request: the object in each version as they leave it, and what went wrong."""
+    """The invocations for one request: whose object they change, and what went wrong."""
 
     def __init__(self, inputs: RequestInputs, again: _Again, parts: AdmissionParts) -> None:
         self.inputs = inputs
         self.again = again
         self.failures: list[_Failure] = []
         self._run = parts.offload.run
-        self._versions: dict[int, Versioned] = {}
         self._last: ResourceInfo | None = None
+        self._frame: list[Any] | None = None
 
-    async def version(self, info: ResourceInfo) -> Versioned:
-        """Return the request in a version, as it is now."""
-        return self._versions.get(info.serial) or await self.inputs.version(info)
+    def excludes(self, invocation: _Invocation) -> bool:
+        """Return whether match conditions exclude the request as it is now, as far as that is known quickly."""
+        exclusion = invocation.program.exclusion
+        if exclusion is None or invocation.info is not self.inputs.attributes.kind:
+            return False
+        if self._frame is None:
+            self._frame = exclusion.frame(self.inputs)
+        return exclusion.excludes(self._frame)
 
     async def mutate(self, invocation: _Invocation, number: int) -> None:
         """Make one mutation. Raises `MutationError`, and what `Mutator.mutate` does."""
         info, attributes = invocation.info, self.inputs.attributes
         target, asked = Target(info, attributes), Target(attributes.kind, attributes)
-        versioned = await self.version(info)
+        versioned = await self.inputs.version(info)
         found = await invocation.program.mutate(number, target, self.inputs, versioned, invocation.params, self._run)
         if target.kind != asked.kind and not info.custom:
             why = f"converting ({_shown(target)}) to ({_shown(asked)}): unknown conversion"
             raise MutationError(why)
-        self._versions[info.serial] = versioned._replace(object=found)
-        self._last = info
+        self.inputs.change(info, found)
+        self._last, self._frame = info, None
 
     def fail(self, invocation: _Invocation, why: str) -> None:
         """Note that an invocation went wrong."""
@@ -258,8 +269,10 @@ class _Session:
             return
         self.changed()
         attributes = self.inputs.attributes
-        found: Any = self._versions[self._last.serial].object
+        found: Any = (await self.inputs.version(self._last)).object
         found = await converted(found, self._last, attributes.kind, attributes.subresource)
+        if attributes.reinvocation.sent is None and attributes.operation == "update":
+            attributes.reinvocation.sent = deep_copy(attributes.tree)
         attributes.tree.clear()
         attributes.tree.update(found)
 

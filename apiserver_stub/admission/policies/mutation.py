@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import GroupVersionKind, kind_of
+from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
@@ -50,11 +51,13 @@ class Target(NamedTuple):
 
 class Mutator(Protocol):
     """The compiled expressions of a mutating policy: `mutations` of them change the object, one after the other.
-    `again` says that the policy is asked a second time when others have changed the object behind it.
+    `again` says that the policy is asked a second time when others have changed the object behind it; `exclusion` is
+    what may be said of its match conditions quickly.
     """
 
     mutations: int
     again: bool
+    exclusion: Exclusion | None
 
     async def matches(self, inputs: RequestInputs, versioned: Versioned, params: Tree | None, run: Run) -> bool:
         """Return whether the match conditions hold. Raises `MutationError` if that cannot be said."""

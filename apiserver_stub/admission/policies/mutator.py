@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from apiserver_stub.admission.policies.apply_configuration import merged
-from apiserver_stub.admission.policies.evaluation import Scope, Verdict, evaluated
+from apiserver_stub.admission.policies.evaluation import Scope, Verdict, condition_frame, evaluated
+from apiserver_stub.admission.policies.index import Exclusion
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.admission.policies.json_patches import patched
 from apiserver_stub.admission.policies.mutation import MutationError, Target
@@ -18,7 +19,7 @@ from apiserver_stub.kinds.structural.schema import StructuralSchema
 from apiserver_stub.kinds.trees import deep_copy, with_integers
 from apiserver_stub.offload import Run, is_large
 from controller_manager.api.errors import Cause, Details, InternalError
-from controller_manager.cel.admission import Composition, Expression, Outcome, OutOfBudget
+from controller_manager.cel.admission import Composition, Expression, Outcome, OutOfBudget, exclusion
 from controller_manager.cel.library.mutations import PATCH_OBJECT, PATCH_OPERATIONS
 from controller_manager.cel.types import BOOL
 
@@ -36,14 +37,16 @@ class MutatingProgram:
     """The compiled expressions of the `spec` of a policy. Each mutation has a budget of its own."""
 
     def __init__(self, spec: Tree) -> None:
-        composition = Composition(params="paramKind" in spec, mutates=True)
+        has_params = "paramKind" in spec
+        composition = Composition(params=has_params, mutates=True)
         for variable in spec.get("variables") or ():
             composition.add(variable["name"], variable["expression"])
         self._variables = composition.variables
         self._conditions = [
             composition.compile(condition["expression"], BOOL) for condition in spec.get("matchConditions") or ()
         ]
-        self._fails = spec.get("failurePolicy") != "Ignore"
+        quick = self._conditions and not has_params
+        self.exclusion = Exclusion(condition_frame, exclusion(self._conditions)) if quick else None
         self._mutations = [_mutation(composition, each) for each in spec["mutations"]]
         self.mutations = len(self._mutations)
         self.again = spec.get("reinvocationPolicy") == "IfNeeded"
