@@ -1,11 +1,10 @@
 """How many pods a deployment may have more, and how many fewer may be available, while it is rolled out; pure."""
 
-import re
 from typing import NamedTuple
 
 from controller_manager.api.apps import ROLLING_UPDATE, Deployment, RollingUpdateDeployment
 
-_PERCENTAGE = re.compile(r"([0-9]{1,9})%", re.ASCII)
+from .._int_or_percent import part_of
 
 
 class Limits(NamedTuple):
@@ -30,13 +29,3 @@ def limits_of(deployment: Deployment) -> Limits:
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return Limits(surge, min(unavailable, wanted))
-
-
-def part_of(whole: int, part: int | str | None, *, round_up: bool) -> int:
-    """Return a number, or a percentage of `whole`; 0 where nothing is said, or what is neither."""
-    if part is None or isinstance(part, int):
-        return part or 0
-    found = _PERCENTAGE.fullmatch(part)
-    if found is None:
-        return 0
-    return (whole * int(found[1]) + (99 if round_up else 0)) // 100

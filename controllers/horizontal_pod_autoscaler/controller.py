@@ -36,13 +36,13 @@ from controller_manager.controller import (
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .._pods import PODS_BY_LABEL
+from .._scales import NoSuchKind, RESTMapper, Scales
 from .decision import ScaleDecision, ScalingDefaults, by_metrics, undecided, without_metrics, zero_updates
 from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_updates
 from .monitor import Monitor, action_of
 from .proposals import Failure
 from .replica_calculator import ReplicaCalculator
 from .replicas import Startup
-from .targets import NoSuchKind, RESTMapper, Targets
 
 
 class AutoscalerOptions(Options):
@@ -113,7 +113,7 @@ class AutoscalerController:
             options.horizontal_pod_autoscaler_initial_readiness_delay,
         )
         mapper = RESTMapper(context.client)
-        self._targets = Targets(context.client, mapper)
+        self._targets = Scales(context.client, mapper)
         self._monitor = Monitor(context.runtime.registry, self._autoscalers)
         self._calculator = ReplicaCalculator(context, mapper, self._rules, startup, self._monitor)
         self._syncs = asyncio.Semaphore(options.concurrent_horizontal_pod_autoscaler_syncs)
@@ -147,7 +147,8 @@ class AutoscalerController:
     async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
         """Return what was done, and whose error there was, as metrics tell it."""
         try:
-            seen = _Seen(autoscaler, *await self._targets.get(autoscaler))
+            target = autoscaler.spec.scale_target_ref
+            seen = _Seen(autoscaler, *await self._targets.get(autoscaler.metadata.namespace, target))
         except (NoSuchKind, ApiError, OSError) as error:
             await self._tell_of_no_scale(autoscaler, str(error))
             return "none", "spec" if isinstance(error, NoSuchKind) else "internal"

@@ -13,12 +13,12 @@ from controller_manager.cache import Informer
 from controller_manager.controller import Context
 
 from .._pods import PODS_BY_LABEL
+from .._scales import NoSuchKind, RESTMapper
 from .decision import ScalingDefaults, tolerance_of
 from .metrics_client import MetricsClient, Query, query_of
 from .monitor import Monitor, action_of
 from .proposals import Failure, Proposal, TargetState, failure, propose
 from .replicas import CannotCompute, Startup
-from .targets import NoSuchKind, RESTMapper
 
 # The index of `controllers._pods`.
 (_LABEL,) = PODS_BY_LABEL

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from controller_manager.api.autoscaling import (
-    HorizontalPodAutoscaler,
     ObjectInNamespace,
     Scale,
     ScaleResource,
@@ -25,7 +24,7 @@ _REREAD = 30.0
 _AGAIN = 3
 _ROOTS = frozenset({"/api", "/apis"})
 # Scales of one resource that are read at the same time, and seconds to read or to write one: what hangs, maybe in a
-# webhook that converts a custom resource, holds up no autoscaler of another.
+# webhook that converts a custom resource, holds up no other resource.
 READS = 100
 DEADLINE = 30.0
 
@@ -76,21 +75,20 @@ class RESTMapper:
             self._read_at = clock.monotonic()
 
 
-class Targets:
-    """The scales of whatever autoscalers refer to."""
+class Scales:
+    """The scales of objects of any kind that has them."""
 
     def __init__(self, client: Client, mapper: RESTMapper) -> None:
         self._client = client
         self._mapper = mapper
         self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))
 
-    async def get(self, autoscaler: HorizontalPodAutoscaler) -> tuple[ScaleResource, Scale]:
-        """The scale of the target, and where it was found. Raises NoSuchKind, ApiError and OSError."""
-        reference = autoscaler.spec.scale_target_ref
+    async def get(self, namespace: str, reference: ObjectInNamespace) -> tuple[ScaleResource, Scale]:
+        """The scale of an object, and where it was found. Raises NoSuchKind, ApiError and OSError."""
         scalable = [each for each in await self._mapper.of(reference) if "scale" in each.subresources]
         if not scalable:
             raise NoSuchKind(f"a {reference.kind} can't be scaled")
-        key, refusal = Key(autoscaler.metadata.namespace, reference.name), None
+        key, refusal = Key(namespace, reference.name), None
         for resource in (scale_of(each.resource) for each in scalable):
             try:
                 return resource, await self._read(resource, key)
