@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controller_manager.api import errors
+from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, Scale
 from controller_manager.api.certificates import REQUESTS
 from controller_manager.api.coordination import LEASES
@@ -49,6 +50,7 @@ WIDGETS = Resource("recorded.example", "v1", "widgets", "Widget", True, PartialO
 KINDS: tuple[Resource[Any], ...] = (
     NAMESPACES, NODES, PODS, SERVICES, ENDPOINTS, EVENTS, CONFIG_MAPS, SERVICE_ACCOUNTS, ENDPOINT_SLICES, LEASES,
     REQUESTS, HORIZONTAL_POD_AUTOSCALERS, WIDGETS, SERVICE_CIDRS, IP_ADDRESSES,
+    REPLICA_SETS, DEPLOYMENTS, REPLICATION_CONTROLLERS,
 )  # fmt: skip
 
 
@@ -257,4 +259,9 @@ EXPECTED = [
     ("PUT", "/apis/networking.k8s.io/v1/servicecidrs/recorded", "networking.k8s.io/service-cidr-finalizer"),
     ("PUT", "/apis/networking.k8s.io/v1/servicecidrs/recorded/status", "Kubernetes Service CIDR is ready"),
     ("PATCH", "/api/v1/nodes/node-a", "node.alpha.kubernetes.io/ttl"),
+    ("POST", "/apis/apps/v1/namespaces/recorded/replicasets", "pod-template-hash", "Deployment"),
+    ("PUT", "/apis/apps/v1/namespaces/recorded/deployments/web/status", "ReplicaSetUpdated"),
+    ("POST", f"{HERE}/pods", "generateName", "ReplicaSet"),
+    ("POST", f"{HERE}/pods", "generateName", "ReplicationController"),
+    ("PUT", "/apis/apps/v1/namespaces/recorded/replicasets/set/status", "observedGeneration"),
 ]

@@ -27,6 +27,7 @@ READ = (
     *("/api/v1/configmaps", "/api/v1/serviceaccounts", "/apis/discovery.k8s.io/v1/endpointslices"),
     *("/apis/coordination.k8s.io/v1/leases", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
     "/apis/autoscaling/v2/horizontalpodautoscalers",
+    *("/apis/apps/v1/replicasets", "/apis/apps/v1/deployments", "/api/v1/replicationcontrollers"),
     *("/apis/networking.k8s.io/v1/servicecidrs", "/apis/networking.k8s.io/v1/ipaddresses"),
 )
 WIDGETS = "/apis/recorded.example/v1/widgets"
@@ -127,6 +128,11 @@ def _scaled(api: Api) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     api.make("/apis/apps/v1/namespaces/recorded/deployments", {**_named("web"), "spec": spec}, {"replicas": 1})
+    made = {"replicas": 1, "template": {**template, "metadata": {"labels": {"app": "set"}}}}
+    spec = {**made, "selector": {"matchLabels": {"app": "set"}}}
+    api.make("/apis/apps/v1/namespaces/recorded/replicasets", {**_named("set"), "spec": spec}, {"replicas": 0})
+    spec = {**made, "selector": {"app": "set"}}
+    api.make("/api/v1/namespaces/recorded/replicationcontrollers", {**_named("set"), "spec": spec})
     target = {"type": "AverageValue", "averageValue": "64Mi"}
     metric = {"type": "Resource", "resource": {"name": "memory", "target": target}}
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
