@@ -111,12 +111,22 @@ class PodAgent:
                     await self.begin(pod)
                 case "end":
                     await asyncio.sleep(self.work)
-                    await self.end(pod, self.ends(pod) or 0)
+                    if not self._is_going(pod):
+                        await self.end(pod, self.ends(pod) or 0)
                 case "stop":
                     if not is_pod_terminal(pod):
                         await asyncio.sleep(self.stop)
                         await self.end(pod, _KILLED)
                     await self._cluster.client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid)
+
+    def _is_going(self, pod: Pod) -> bool:
+        """Return whether a pod is gone, or to be killed."""
+        now = self._current(pod)
+        return now is None or now.metadata.deletion_timestamp is not None
+
+    def _current(self, pod: Pod) -> Pod | None:
+        row = self._cluster.api.store.get(PODS.name, str(key_of(pod)))
+        return Pod.decode(row.data) if row is not None else None
 
     async def bind(self, pod: Pod, node: str) -> None:
         """Bind a pod to a node, as the scheduler does."""
@@ -131,7 +141,10 @@ class PodAgent:
         await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
 
     async def end(self, pod: Pod, code: int) -> None:
-        """Have the containers of a pod end with that exit code."""
+        """Have the containers of a pod end with that exit code, unless they have ended."""
+        now = self._current(pod)
+        if now is None or is_pod_terminal(now):
+            return
         change = {"metadata": {"uid": pod.metadata.uid}, "status": ended(pod, code)}
         await self._cluster.client.patch(PODS, key_of(pod), change, subresource="status")
 

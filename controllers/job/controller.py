@@ -1,7 +1,6 @@
 """Reconciles jobs with their pods, and takes the finalizer from pods that no job will count."""
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from controller_manager.api.batch import COMPLETE, INDEXED, JOB_TRACKING, JOBS, NON_INDEXED, Job, JobStatus, is_finished
 from controller_manager.api.conditions import Condition
 from controller_manager.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
-from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.api.timestamps import format_time
@@ -239,8 +238,7 @@ class JobController:
         async def delete(pod: Pod) -> Pod:
             if release and is_tracked(pod):
                 await self._untrack(run.memory, pod)
-            with contextlib.suppress(Conflict):  # another one has its name, so it is gone
-                await self._control.delete(run.job, pod)
+            await self._control.delete(run.job, pod)
             return pod
 
         batched = await slow_start(pods, delete)
@@ -294,11 +292,11 @@ class JobController:
             self._metrics.counted(run.job, before.status, run.job.status)
 
     async def _untrack(self, memory: Memory | None, pod: Pod) -> str:
-        """Take the finalizer from a pod, if it is there; return its uid."""
+        """Take the finalizer from a pod, if it is there; return its uid. A conflict says nothing of the pod."""
         try:
             changed = await self._control.patch(pod, _RELEASE)
-        except (NotFound, Conflict):
-            return pod.metadata.uid  # it is gone; of a patch without a version only another pod makes a conflict
+        except NotFound:
+            return pod.metadata.uid
         if memory is not None:
             memory.wrote_pod(changed)
         return pod.metadata.uid

@@ -27,12 +27,9 @@ FLAGS = ("--secure-port=0", "--authentication-kubeconfig=any", "--authorization-
 # Families of controllers that do not exist yet, by how their names begin.
 AWAITED = (
     "apiextensions_apiserver_",
-    "cronjob_controller_",
     "device_taint_eviction_controller_",
     "ephemeral_volume_controller_",
-    "job_controller_",
     "retroactive_storageclass_",
-    "ttl_after_finished_controller_",
 )
 
 

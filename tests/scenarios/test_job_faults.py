@@ -1,0 +1,163 @@
+"""Jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. A job never has more active pods than its parallelism says.
+2. An index that its status has as completed never gets another pod.
+3. The numbers of succeeded and failed pods in a status never become less, and a job that has ended has no pod left that
+   is to be counted.
+4. Each pod that has ended, or was deleted before, is counted once: in the end the numbers are those of the pods that
+   lost their finalizer.
+5. Once everything works again, all jobs end as their pods did.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.batch import JOB_TRACKING, JOBS, Job, end_of
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.resource import Key, key_of
+from controller_manager.base.random import random_source
+from controller_manager.controller import controller_of
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import FaultInjector
+from controller_manager.testing.pod_agent import PodAgent
+from controllers.job.indexes import Indexes, index_of
+from tests.scenarios.batch import end, found, indexed, job
+
+T = TypeVar("T")
+
+FLAGS = ("--leader-elect=false", "--controllers=job")
+READ = (JOBS.path(), PODS.path())
+ROUNDS = 14
+# All backoffs of indexes that fail as often as they may, and silent watches noticed.
+BOUND = 3 * 3600.0
+JOBS_MADE = (
+    job("plain", completions=6, parallelism=2, backoffLimit=1000),
+    job("patient", completions=3, parallelism=3, backoffLimit=1000, podReplacementPolicy="Failed"),
+    indexed("indexed", completions=6, parallelism=3, backoffLimit=1000),
+    indexed("limited", completions=4, parallelism=2, backoffLimitPerIndex=1),
+)
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Jobs whose pods end or are deleted, and what the store saw of them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.pods: dict[str, Pod] = {}
+        self.jobs: dict[str, Job] = {}
+        # By job: how the pods had ended that lost their finalizer.
+        self.counted: dict[str, Counter[str]] = defaultdict(Counter)
+        self.codes: dict[str, int] = {}
+        cluster.api.store.subscribe(self._watch)
+
+    def ends(self, pod: Pod) -> int | None:
+        """A pod succeeds more often than it fails."""
+        uid = pod.metadata.uid
+        if uid not in self.codes:
+            self.codes[uid] = int(random_source().uniform(0, 1) < 0.3)
+        return self.codes[uid]
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == JOBS.name:
+                self._judge_job(Job.decode(change.row.data))
+            elif change.row.resource == PODS.name:
+                self._judge_pod(Pod.decode(change.row.data), deleted=change.deleted)
+
+    def _judge_pod(self, pod: Pod, *, deleted: bool) -> None:
+        owner, before = controller_of(pod), self.pods.get(pod.metadata.uid)
+        if owner is None:
+            return
+        if before is None:
+            self._judge_birth(owner.name, pod)
+        elif JOB_TRACKING in before.metadata.finalizers and JOB_TRACKING not in pod.metadata.finalizers:
+            self.counted[owner.name]["Succeeded" if pod.status.phase == "Succeeded" else "Failed"] += 1
+        if deleted:
+            self.pods.pop(pod.metadata.uid)
+        else:
+            self.pods[pod.metadata.uid] = pod
+        active = sum(map(is_active, self.of(owner.name)))
+        if active > self.jobs[owner.name].spec.parallelism:
+            self.wrong.append(f"{owner.name} has {active} active pods")
+
+    def _judge_birth(self, name: str, pod: Pod) -> None:
+        status, index = self.jobs[name].status, index_of(pod)
+        if index is not None and index in Indexes.parse(status.completed_indexes, 1000):
+            self.wrong.append(f"{name} runs index {index} again")
+        if end_of(status.conditions) is not None:
+            self.wrong.append(f"{name} has ended and makes pods")
+
+    def _judge_job(self, new: Job) -> None:
+        name, old = new.metadata.name, self.jobs.get(new.metadata.name)
+        self.jobs[name] = new
+        fell = old is not None and (
+            new.status.succeeded < old.status.succeeded or new.status.failed < old.status.failed
+        )
+        if fell:
+            self.wrong.append(f"{name} counts less than before")
+        if end_of(new.status.conditions) is not None and any(
+            JOB_TRACKING in pod.metadata.finalizers for pod in self.of(name)
+        ):
+            self.wrong.append(f"{name} has ended before all was counted")
+
+    def of(self, name: str) -> list[Pod]:
+        return [pod for pod in self.pods.values() if (owner := controller_of(pod)) is not None and owner.name == name]
+
+    async def delete(self) -> None:
+        """Somebody deletes a pod."""
+        active = [pod for pod in self.pods.values() if is_active(pod)]
+        if active:
+            await self.cluster.client.delete(PODS, key_of(one_of(active)))
+
+
+def is_active(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and not is_pod_terminal(pod)
+
+
+async def wait(cluster: Cluster) -> None:
+    await cluster.sleep(random_source().uniform(0, 60))
+
+
+@pytest.mark.virtual(seeds=10)
+async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        async with PodAgent(cluster, start=2, stop=3, work=8, ends=world.ends):
+            for made in JOBS_MADE:
+                await cluster.client.create(JOBS, made)
+            injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+            for _ in range(ROUNDS):
+                await one_of((injector.kill, injector.cut, injector.deafen, world.delete, world.delete))()
+                await wait(cluster)
+            await injector.heal()
+            await cluster.sleep(BOUND)
+        assert world.wrong == []
+        for made in JOBS_MADE:
+            await check(cluster, world, made.metadata.name)
+
+
+async def check(cluster: Cluster, world: World, name: str) -> None:
+    """Raise AssertionError unless the job has ended with the numbers of its pods."""
+    done, counted = await found(cluster, name), world.counted[name]
+    indexes = Indexes.parse(done.status.completed_indexes, 1000)
+    failed = Indexes.parse(done.status.failed_indexes or "", 1000)
+    assert done.status.failed == counted["Failed"]
+    if done.spec.completion_mode == "Indexed":
+        assert done.status.succeeded == len(indexes)
+        assert len(indexes) + len(failed) == done.spec.completions
+        assert end(done)[0] == ("Failed" if failed.ranges else "Complete")
+    else:
+        assert done.status.succeeded == counted["Succeeded"] >= (done.spec.completions or 0)
+        assert end(done)[0] == "Complete"
+    assert await cluster.client.get(JOBS, Key("default", name)) == done
