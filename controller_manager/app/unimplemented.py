@@ -181,7 +181,6 @@ class VolumeOptions(Options):
 
 _daemon_set = _needs("daemonset-controller")
 _stateful_set = _needs("statefulset-controller")
-_admission = _needs("validatingadmissionpolicy-status-controller")
 
 
 class WorkloadOptions(Options):
@@ -191,9 +190,6 @@ class WorkloadOptions(Options):
 
     concurrent_daemonset_syncs: Int32 = _daemon_set(2, "daemon sets worked on at the same time", minimum=1)
     concurrent_statefulset_syncs: Int32 = _stateful_set(5, "stateful sets worked on at the same time", minimum=1)
-    concurrent_validating_admission_policy_status_syncs: Int32 = _admission(
-        5, "validating admission policies looked at at the same time", minimum=1
-    )
 
 
 AWAITED: tuple[type[Options], ...] = (

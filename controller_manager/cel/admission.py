@@ -18,8 +18,8 @@ budget that they share with the variables they ask for (KEP-3488).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Self
 
 from controller_manager.cel.environment import Environment, Program, ProgramError
 from controller_manager.cel.frame import Frame
@@ -171,12 +171,19 @@ class Composition:
     """
 
     def __init__(self, *, params: bool, mutates: bool = False) -> None:
-        self._params = params
-        self._extend = _with_mutations if mutates else _as_it_is
+        self._base: Callable[..., Environment] = partial(_mutating if mutates else environment, params=params)
         self._types: dict[str, Type] = {}
         self._environments: dict[bool, Environment] = {}
         self._composes = mutates
         self.variables: dict[str, Expression] = {}
+
+    @classmethod
+    def within(cls, base: Environment) -> Self:
+        """Return a composition of expressions that may refer to what is in an environment, and to `variables`."""
+        made = cls(params=False)
+        made._base = lambda *, authorizer: base
+        made._composes = True
+        return made
 
     def add(self, name: str, text: str) -> Expression:
         """Return the expression of a variable, which those that are compiled later may refer to."""
@@ -196,20 +203,16 @@ class Composition:
     def _environment(self, *, authorizer: bool) -> Environment:
         found = self._environments.get(authorizer)
         if found is None:
-            found = self._extend(environment(params=self._params, authorizer=authorizer))
+            found = self._base(authorizer=authorizer)
             if self._composes:
                 found = found.extend({"variables": ObjectType(_VARIABLES, self._types)})
             self._environments[authorizer] = found
         return found
 
 
-def _as_it_is(base: Environment) -> Environment:
-    return base
-
-
 @lru_cache(4)
-def _with_mutations(base: Environment) -> Environment:
-    return base.with_libraries(MUTATIONS)
+def _mutating(*, params: bool, authorizer: bool) -> Environment:
+    return environment(params=params, authorizer=authorizer).with_libraries(MUTATIONS)
 
 
 def _plain(found: Type) -> Type:

@@ -207,7 +207,14 @@ class Client:
         return await self._write(resource, Call("PATCH", path, body=data, content_type=content_type))
 
     async def apply(
-        self, resource: Resource[T], key: Key, fields: Mapping[str, Any], manager: str, *, uid: str = ""
+        self,
+        resource: Resource[T],
+        key: Key,
+        fields: Mapping[str, Any],
+        manager: str,
+        *,
+        uid: str = "",
+        subresource: str = "",
     ) -> T:
         """Have an object be as `fields` say, whoever owned them before, as `manager` (server-side apply, KEP-555).
 
@@ -217,7 +224,8 @@ class Client:
         named = {name: value for name, value in metadata.items() if value}
         tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": named, **fields}
         query = (("fieldManager", manager), ("force", "true"))
-        call = Call("PATCH", _path(resource, key, ""), query, msgspec.json.encode(tree), APPLY_PATCH)
+        path = _path(resource, key, subresource)
+        call = Call("PATCH", path, query, msgspec.json.encode(tree), APPLY_PATCH)
         return await self._write(resource, call)
 
     async def delete(
