@@ -26,13 +26,13 @@ ROLLBACK = "deprecated.deployment.rollback.to"
 
 _OWN = frozenset(("kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAXIMUM, ROLLBACK))
 _LONGEST_HISTORY = 2000
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_BOUND = 1 << 63
 
 
 def number_in(obj: Object, annotation: str) -> int | None:
     """Return the number in an annotation; None if there is none."""
-    text = (obj.metadata.annotations or {}).get(annotation, "")
-    return int(text) if _NUMBER.fullmatch(text) else None
+    return _number((obj.metadata.annotations or {}).get(annotation, ""))
 
 
 def revision_of(replica_set: ReplicaSet) -> int:
@@ -64,13 +64,18 @@ def annotations_of_newest(
     if newest is None:
         found |= size_annotations(deployment)
     before, number = known.get(REVISION, ""), max(map(revision_of, old), default=0) + 1
-    if before and not _NUMBER.fullmatch(before):
-        return found
-    if int(before or 0) < number:
+    then = _number(before or "0")
+    if then is not None and then < number:
         found[REVISION] = str(number)
         if before:
             found[HISTORY] = _history(known.get(HISTORY, ""), before)
     return {key: value for key, value in found.items() if value or key != HISTORY}
+
+
+def _number(text: str) -> int | None:
+    """Return an integer of 64 bits."""
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and -_BOUND <= number < _BOUND else None
 
 
 def _history(known: str, before: str) -> str:

@@ -117,7 +117,7 @@ class Rollout:
         """No pod of a former template is there any more before one of the present is."""
         steps = sizes.none_of(self._old)
         await self._resize(steps)
-        if steps or not sizes.is_known(self._old) or self._has_pods(self._old):
+        if steps or not sizes.have_ended(self._old) or self._has_pods(self._old):
             return True
         newest = await self._ensure_newest()
         if newest is None:

@@ -58,6 +58,12 @@ def is_known(replica_sets: Iterable[ReplicaSet]) -> bool:
     return all(one.status.observed_generation >= one.metadata.generation for one in replica_sets)
 
 
+def have_ended(replica_sets: Sequence[ReplicaSet]) -> bool:
+    """Return whether no pod of these is left, as far as their status tells."""
+    statuses = [one.status for one in replica_sets]
+    return is_known(replica_sets) and not any(one.replicas or one.terminating_replicas for one in statuses)
+
+
 def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
     """Return the sizes of the older sets with which enough pods are available, whatever becomes of the others."""
     if not is_known((newest, *active)):

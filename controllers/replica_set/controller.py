@@ -78,6 +78,14 @@ class OwnerKind(NamedTuple):
     counts_terminating: bool
 
 
+class Outcome(NamedTuple):
+    """The pods that are active after a look, those that it deleted, and what failed first."""
+
+    active: list[Pod]
+    deleted: Sequence[Pod] = ()
+    failure: ApiError | TransportError | None = None
+
+
 # Observed: the owner, the active pods that it controls or may adopt, and how many that it controls are being deleted.
 # Decided:                                     Done:
 #   it is gone                                 nothing
@@ -117,8 +125,8 @@ class ReplicaSetController:
         active = await manager.claim(PODS, filter(is_active, pods), lambda pod: selector.matches(pod.metadata.labels))
         now = clock.utc_now()
         decision = decide(owner, active, partial(self._related, owner), now)
-        active, failure = await self._carry_out(owner, active, decision, now)
-        status = status_of(owner, active, self._terminating(owner, selector, pods), failure, now)
+        active, deleted, failure = await self._carry_out(owner, active, decision, now)
+        status = status_of(owner, active, self._terminating(selector, pods, deleted), failure, now)
         await update_status(self._client, self._kind.resource, owner, replace(owner, status=status))
         if failure is not None:
             raise failure
@@ -134,10 +142,8 @@ class ReplicaSetController:
             raise TerminalError("without a selector it has no pods")
         return selector
 
-    async def _carry_out(
-        self, owner: Replicated, active: list[Pod], decision: Decision, now: datetime
-    ) -> tuple[list[Pod], ApiError | TransportError | None]:
-        """Create or delete; return the pods that are active then, and what failed first."""
+    async def _carry_out(self, owner: Replicated, active: list[Pod], decision: Decision, now: datetime) -> Outcome:
+        """Create or delete."""
         if decision.create:
             pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
             created = await slow_start([pod] * decision.create, partial(self._control.create, owner))
@@ -145,14 +151,14 @@ class ReplicaSetController:
             self._own.wrote(owner, *made)
             if may_be_done(created.error):
                 self._own.doubt(owner)
-            return [*active, *made], created.error
+            return Outcome([*active, *made], [], created.error)
         if decision.delete:
             self._measure(active, decision.delete, now)
             deleted = await in_parallel(decision.delete, partial(self._delete, owner))
             self._own.expect(owner, *(partial(self._is_gone, pod) for pod in deleted.done))
             gone = {pod.metadata.uid for pod in deleted.done}
-            return [pod for pod in active if pod.metadata.uid not in gone], deleted.error
-        return active, None
+            return Outcome([pod for pod in active if pod.metadata.uid not in gone], deleted.done, deleted.error)
+        return Outcome(active)
 
     async def _delete(self, owner: Replicated, pod: Pod) -> Pod:
         await self._control.delete(owner, pod)
@@ -170,11 +176,12 @@ class ReplicaSetController:
             for other in controlled_by(self._owners, reference.uid):
                 yield from controlled_by(self._pods, other.metadata.uid)
 
-    def _terminating(self, owner: Replicated, selector: LabelSelector, pods: Iterable[Pod]) -> int | None:
+    def _terminating(self, selector: LabelSelector, pods: Iterable[Pod], deleted: Iterable[Pod]) -> int | None:
+        """Return how many of `pods` are being deleted, with those that were `deleted` now and are on a node."""
         if not self._counts_terminating:
             return None
         mine = (pod for pod in pods if is_terminating(pod) and selector.matches(pod.metadata.labels))
-        return sum(controller_of(pod) is not None for pod in mine)
+        return sum(controller_of(pod) is not None for pod in mine) + sum(bool(pod.spec.node_name) for pod in deleted)
 
     def _measure(self, active: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> None:
         """Observe how old the ready pods are that are chosen, against the youngest that is ready."""

@@ -26,7 +26,7 @@ from controller_manager.api.core import PodTemplateSpec
 from controller_manager.api.model import ObjectMeta
 from controllers.deployment import revisions
 from controllers.deployment.limits import Limits, limits_of
-from controllers.deployment.sizes import is_scaled, newest_size, none_of, proportional, rolling
+from controllers.deployment.sizes import have_ended, is_scaled, newest_size, none_of, proportional, rolling
 from controllers.deployment.status import next_look, pause_condition, rollout_status, status_of
 from controllers.deployment.templates import HASH, is_same, new_replica_set, template_hash
 
@@ -191,6 +191,21 @@ def test_recreation_ends_all_others() -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "ended"),
+    [
+        (sized("a", 0), True),
+        (sized("a", 0, generation=2), False),
+        (sized("a", 0, there=1), False),
+        (sized("a", 0, terminating_replicas=1), False),
+        (sized("a", 0, terminating_replicas=0), True),
+    ],
+    ids=["none", "an old status", "one too many", "one that is being deleted", "none that is being deleted"],
+)
+def test_whether_pods_are_left(one: ReplicaSet, ended: bool) -> None:
+    assert have_ended([sized("b", 0), one]) is ended
+
+
+@pytest.mark.parametrize(
     ("told", "replicas", "scaled"),
     [((10, 13), 4, False), ((9, 12), 4, True), ((9, 12), 0, False), (None, 4, False), ((-1, 0), 4, False)],
 )
@@ -266,6 +281,8 @@ REVISION, HISTORY = revisions.REVISION, revisions.HISTORY
             ["4"], {REVISION: "3", HISTORY: "1,2"}, {REVISION: "5", HISTORY: "1,2,3"}, id="gone back to, once more"
         ),
         pytest.param(["4"], {REVISION: "x"}, {REVISION: "x"}, id="no number"),
+        pytest.param(["3546343826724305832"], {}, {REVISION: "3546343826724305833"}, id="a large one"),
+        pytest.param(["9223372036854775808"], {}, {REVISION: "1"}, id="one that is too large"),
         pytest.param(["x"], {REVISION: "0"}, {REVISION: "1", HISTORY: "0"}, id="the others say none"),
     ],
 )
