@@ -177,7 +177,12 @@ class _Document:
 
     def _shift(self, array: list[Any], part: str, beyond: int = 0) -> int:
         """Return the index from which on elements of an array will move; it may lie that far beyond the last."""
-        place = _index(part, len(array) + beyond)
+        try:
+            place = _index(part, len(array) + beyond)
+        except _Inapplicable as problem:
+            if beyond and problem.inner.startswith("strconv"):
+                problem.inner = f"value was not a proper array index: '{part[:50]}': {problem.inner}"
+            raise
         self.shifted += len(array) - place
         if self.shifted > MAX_SHIFTED:
             raise _Inapplicable(f"more than {MAX_SHIFTED} elements of arrays would move")
@@ -195,7 +200,9 @@ def _perform(document: _Document, operation: Any) -> None:
     name = operation.get("op")
     perform = _OPERATIONS.get(name) if type(name) is str else None
     if perform is None:
-        raise _Malformed(f"unknown op {str(name)[:50]!r}", f"Unexpected kind: {str(name or 'unknown')[:50]}")
+        raise _Malformed(
+            f"unknown op {str(name)[:50]!r}", f"Unexpected kind: {'unknown' if name is None else str(name)[:50]}"
+        )
     perform(document, _parts(operation, "path"), operation)
 
 
@@ -277,7 +284,8 @@ def _value(operation: Tree) -> Any:
 def _parts(operation: Tree, member: str) -> list[str]:
     pointer = operation.get(member)
     if type(pointer) is not str:
-        inner = f"{operation['op']} operation failed to decode {member}: {_NO_VALUE}"
+        why = f"operation, missing from field: {_NO_VALUE}" if member == "from" else _NO_VALUE
+        inner = f"{operation['op']} operation failed to decode {member}: {why}"
         raise _Malformed(f'it has no "{member}"', inner)
     if pointer and pointer[0] != "/":
         raise _Malformed(f'"{member}" is not a JSON pointer: {pointer!r}')
@@ -340,5 +348,6 @@ def _size(value: Any, budget: int, depth: int) -> int:
 
 def _within(size: int, budget: int) -> int:
     if size > budget:
-        raise _Inapplicable(f"its copies add more than {MAX_COPIED_BYTES} bytes")
+        why = f"its copies add more than {MAX_COPIED_BYTES} bytes"
+        raise _Inapplicable(why, why)
     return size

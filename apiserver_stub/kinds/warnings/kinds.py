@@ -20,6 +20,7 @@ from apiserver_stub.kinds.warnings.common import (
     of_term,
     tell,
 )
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.quantity import parse
 from controller_manager.base.log.formats import quote
 
@@ -228,6 +229,22 @@ def _ephemeral_containers(new: Tree, _old: Tree | None) -> list[str]:
     return [tell(place("spec.nodeName"), "no node runs the pod: its containers start once one does")]
 
 
+_STATIC = f".static.{GROUP_DOMAIN}"
+_RESERVED = (
+    f'names ending with "{_STATIC}" are reserved for static manifest-based configurations '
+    "and cannot be managed via the API"
+)
+_ADMISSION = (
+    "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+)  # fmt: skip
+
+
+def _reserved_name(new: Tree, _old: Tree | None) -> list[str]:
+    name = new["metadata"].get("name") or ""
+    return [tell(place("metadata.name"), _RESERVED)] if name.endswith(_STATIC) else []
+
+
 _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": pods.of_pod,
     "v1/PodTemplate": _templated("template", named=False),
@@ -255,6 +272,7 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/Secret": common.of_secret,
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
     "apiextensions.k8s.io/v1/CustomResourceDefinition": definitions.unrecognized_formats,
+    **{f"admissionregistration.{GROUP_DOMAIN}/v1/{kind}": _reserved_name for kind in _ADMISSION},
 })  # fmt: skip
 _OF_STATUS: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,

@@ -173,7 +173,10 @@ def test_the_message_names_the_operation_and_the_place() -> None:
         ),
         (
             {"op": "add", "path": "/list/x", "value": 1},
-            "error in add for path: '/list/x': strconv.Atoi: parsing \"x\": invalid syntax",
+            (
+                "error in add for path: '/list/x': value was not a proper array index: 'x': "
+                'strconv.Atoi: parsing "x": invalid syntax'
+            ),
         ),
         (
             {"op": "add", "path": "/x/y", "value": 1},
@@ -203,6 +206,11 @@ def test_the_message_names_the_operation_and_the_place() -> None:
         ),
         ({"op": "zap", "path": "/data/a"}, "Unexpected kind: zap"),
         ({"op": "add", "value": 1}, "add operation failed to decode path: missing value"),
+        (
+            {"op": "copy", "path": "/a"},
+            "copy operation failed to decode from: operation, missing from field: missing value",
+        ),
+        ({"op": "", "path": "/a"}, "Unexpected kind: "),
     ],
 )
 def test_problems_are_told_in_the_words_of_patches_in_go(operation: dict, problem: str) -> None:

@@ -1,5 +1,6 @@
 """Mutating admission policies as recorded from Kubernetes 1.36, by requests to a whole server."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -34,3 +35,116 @@ async def test_recorded_rows_of_custom_objects(started: Callable[..., Any]) -> N
         recorded = enumerate(rows("mutating_custom"))
         found = [told for number, row in recorded for told in await played(api, row, f"x{number}")]
     assert not found, "\n".join(found)
+
+
+GROUP = "admissionregistration.k8s.io"
+POLICIES, BINDINGS = f"/apis/{GROUP}/v1/mutatingadmissionpolicies", f"/apis/{GROUP}/v1/mutatingadmissionpolicybindings"
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]
+
+
+async def bind(api: Any, name: str, *mutations: str, **spec: Any) -> None:
+    """Make a policy of patches (lists) and configurations, which applies to all config maps."""
+    kinds = [
+        ("JSONPatch", "jsonPatch") if "JSONPatch" in text else ("ApplyConfiguration", "applyConfiguration")
+        for text in mutations
+    ]
+    told = [
+        {"patchType": kind, field: {"expression": text}} for (kind, field), text in zip(kinds, mutations, strict=True)
+    ]
+    whole = {
+        "matchConstraints": {"resourceRules": RULES}, "mutations": told, "reinvocationPolicy": "Never", **spec,
+    }  # fmt: skip
+    code, answer = await api("POST", POLICIES, {"metadata": {"name": name}, "spec": whole})
+    assert code == 201, answer
+    code, answer = await api("POST", BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}})
+    assert code == 201, answer
+
+
+async def test_mutations_are_counted(started: Callable[..., Any]) -> None:
+    async with started() as api:
+        await bind(api, "works", "Object{data: {'a': 'b'}}", "[JSONPatch{op: 'add', path: '/data/c', value: 'd'}]")
+        await bind(api, "fails", "Object{data: {'a': object.nope}}", failurePolicy="Ignore")
+        code, found = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {}})
+        metrics = (await api.send("GET", "/metrics")).body.decode()
+    assert code == 201
+    assert found["data"] == {"a": "b", "c": "d"}
+    counted = {line.partition("{")[2] for line in metrics.splitlines() if line.startswith(f"{METRIC}_check_total{{")}
+    assert counted == {
+        'error_type="invalid_error",policy="fails",policy_binding="fails"} 1',
+        'error_type="no_error",policy="works",policy_binding="works"} 2',
+    }
+    assert f'{METRIC}_check_duration_seconds_count{{error_type="no_error",policy="works"' in metrics
+
+
+METRIC = "apiserver_mutating_admission_policy"
+
+
+async def test_a_patch_that_doubles_an_object_again_and_again_is_refused(started: Callable[..., Any]) -> None:
+    copies = [f"JSONPatch{{op: 'copy', from: '/data', path: '/data/{name}'}}" for name in "xy" * 20]
+    doubling = f"[{', '.join(copies)}]"
+    async with started() as api:
+        await bind(api, "grows", doubling)
+        code, refusal = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v" * 1000}})
+    assert code == 403, refusal
+    assert "copies" in refusal["message"]
+
+
+async def test_a_policy_that_is_gone_changes_nothing(started: Callable[..., Any]) -> None:
+    async with started() as api:
+        await bind(api, "p", "Object{data: {'a': 'b'}}")
+        await api("DELETE", f"{BINDINGS}/p")
+        _, first = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v"}})
+        await api("POST", BINDINGS, {"metadata": {"name": "p"}, "spec": {"policyName": "p"}})
+        _, second = await api("POST", CONFIGS, {"metadata": {"name": "y"}, "data": {"k": "v"}})
+        await api("DELETE", f"{POLICIES}/p")
+        _, third = await api("POST", CONFIGS, {"metadata": {"name": "z"}, "data": {"k": "v"}})
+    assert [first["data"], second["data"], third["data"]] == [{"k": "v"}, {"k": "v", "a": "b"}, {"k": "v"}]
+
+
+KIND = {"apiVersion": "v1", "kind": "ConfigMap"}
+REFERENCE = {"name": "a", "namespace": "default", "parameterNotFoundAction": "Deny"}
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+async def test_who_may_not_read_parameters_has_no_policy_read_them(started: Callable[..., Any], kind: str) -> None:
+    policies = POLICIES.replace("mutating", kind.lower())
+    bindings = BINDINGS.replace("mutating", kind.lower())
+    own: Any = {"validations": [{"expression": "true"}]}
+    if kind == "Mutating":
+        patch = {"expression": "[JSONPatch{op: 'test', path: '/kind', value: 'x'}]"}
+        own = {"mutations": [{"patchType": "JSONPatch", "jsonPatch": patch}], "reinvocationPolicy": "Never"}
+    spec = {"matchConstraints": {"resourceRules": RULES}, **own}
+    actions = {} if kind == "Mutating" else {"validationActions": ["Deny"]}
+    async with started("--authorization-mode=RBAC") as api:
+        rights = [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}]
+        await api("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": rights})
+        role = {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
+        who = [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]
+        await api("POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "r"}, "subjects": who, "roleRef": role})
+
+        async def ask(method: str, url: str, body: Any, user: str = "eve") -> tuple[int, str]:
+            answer = await api.send(method, url, body, **({"impersonate_user": user} if user else {}))
+            told = json.loads(answer.body)
+            return answer.status, " ".join(one["field"] for one in (told.get("details") or {}).get("causes", ()))
+
+        policy = {"metadata": {"name": "p"}, "spec": {**spec, "paramKind": KIND}}
+        binding = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "paramRef": REFERENCE, **actions}}
+        assert await ask("POST", policies, policy) == (422, "spec.paramKind")
+        assert await ask("POST", policies, {**policy, "spec": spec}) == (201, "")
+        assert await ask("POST", bindings, binding) == (422, "spec.paramRef")
+        assert await ask("POST", bindings, {**binding, "spec": {"policyName": "p", **actions}}) == (201, "")
+        assert await ask("POST", policies, {**policy, "metadata": {"name": "q"}}, "") == (201, "")
+
+        read = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["a"]}]
+        await api("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "s"}, "rules": read})
+        await api(
+            "POST", f"{RBAC}/clusterrolebindings",
+            {"metadata": {"name": "s"}, "subjects": who, "roleRef": {**role, "name": "s"}},
+        )  # fmt: skip
+        named = {**binding, "metadata": {"name": "c"}, "spec": {**binding["spec"], "policyName": "q"}}
+        assert await ask("POST", bindings, named) == (201, "")
+        selected = {"selector": {}, "parameterNotFoundAction": "Deny"}
+        other = {**named, "metadata": {"name": "d"}, "spec": {**named["spec"], "paramRef": selected}}
+        assert await ask("POST", bindings, other) == (422, "spec.paramRef")
