@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
 
 from controller_manager.cel.environment import Environment, Program, ProgramError
-from controller_manager.cel.frame import Frame
+from controller_manager.cel.frame import Evaluate, Frame
 from controller_manager.cel.library.authorizer import AuthorizerValue, ResourceCheck
 from controller_manager.cel.library.mutations import MUTATIONS
 from controller_manager.cel.syntax import CompileError
@@ -300,19 +300,19 @@ def exclusion(conditions: Sequence[Expression]) -> Exclude:
     """Return the match conditions of a policy as a function of what `exclusion_frame` makes, which all policies share
     that a request concerns: most of them are done with by this. What it does not know is for an `Evaluation`.
     """
-    evaluators = [condition.program.over(_CONDITION_VALUES) for condition in conditions if condition.program]
+    each = [_is_false(condition.program.over(_CONDITION_VALUES)) for condition in conditions if condition.program]
+    return each[0] if len(each) == 1 else lambda frame: any(is_false(frame) for is_false in each)
 
-    def exclude(frame: Frame) -> bool:
+
+def _is_false(evaluate: Evaluate) -> Exclude:
+    def is_false(frame: Frame) -> bool:
+        frame[0] = 0
         try:
-            for evaluate in evaluators:
-                frame[0] = 0
-                if evaluate(frame) is False and frame[0] <= frame[1]:
-                    return True
+            return evaluate(frame) is False and frame[0] <= frame[1]
         except (EvaluationError, CostExceeded, RecursionError):
-            pass
-        return False
+            return False
 
-    return exclude
+    return is_false
 
 
 def exclusion_frame(values: Mapping[str, Any], most: int) -> Frame:

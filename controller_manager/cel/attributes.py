@@ -176,6 +176,14 @@ class Variable(Attribute):
 
         return resolve
 
+    @property
+    def second_field(self) -> tuple[int, str, str] | None:
+        """The slot and the two names, if it is a field of a field of what nothing is declared of."""
+        if len(self.qualifiers) != 2 or any(not _is_plain(each) or each.property for each in self.qualifiers):
+            return None
+        first, second = self.qualifiers
+        return self.slot, first.value, second.value
+
     def evaluator(self) -> Evaluate:
         slow = super().evaluator()
         keys = [qualifier.property or qualifier.value for qualifier in self.qualifiers if _is_plain(qualifier)]

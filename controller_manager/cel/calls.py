@@ -158,29 +158,47 @@ def _binary(chosen: Chosen, left: Evaluate, right: Evaluate) -> Evaluate:
     return call
 
 
-def text_comparison(chosen: Chosen, operand: Evaluate, text: str, *, equal: bool) -> Evaluate:
-    """Return the closure of `==` or `!=` with a constant text, which is what most conditions are."""
+def text_comparison(
+    chosen: Chosen, operand: Evaluate, text: str, field: tuple[int, str, str] | None, *, equal: bool
+) -> Evaluate:
+    """Return the closure of `==` or `!=` with a constant text, which is what most conditions are: of a `field` of a
+    field in a slot, or of any operand.
+    """
     cost = chosen.cost
     costs = None if cost is None else [cost((text[:size], text), True) for size in range(len(text) + 1)]
     if costs is None or len(costs) > _LONGEST_TEXT:
         return _binary(chosen, operand, lambda _: text)
     last = len(text)
 
-    def call(frame: Frame) -> Any:
+    def compare(frame: Frame) -> Any:
         try:
             value = operand(frame)
         except EvaluationError as error:
             raise _fail(frame, chosen, (error, text), error) from None
         if type(value) is not str:
             return _settle(frame, chosen, (value, text))
+        charge(frame, costs[min(len(value), last)])
+        return (value == text) is equal
+
+    if field is None:
+        return compare
+    slot, first, second = field
+
+    def compare_field(frame: Frame) -> Any:
+        try:
+            value = frame[slot][first][second]
+        except (KeyError, TypeError, AttributeError):
+            return compare(frame)
+        if type(value) is not str:
+            return compare(frame)
         size = len(value)
-        spent = frame[0] + costs[min(last, size)]
+        spent = frame[0] + 3 + costs[min(last, size)]
         if spent > frame[1]:
-            charge(frame, spent - frame[0])
+            return compare(frame)
         frame[0] = spent
         return (value == text) is equal
 
-    return call
+    return compare_field
 
 
 _LONGEST_TEXT = 256  # characters of one whose costs are tabled

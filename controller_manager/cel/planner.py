@@ -225,8 +225,10 @@ class Planner:
         if node.function == "_==_" and is_dyn(right.type) and _is_declared(left):
             implementation = _equal_to_declared
         chosen = Chosen(implementation, None if scalar else function.cost, ordered=False)
-        if isinstance(right, Literal) and type(right.value) is str and implementation is not _equal_to_declared:
-            return text_comparison(chosen, self.whole(left), right.value, equal=node.function == "_==_")
+        if isinstance(right, Literal) and type(right.value) is str and object_reader(left.type) is None:
+            part = self.part(left)
+            field = part.second_field if isinstance(part, Variable) else None
+            return text_comparison(chosen, closure(part), right.value, field, equal=node.function == "_==_")
         return call_closure(chosen, [self.whole(left), self.whole(right)])
 
     def whole(self, node: Node) -> Evaluate:

@@ -107,16 +107,17 @@ class PolicyIndex(Generic[P]):
             return
         index, kind, frame = self._index, attributes.kind, None
         for candidate in index.candidates(attributes):
-            policy = candidate.thing
+            policy, _, info, _ = candidate
             exclusion = policy.exclusion
-            if exclusion is not None and inputs is not None and candidate.info is kind:
+            if exclusion is not None and info is kind and inputs is not None:
+                make, excludes = exclusion
                 if frame is None:
-                    frame = exclusion.frame(inputs)
-                if exclusion.excludes(frame):
+                    frame = make(inputs)
+                if excludes(frame):
                     continue
-            info = index.match(candidate, attributes)
-            if info is not None:
-                yield policy, info
+            found = index.match(candidate, attributes)
+            if found is not None:
+                yield policy, found
 
     async def program(self, policy: Policy[P]) -> P:
         """Return the program of a policy."""

@@ -19,7 +19,10 @@ from apiserver_stub.admission.policies.inputs import RequestInputs, is_exempt, s
 from apiserver_stub.admission.policies.judgement import Decision, Judge, Judgement
 from apiserver_stub.admission.policies.parameters import ConfigurationError, Parameters
 from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.offload import Run
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import (
     ApiError,
     Cause,
@@ -32,6 +35,7 @@ from controller_manager.api.errors import (
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.base.registry import Registry
+from controller_manager.serving.authorization import Authorizer
 
 NAME = "ValidatingAdmissionPolicy"
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
@@ -66,16 +70,18 @@ _SECONDS = Family(
 
 
 class ValidatingPolicies:
-    """The plugin."""
+    """The plugin; what takes long is done by `run`."""
 
-    def __init__(self, parts: AdmissionParts) -> None:
-        self._parts = parts
-        self._matcher = Matcher(parts.store, parts.kinds)
-        self._index: PolicyIndex[Judge] = PolicyIndex(
-            parts.store, self._matcher, _RESOURCES, _compiled, parts.offload.run
-        )
-        self._parameters = Parameters(parts.store, parts.kinds)
-        self._metrics = _Metrics(parts.runtime.registry)
+    def __init__(
+        self, store: WatchCache, kinds: ResourceRegistry, authorizer: Authorizer, registry: Registry, run: Run
+    ) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._run = run
+        self._matcher = Matcher(store, kinds)
+        self._index: PolicyIndex[Judge] = PolicyIndex(store, self._matcher, _RESOURCES, _compiled, run)
+        self._parameters = Parameters(store, kinds)
+        self._metrics = _Metrics(registry)
 
     def plugin(self) -> AdmissionPlugin:
         """Return the plugin for the chain."""
@@ -87,7 +93,7 @@ class ValidatingPolicies:
         """Raise the refusal of a request that a policy denies."""
         if not self._index or is_exempt(attributes.kind):
             return
-        inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
+        inputs = RequestInputs(attributes, self._store, self._authorizer)
         consequences = _Consequences(attributes, self._metrics)
         for policy, info in self._index.matching(attributes, inputs):
             if policy.program is None:
@@ -111,7 +117,7 @@ class ValidatingPolicies:
         except ConfigurationError as error:
             consequences.misconfigured(policy, None, str(error))
             return
-        attributes, run = inputs.attributes, self._parts.offload.run
+        attributes = inputs.attributes
         annotations: dict[str, dict[str, None]] = {}
         for binding in policy.bindings:
             if binding.criteria is not None and self._matcher.match(binding.criteria, attributes) is None:
@@ -123,7 +129,7 @@ class ValidatingPolicies:
                 consequences.misconfigured(policy, binding, str(error))
                 continue
             for params in found:
-                judgement = await program.judge(inputs, versioned, params, run)
+                judgement = await program.judge(inputs, versioned, params, self._run)
                 consequences.follow(policy, binding, judgement)
                 for each in judgement.annotations:
                     if not each.failed:
@@ -191,7 +197,8 @@ class _Metrics:
 
 def validating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ValidatingAdmissionPolicy."""
-    return ValidatingPolicies(parts).plugin()
+    registry, run = parts.runtime.registry, parts.offload.run
+    return ValidatingPolicies(parts.store, parts.kinds, parts.authorizer, registry, run).plugin()
 
 
 def _compiled(spec: Tree) -> Judge:
