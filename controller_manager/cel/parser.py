@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from controller_manager.cel.lexer import EOF, LiteralError, Token, tokenize, unquoted, unquoted_bytes
@@ -198,12 +199,12 @@ class _Parser:
             return self.call(position, name.text, operand, self.arguments())
         return Select(dot, operand, name.text)
 
-    def identifier(self) -> Token:
-        """Return the next token, which must be a name; names in backticks are none here."""
+    def identifier(self, position: int | None = None) -> Token:
+        """Return the next token, which must be a name; names in backticks are none here, as is told at `position`."""
         if self.kinds[self.at] != "ESC_IDENTIFIER":
             return self.expect("IDENTIFIER")
         token = self.expect("ESC_IDENTIFIER")
-        self.report(token.offset, "unsupported syntax: '`'")
+        self.report(token.offset if position is None else position, "unsupported syntax: '`'")
         return token
 
     def index(self, operand: Node) -> Node:
@@ -281,7 +282,8 @@ class _Parser:
     def struct(self, name: str) -> Node:
         """Parse the fields of an object of a named type."""
         position = self.expect("{").offset
-        entries = () if self.kinds[self.at] in (",", "}") else self.entries(self.field)
+        empty = self.kinds[self.at] in (",", "}", EOF)
+        entries = () if empty else self.entries(partial(self.field, self.tokens[self.at].offset))
         return StructLiteral(position, name, self.closed(entries, "}"))
 
     def map(self, position: int) -> Node:
@@ -301,9 +303,9 @@ class _Parser:
                 return tuple(entries)
             self.at += 1
 
-    def field(self) -> str:
-        """Parse the name of a field."""
-        return self.identifier().text
+    def field(self, first: int) -> str:
+        """Parse the name of a field; what is wrong with it is told at the first one of its object."""
+        return self.identifier(first).text
 
     def closed(self, parts: _Parts, bracket: str) -> _Parts:
         """Pass over the end of a literal and return its parts."""
