@@ -415,3 +415,19 @@ async def test_so_many_deployments_are_worked_on_at_once(workers: int) -> None:
         for number in range(6):
             await cluster.client.create(DEPLOYMENTS, deployment(f"web-{number}"))
         assert await most_in_work(cluster, replica, "deployment-controller") == workers
+
+
+async def test_a_set_that_is_adopted_comes_before_the_newest() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage(*FLAGS)
+        large = "3546343826724305832"
+        old = replica_set("web", 1)
+        meta = replace(old.metadata, labels={"app": "web"}, annotations={REVISION: large})
+        await cluster.client.create(REPLICA_SETS, replace(old, metadata=meta))
+        await cluster.settle()
+        await cluster.client.create(DEPLOYMENTS, deployment(image=NEW))
+        await cluster.settle()
+        found = await sets(cluster)
+        assert (note_of(found[OLD], REVISION), note_of(found[NEW], REVISION)) == (large, "3546343826724305833")
+        assert (found[OLD].spec.replicas, found[NEW].spec.replicas) == (0, 3)
+        assert ((await get(cluster)).metadata.annotations or {})[REVISION] == "3546343826724305833"
