@@ -132,8 +132,13 @@ def _step(item: Any, schema: Schema) -> tuple[str, str]:
             return "", "associative list without keys has an element that's a map type"
         if type(item) is list:
             return "", "not supported: associative list with lists as elements"
-        return render((to_value(item),)), ""
+        return render((to_value(_scalar(item)),)), ""
     return _keyed_step(item, schema)
+
+
+def _scalar(value: Any) -> Any:
+    """Return what stands for a value in the name of an element: its text, if it is no scalar."""
+    return _text(value) if type(value) in (dict, list) or isinstance(value, NotJSON) else value
 
 
 def _keyed_step(item: Any, schema: Schema) -> tuple[str, str]:
@@ -144,7 +149,7 @@ def _keyed_step(item: Any, schema: Schema) -> tuple[str, str]:
     fields = schema.items.fields if schema.items is not None else {}
     defaults = {name: fields[name].default for name in schema.list_map_keys if name in fields}
     keys = {name: item.get(name, defaults.get(name)) for name in schema.list_map_keys}
-    named = {name: value for name, value in keys.items() if value is not None}
+    named = {name: _scalar(value) for name, value in keys.items() if value is not None}
     if not named:
         listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
         omits = f"associative list with keys has an element that omits all key fields [{listed}]"

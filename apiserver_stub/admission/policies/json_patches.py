@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
     if value is None or type(value) in (bool, str):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= _SAFE else str(value)
+        return int(value) if abs(value) <= _SAFE else str(int(value))
     if type(value) is float and math.isfinite(value):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
