@@ -48,7 +48,7 @@ async def of_jobs(api: Api) -> list[Result]:
         await api.send(create(JOBS, _job(f"job-{number}")) for number in range(COUNT))
         await api.until(ended, every=0.2)
 
-    async with manager_of(api, "--controllers=job-controller") as manager:
+    async with manager_of(api, "--controllers=job-controller", "--concurrent-job-syncs=16") as manager:
         work = await manager.measure(COUNT, act)
     top = await _by_a_bare_client(api, _calls_of_job)
     return work.results("jobs of one pod, to their end", top, aim=0.3, cpu_ms=10.0, of="aim")
@@ -67,7 +67,7 @@ async def of_cron_jobs(api: Api) -> list[Result]:
         await api.send(patch(f"{CRON_JOBS}/cron-{number}", {"spec": {"suspend": False}}) for number in range(COUNT))
         await api.until(made, every=0.2)
 
-    async with manager_of(api, "--controllers=cronjob-controller") as manager:
+    async with manager_of(api, "--controllers=cronjob-controller", "--concurrent-cron-job-syncs=16") as manager:
         work = await manager.measure(COUNT, act)
     top = await _by_a_bare_client(api, _calls_of_cron_job)
     return work.results("cron jobs due at one time", top, aim=0.4, cpu_ms=5.0, of="aim")

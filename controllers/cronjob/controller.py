@@ -13,11 +13,10 @@ from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Not
 from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.base import clock
 from controller_manager.base.metrics import Family, Histograms
-from controller_manager.client import TransportError
+from controller_manager.client import TransportError, Write
 from controller_manager.controller import (
     Context,
     ControllerSpec,
-    For,
     Key,
     Mapped,
     PolicyRule,
@@ -30,7 +29,18 @@ from controller_manager.controller.writes import Refusal, refusal_of
 from controller_manager.options import Int32, Options, flag
 
 from .._controlled import BY_CONTROLLER, controlled_by, owners_concerned
-from .decide import Start, new_job, review, start_of, superfluous, unexpected, with_job, without
+from .decide import (
+    Start,
+    job_name,
+    new_job,
+    review,
+    scheduled_for,
+    start_of,
+    superfluous,
+    unexpected,
+    with_job,
+    without,
+)
 from .schedule import AnySchedule, ScheduleError
 from .times import MANY, due, names_zone, schedule_of, until_next, zone_of
 
@@ -55,8 +65,7 @@ class CronJobOptions(Options):
 #   ended jobs beyond the history deleted       nothing undone
 #   active jobs deleted, where they are         nothing undone
 #     to be replaced
-#   the job made                                a job that the status lacks: the next reconcile finds its name taken,
-#                                                 and notes it
+#   the job made                                a job that the status lacks: the next reconcile notes it
 #   status written                              -
 # A schedule that was changed is for times to come: nothing is made for those that it would have had.
 
@@ -72,12 +81,18 @@ class CronJobController:
         self._skew = Histograms(_SKEW, context.runtime.registry).of()
         # The schedule by which each cron job was last looked at, with its uid.
         self._schedules: dict[Key, tuple[str, str, str | None]] = {}
+        # The time of a job that may have been made, and that the status may lack.
+        self._unrecorded: dict[Key, int] = {}
+        # The last status of each that was written here, until the local copy has it.
+        self._written: dict[Key, Write] = {}
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Make the job of cron job `key` if it is due, and note what became of others."""
         cron = self._crons.get(key)
         if cron is None:
             self._schedules.pop(key, None)
+            self._unrecorded.pop(key, None)
+            self._written.pop(key, None)
             return None
         if self._has_new_schedule(key, cron):
             schedule = self._schedule(cron)
@@ -86,14 +101,22 @@ class CronJobController:
         run, failure, again = _Run(await self._look_again(cron, jobs)), None, None
         try:
             await self._review(run, jobs)
+            await self._record(run)
             again = await self._make_due(run)
         except (ApiError, TransportError) as error:
             failure = error
         # What became of jobs is written, whatever comes of the one that is due.
-        await update_status(self._client, CRON_JOBS, run.cron, replace(run.cron, status=run.status))
+        await self._write(run)
         if failure is not None:
             raise failure
+        self._unrecorded.pop(key, None)
         return again
+
+    async def _write(self, run: "_Run") -> None:
+        after = await update_status(self._client, CRON_JOBS, run.cron, replace(run.cron, status=run.status))
+        if after is not run.cron:
+            key = key_of(after)
+            self._written[key] = Write(CRON_JOBS, key, after.metadata.resource_version)
 
     def _has_new_schedule(self, key: Key, cron: CronJob) -> bool:
         now = (cron.metadata.uid, cron.spec.schedule, cron.spec.time_zone)
@@ -101,15 +124,17 @@ class CronJobController:
         return before != now and before[0] == now[0]
 
     async def _look_again(self, cron: CronJob, jobs: Sequence[Job]) -> CronJob:
-        """Return the cron job as it is on the server where it lacks a job that has not ended, and tell of others."""
-        if not unexpected(cron, jobs):
+        """Return the cron job; as it is on the server if the local copy lacks a status that was written here, or that
+        lacks a job which has not ended.
+        """
+        key = key_of(cron)
+        if key in self._written and self._crons.has_seen(self._written[key]):
+            del self._written[key]
+        if key not in self._written and not unexpected(cron, jobs):
             return cron
-        fresh = await self._client.get(CRON_JOBS, key_of(cron))
+        fresh = await self._client.get(CRON_JOBS, key)
         if fresh.metadata.uid != cron.metadata.uid:
             raise conflict(CRON_JOBS.group, CRON_JOBS.plural, cron.metadata.name, "it was made anew")
-        for job in unexpected(fresh, jobs):
-            text = f"There is a job that was not made here, or is forgotten: {job.metadata.name}"
-            self._events.warning(fresh, "UnexpectedJob", text)
         return fresh
 
     async def _review(self, run: "_Run", jobs: Sequence[Job]) -> None:
@@ -122,10 +147,31 @@ class CronJobController:
             text = f"Saw completed job: {job.metadata.name}, condition: {end.type if end is not None else ''}"
             self._events.normal(run.cron, "SawCompletedJob", text)
         run.status = found.status
+        for job in unexpected(run.cron, jobs):
+            scheduled = scheduled_for(run.cron, job)
+            if scheduled is not None:
+                run.status = with_job(run.status, job, scheduled)
+            else:
+                text = f"There is a job that was not made here: {job.metadata.name}"
+                self._events.warning(run.cron, "UnexpectedJob", text)
         for one in found.missing:
             if await self._is_gone(one):
                 self._events.normal(run.cron, "MissingJob", f"The active job {one.name} is gone")
                 run.status = without(run.status, [one.uid])
+
+    async def _record(self, run: "_Run") -> None:
+        """Note the job of the run before, if it was made and that run could not tell, or not write it."""
+        scheduled = self._unrecorded.get(key_of(run.cron))
+        if scheduled is not None:
+            with contextlib.suppress(NotFound):
+                await self._find(run, scheduled)
+
+    async def _find(self, run: "_Run", scheduled: int) -> None:
+        """Note the job for a time that there is, if it is of this cron job."""
+        found = await self._client.get(JOBS, Key(run.cron.metadata.namespace, job_name(run.cron, scheduled)))
+        owner, active = controller_of(found), {one.uid for one in run.status.active}
+        if owner is not None and owner.uid == run.cron.metadata.uid and found.metadata.uid not in active:
+            run.status = with_job(run.status, found, scheduled)
 
     async def _make_due(self, run: "_Run") -> Requeue | None:
         """Make the job of the last time that has come, if it is wanted; return when to look again."""
@@ -179,13 +225,11 @@ class CronJobController:
 
     async def _create(self, run: "_Run", scheduled: int) -> None:
         cron, wanted = run.cron, new_job(run.cron, scheduled)
+        self._unrecorded[key_of(cron)] = scheduled
         try:
             made = await self._client.create(JOBS, wanted)
         except AlreadyExists:
-            found = await self._client.get(JOBS, key_of(wanted))
-            owner = controller_of(found)
-            if owner is not None and owner.uid == cron.metadata.uid:
-                run.status = with_job(run.status, found, scheduled)
+            await self._find(run, scheduled)
             return
         except ApiError as error:
             if refusal_of(error) is Refusal.NAMESPACE_ENDS:
@@ -259,8 +303,8 @@ SPECS = (
         options=CronJobOptions,
         workers=lambda options: options.concurrent_cron_job_syncs,
         watches=(
-            For(CRON_JOBS),
-            Mapped(JOBS, owners_concerned(CRON_JOBS, _never_adopts, _facts), indexes=BY_CONTROLLER),
+            Mapped(CRON_JOBS, lambda _, change: (change.key,), echoes=False),
+            Mapped(JOBS, owners_concerned(CRON_JOBS, _never_adopts, _facts), indexes=BY_CONTROLLER, echoes=False),
         ),
         rbac=(
             PolicyRule(groups=("batch",), resources=("cronjobs",), verbs=("get", "list", "watch")),

@@ -4,7 +4,7 @@ now; pure.
 job of the status           job there is            then
 active                      has ended               taken off the list
 active                      none                    taken off the list, once the server says so too
-not active                  has not ended           told: somebody else made it, or the list was lost
+not active                  has not ended           put on the list if it was made here, before a crash; else told
 any                         has succeeded           its end counts as the last success, if it is the latest
 
 For the last time that has come (`times`), the first that holds:
@@ -127,10 +127,18 @@ def new_job(cron: CronJob, scheduled: int) -> Job:
         raise TerminalError(f"the template of cron job {key_of(cron)} makes no jobs: {error}") from error
 
 
+def scheduled_for(cron: CronJob, job: Job) -> int | None:
+    """Return the time for which a job was made here; None if somebody else made it."""
+    minute = job.metadata.name.removeprefix(f"{cron.metadata.name}-")
+    is_ours = SCHEDULED_AT in (job.metadata.annotations or _NOTHING) and minute.isascii() and minute.isdigit()
+    return int(minute) * _MINUTE if is_ours else None
+
+
 def with_job(status: CronJobStatus, job: Job, scheduled: int) -> CronJobStatus:
     """Return the status with a job that was made for that time."""
     at = format_time(datetime.fromtimestamp(scheduled, UTC))
-    return replace(status, active=(*status.active, reference_to(job)), last_schedule_time=at)
+    last = max(at, nonzero_time(status.last_schedule_time))
+    return replace(status, active=(*status.active, reference_to(job)), last_schedule_time=last)
 
 
 def without(status: CronJobStatus, uids: Iterable[str]) -> CronJobStatus:

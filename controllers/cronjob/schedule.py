@@ -145,7 +145,8 @@ class Schedule:
 
     def _to_minute(self, walk: "_Walk") -> bool:
         while walk.clock.minute not in self.minutes.values or walk.clock.second:
-            walk.go(walk.at - walk.at % _MINUTE + _MINUTE)
+            shown = walk.clock.minute
+            walk.to_minute(min((one for one in self.minutes.values if one > shown), default=60))
             if walk.clock.minute == 0:
                 return False
         return True
@@ -192,6 +193,12 @@ class _Walk:
     def go(self, at: int) -> None:
         """Be at that moment from now on."""
         self.at, self.clock, self.moved = at, datetime.fromtimestamp(at, self.zone), True
+
+    def to_minute(self, minute: int) -> None:
+        """Be where the clock shows that minute of the hour, at its beginning; at the next minute if it is changed."""
+        begin = self.at - self.at % _MINUTE
+        wanted = begin + (minute - self.clock.minute) * _MINUTE
+        self.go(wanted if _offset(wanted, self.zone) == _offset(self.at, self.zone) else begin + _MINUTE)
 
     def set(self, year: int, month: int, day: int, hour: int = 0) -> None:
         """Be where the clock shows that full hour."""

@@ -7,7 +7,16 @@ import msgspec
 import pytest
 
 from controller_manager.api.batch import CronJob, Job
-from controllers.cronjob.decide import Start, new_job, review, start_of, superfluous, unexpected
+from controllers.cronjob.decide import (
+    Start,
+    new_job,
+    review,
+    scheduled_for,
+    start_of,
+    superfluous,
+    unexpected,
+    with_job,
+)
 from controllers.cronjob.schedule import ScheduleError
 from controllers.cronjob.times import DELTA, due, schedule_of, until_next
 
@@ -118,6 +127,14 @@ def test_what_becomes_of_a_time(made: CronJob, late: float, start: Start) -> Non
 
 def test_jobs_are_named_by_the_minute() -> None:
     assert new_job(cron(), scheduled(HOUR)).metadata.name == NAME
+
+
+def test_jobs_that_were_made_here_are_known() -> None:
+    made = new_job(cron(), scheduled(HOUR))
+    assert scheduled_for(cron(), made) == scheduled(HOUR)
+    assert scheduled_for(cron(), job(NAME)) is None
+    assert with_job(cron(last=2 * HOUR).status, made, scheduled(HOUR)).last_schedule_time == at(2 * HOUR)
+    assert with_job(cron().status, made, scheduled(HOUR)).last_schedule_time == at(HOUR)
 
 
 def test_the_oldest_ended_jobs_beyond_the_limits_are_superfluous() -> None:

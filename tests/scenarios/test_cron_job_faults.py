@@ -1,0 +1,98 @@
+"""Cron jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. No time has two jobs, not even one after the other.
+2. Where concurrency is forbidden, a job is made only when the others have ended.
+3. Once everything works again, each new time has its job, the status lists the jobs that have not ended and no others,
+   and no more ended jobs are left than the history allows.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.batch import CRON_JOBS, JOBS, Job, is_finished
+from controller_manager.api.core import Pod
+from controller_manager.api.resource import Key
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import FaultInjector
+from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.batch import cron_job
+from tests.scenarios.test_job_faults import one_of, wait
+
+FLAGS = ("--leader-elect=false", "--controllers=job,cronjob")
+READ = (JOBS.path(), CRON_JOBS.path())
+ROUNDS = 10
+# A silent watch noticed, backoffs, and some times after that.
+BOUND = 15 * 60.0
+KEPT = 2
+MADE = (
+    cron_job("allow", "* * * * *", successfulJobsHistoryLimit=KEPT),
+    cron_job("forbid", "* * * * *", successfulJobsHistoryLimit=KEPT, concurrencyPolicy="Forbid"),
+)
+
+
+class World:
+    """The jobs of cron jobs, as the store saw them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.wrong: list[str] = []
+        self.jobs: dict[str, dict[str, Job]] = defaultdict(dict)
+        self._made: set[str] = set()
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == JOBS.name:
+                self._judge(Job.decode(change.row.data), deleted=change.deleted)
+
+    def _judge(self, job: Job, *, deleted: bool) -> None:
+        name, uid = job.metadata.name, job.metadata.uid
+        there = self.jobs[name.rpartition("-")[0]]
+        if uid not in there and not deleted:
+            if name in self._made:
+                self.wrong.append(f"{name} was made twice")
+            if name.startswith("forbid") and any(not is_finished(other) for other in there.values()):
+                self.wrong.append(f"{name} was made while another one is active")
+            self._made.add(name)
+        if deleted:
+            there.pop(uid, None)
+        else:
+            there[uid] = job
+
+
+def ends(_: Pod) -> int:
+    return 0
+
+
+@pytest.mark.virtual(seeds=10)
+async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        async with PodAgent(cluster, work=10 + random_source().uniform(0, 100), ends=ends):
+            for made in MADE:
+                await cluster.client.create(CRON_JOBS, made)
+            injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+            for _ in range(ROUNDS):
+                await one_of((injector.kill, injector.cut, injector.deafen))()
+                await wait(cluster)
+            await injector.heal()
+            await cluster.sleep(BOUND)
+            assert world.wrong == []
+            for made in MADE:
+                await check(cluster, world, made.metadata.name)
+
+
+async def check(cluster: Cluster, world: World, name: str) -> None:
+    """Raise AssertionError unless the cron job has what the head of this file says."""
+    there = await cluster.client.get(CRON_JOBS, Key("default", name))
+    jobs = list(world.jobs[name].values())
+    assert {one.uid for one in there.status.active} == {one.metadata.uid for one in jobs if not is_finished(one)}
+    assert sum(map(is_finished, jobs)) <= KEPT
+    if name == "allow":
+        assert f"allow-{int(wall_seconds() - 5) // 60}" in {one.metadata.name for one in jobs}
