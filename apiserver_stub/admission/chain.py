@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.admission.metrics import ConditionMetrics, WebhookMetrics
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.storage.interface import Compare, Write
+from apiserver_stub.watch_cache.joint_commits import Also
 from controller_manager.api.errors import Cause, Forbidden, forbidden
 from controller_manager.base.clock import precise_clock
 from controller_manager.base.metrics import Distribution, Family, Histograms
@@ -114,7 +114,7 @@ class Attributes(Struct, frozen=True):
         return forbidden(self.kind.group, self.kind.plural, self.known_name, why, *causes)
 
 
-Admit = Callable[[Attributes], Awaitable[Sequence[Write | Compare] | None]]
+Admit = Callable[[Attributes], Awaitable[Sequence[Also] | None]]
 """Looks at a request, and raises the refusal of one that it does not admit. In the allocation phase it may return
 writes of other rows, which are committed with that of the object or not at all, and what must hold of others then.
 """
@@ -225,11 +225,11 @@ class Admission:
         """Have the object judged as it is to be."""
         await self._validating.ask(attributes)
 
-    async def allocate(self, attributes: Attributes) -> Sequence[Write | Compare]:
+    async def allocate(self, attributes: Attributes) -> Sequence[Also]:
         """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
         and comparisons that are returned.
         """
-        also: list[Write | Compare] = []
+        also: list[Also] = []
         chosen = self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
         for _, admit, _ in chosen:
             also += await admit(attributes) or ()

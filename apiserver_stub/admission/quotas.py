@@ -1,12 +1,12 @@
 """The plugin ResourceQuota: what a write adds is noted in the quotas of its namespace in the transaction that makes it.
 
-Whether it fits is said with the other verdicts. It is decided anew directly before the commit, when no other writer of
-this server is about to change the same quotas; those of other servers are found out by the commit, which compares them.
-So no quota is ever exceeded, and nothing is noted of a write that fails.
+Whether it fits is said with the other verdicts, and once more of the quota as the commit finds it: many writers of a
+namespace share a transaction, and where another server was faster, it is decided anew. So no quota is ever exceeded,
+and nothing is noted of a write that fails.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import orjson
@@ -17,10 +17,10 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.config_file import ConfigDocument, ConfigModel
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.error_list import ErrorList
-from apiserver_stub.storage.interface import Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.joint_commits import Amend
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import ApiError, UnknownError, forbidden
+from controller_manager.api.errors import ApiError, UnknownError
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.pod_resources import Amounts, parsed, plus
 from controller_manager.api.quantity import Quantity
@@ -131,7 +131,7 @@ def decide(
         _check_known(quota, attributes, evaluator)
     usage = new.usage_at(now)
     if negative := sorted(name for name, amount in usage.items() if amount.number < 0):
-        raise _refused(attributes, f"quota usage is negative for resource(s): {','.join(negative)}")
+        raise attributes.refused(f"quota usage is negative for resource(s): {','.join(negative)}")
     old = None if attributes.old_object is None else evaluator.measure(attributes.old_object)
     grown = usage if old is None else beyond(usage, old.usage_at(now))
 
@@ -173,9 +173,13 @@ def _within(amounts: Amounts, names: Container[str]) -> Amounts:
 def _check_known(quota: Quota, attributes: Attributes, evaluator: Evaluator) -> None:
     names = sorted(filter(evaluator.counts, quota.hard))
     if unsaid := evaluator.unsaid(attributes.tree, names):
-        raise _refused(attributes, f"failed quota: {quota.name}: {unsaid}")
+        raise attributes.refused(f"failed quota: {quota.name}: {unsaid}")
     if not quota.used.keys() >= set(names):
-        raise _refused(attributes, f"status unknown for quota: {quota.name}, resources: {','.join(names)}")
+        raise _unknown(quota, names, attributes)
+
+
+def _unknown(quota: Quota, names: Sequence[str], attributes: Attributes) -> ApiError:
+    return attributes.refused(f"status unknown for quota: {quota.name}, resources: {','.join(names)}")
 
 
 def _check_covered(
@@ -194,7 +198,7 @@ def _check_covered(
     needed = {name for name, amount in usage.items() if amount.number > 0 and any(word in name for word in words)}
     covered = {name for quota in matching for name in quota.hard if evaluator.counts(name)}
     if uncovered := sorted(needed - covered):
-        raise _refused(attributes, f"insufficient quota to consume: {','.join(uncovered)}")
+        raise attributes.refused(f"insufficient quota to consume: {','.join(uncovered)}")
     if not evaluator.has_scopes:
         return
     there = {scope.name for quota in quotas for scope in quota.scopes if measured.is_in(scope)}
@@ -209,15 +213,11 @@ def _check_fits(quota: Quota, added: Amounts, attributes: Attributes) -> None:
     if over:
         told = (("requested", added), ("used", quota.used), ("limited", quota.hard))
         why = ", ".join(f"{word}: {_listed(over, amounts)}" for word, amounts in told)
-        raise _refused(attributes, f"exceeded quota: {quota.name}, {why}")
+        raise attributes.refused(f"exceeded quota: {quota.name}, {why}")
 
 
 def _listed(names: Collection[str], amounts: Amounts) -> str:
     return ",".join(f"{name}={amounts[name]}" for name in names)
-
-
-def _refused(attributes: Attributes, why: str) -> ApiError:
-    return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
 
 
 class StoredCluster:
@@ -253,19 +253,17 @@ class ResourceQuotas:
         if self._concerns(attributes):
             self._decide(self._rows(attributes.namespace), attributes)
 
-    async def charge(self, attributes: Attributes) -> Sequence[Write]:
-        """Return the quotas as they are once the write is made, decided when nobody here is about to write them; raises
-        the same.
-        """
+    async def charge(self, attributes: Attributes) -> Sequence[Amend]:
+        """Return what the write makes of quotas; both now and then the same is raised."""
         if attributes.dry_run or not self._concerns(attributes):
             return ()
-        while True:
-            rows = self._rows(attributes.namespace)
-            added = self._decide(rows, attributes)
-            changed = [row for row in rows if row.name in added]
-            if not any(self._store.is_pending(row.resource, row.key) for row in changed):
-                return [_charged(row, added[row.name]) for row in changed]
-            await self._store.turn(*((row.resource, row.key) for row in changed))
+        rows = self._rows(attributes.namespace)
+        added = self._decide(rows, attributes)
+        return [
+            Amend(row.resource, row.key, partial(_charged, attributes, added[row.name]))
+            for row in rows
+            if row.name in added
+        ]
 
     def _concerns(self, attributes: Attributes) -> bool:
         """Return whether quotas have a say in a write at all."""
@@ -295,18 +293,29 @@ def _tree(row: Row) -> Tree:
 
 @lru_cache(maxsize=_MOST_READ)
 def _read(data: bytes) -> Quota:
-    tree = orjson.loads(data)
+    return _quota_of(orjson.loads(data))
+
+
+def _quota_of(tree: Tree) -> Quota:
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     hard, used = parsed(status.get("hard")), parsed(status.get("used"))
     uncounted = frozenset(spec.get("hard") or ()) - hard.keys()
     return Quota(tree["metadata"]["name"], hard, used, scopes_of(spec), uncounted)
 
 
-def _charged(row: Row, added: Amounts) -> Write:
-    tree = _tree(row)
-    if added:
-        tree["status"]["used"] = {name: str(one) for name, one in plus(_read(row.data).used, added).items()}
-    return Write(row.resource, row.key, row.revision, as_of(encode(in_order(tree)), ""))
+def _charged(attributes: Attributes, added: Amounts, data: bytes) -> bytes:
+    """Return a quota with what a write adds, as far as it still limits that. Raises `Forbidden` if it does not fit."""
+    tree: Tree = orjson.loads(data)
+    quota = _quota_of(tree)
+    left = _within(added, quota.hard)
+    if not quota.used.keys() >= left.keys():
+        raise _unknown(quota, sorted(left), attributes)
+    if attributes.subresource != "status":
+        _check_fits(quota, left, attributes)
+    if left:
+        tree["status"]["used"] = {name: str(one) for name, one in plus(quota.used, left).items()}
+    tree["metadata"]["resourceVersion"] = ""
+    return encode(in_order(tree))
 
 
 def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:

@@ -46,7 +46,7 @@ from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
 from apiserver_stub.spans import Span
-from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
+from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.preconditions import (
     already_exists,
@@ -59,6 +59,7 @@ from apiserver_stub.verbs.preconditions import (
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
 from apiserver_stub.verbs.storage import answered, for_storage, key_of
+from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import (
     AlreadyExists,
@@ -424,7 +425,7 @@ async def _rehearsed(draft: _Draft) -> Outcome:
     return Outcome(data, draft.warnings, draft.row is None, draft.removes)
 
 
-async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Write | Compare]) -> Outcome:
+async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Also]) -> Outcome:
     """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
     `RevisionConflict`.
     """
@@ -447,7 +448,7 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
 
 
 async def _commit_traced(
-    span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Write | Compare]
+    span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]
 ) -> Row:
     """Write in a span that is called as that of a storage in etcd."""
     done = "Delete" if change.deleted else "GuaranteedUpdate" if change.expected else "Create"

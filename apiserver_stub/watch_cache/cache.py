@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from apiserver_stub.storage.expiry import SteadyClock
-from apiserver_stub.storage.interface import Compare, Listing, Record, RevisionConflict, Storage, Write
+from apiserver_stub.storage.interface import Listing, Record, RevisionConflict, Storage, Write
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.commits import Commits, WriteLimits
 from apiserver_stub.watch_cache.compactor import Compactor
+from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.reflector import Reflector, Replay
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
 from controller_manager.api.errors import ServiceUnavailable
@@ -135,9 +136,9 @@ class WatchCache:
         """
         return self._commits.turn(rows)
 
-    def commit(self, write: Write, *also: Write | Compare) -> Awaitable[Row]:
+    def commit(self, write: Write, *also: Also) -> Awaitable[Row]:
         """Make a write, and others of other rows with it, all or none and only if what is compared holds; return its
-        row once they are durable and visible here.
+        row once they are durable and visible here. Rows that are amended are as they are then.
 
         Raises `RevisionConflict` if a row is not at the expected revision, but only when what made it so is visible, so
         that trying again makes progress; `ServiceUnavailable` if the writes could not be made, `Timeout` if nobody

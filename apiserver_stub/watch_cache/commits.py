@@ -10,6 +10,7 @@ import msgspec
 
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Storage, TooNew, Write, stamped
 from apiserver_stub.storage.pipeline import turn, wake
+from apiserver_stub.watch_cache.joint_commits import Also, Amend, JointCommit, JointCommits, Submitted
 from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.api.errors import ServiceUnavailable
 
@@ -35,10 +36,10 @@ class Copy(Protocol):
 
 class PendingCommit:
     """Writes on their way, of these `rows`, and who waits for them: the writer, who gets the `row` of the last, and
-    others who want to write the same rows. `done` is what the storage answers.
+    others who want to write the same rows. `done` is what the storage answers, `told` the rows that were seen since.
     """
 
-    __slots__ = ("done", "others", "row", "rows", "settled", "size", "writes")
+    __slots__ = ("done", "others", "row", "rows", "settled", "size", "told", "writes")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class PendingCommit:
             self.size += len(write.data)
         self.others: list[asyncio.Future[None]] = []
         self.settled = False
+        self.told: dict[tuple[str, str], Row] = {}
 
     def made(self, row: Row) -> bool:
         """Return whether this is known to have made that row, its last."""
@@ -81,6 +83,7 @@ class Commits:
         # What the storage has answered and the copy does not show yet: the revision to wait for, and until when.
         self._late: dict[PendingCommit, tuple[int, asyncio.TimerHandle]] = {}
         self._closed = False
+        self._joint = JointCommits(self)
 
     async def close(self) -> None:
         """Refuse new writes, and wait for those submitted."""
@@ -95,23 +98,28 @@ class Commits:
 
     async def turn(self, rows: Sequence[tuple[str, str]]) -> None:
         """See `WatchCache.turn`."""
-        while (queue := self._queue_for(rows)) is not None:
+        while (queue := self.queue_for(rows)) is not None:
             await turn(queue)
 
-    async def commit(self, write: Write, also: Sequence[Write | Compare]) -> Row:
+    async def commit(self, write: Write, also: Sequence[Also]) -> Row:
         """See `WatchCache.commit`."""
         writes: list[Write] = []
         compares: list[Compare] = []
+        amends: list[Amend] = []
         for one in also:
             if isinstance(one, Write):
                 writes.append(one)
-            else:
+            elif isinstance(one, Compare):
                 compares.append(one)
+            else:
+                amends.append(one)
         writes.append(write)
         rows = [(one.resource, one.key) for one in writes]
-        while (queue := self._queue_for(rows)) is not None:
+        if amends:
+            return await self._joint.commit(JointCommit(writes, compares, amends, rows))
+        while (queue := self.queue_for(rows)) is not None:
             await turn(queue)
-        return await self._submit(writes, compares, rows)
+        return await self.submit(writes, compares, rows).row
 
     def answer(self, changes: Sequence[Change]) -> None:
         """Let writers go on whose writes these are, as far as the storage has said so: then they need not wait until
@@ -120,8 +128,10 @@ class Commits:
         for change in changes:
             row = change.row
             pending = self._pending.get((row.resource, row.key))
-            if pending is not None and pending.made(row):
-                self._settle(pending, row)
+            if pending is not None:
+                pending.told[row.resource, row.key] = row
+                if pending.made(row):
+                    self._settle(pending, row)
 
     def reached(self, revision: int) -> None:
         """Let writers go on who waited for this revision, or an earlier one."""
@@ -129,7 +139,16 @@ class Commits:
             for pending in [one for one, (needed, _) in self._late.items() if needed <= revision]:
                 self._settle(pending)
 
-    def _queue_for(self, rows: Sequence[tuple[str, str]]) -> "list[asyncio.Future[None]] | None":
+    def current(self, resource: str, key: str) -> Row | None:
+        """See `Submitter`."""
+        return self._copy.get(resource, key)
+
+    def made(self, submitted: Submitted, write: Write) -> Row:
+        """See `Submitter`."""
+        told = submitted.told.get((write.resource, write.key))
+        return told or self._row(write, submitted.done.result())
+
+    def queue_for(self, rows: Sequence[tuple[str, str]]) -> "list[asyncio.Future[None]] | None":
         """Return where to wait before any of the rows is written; None if that can be at once."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
@@ -140,9 +159,9 @@ class Commits:
                 return self._pending[row].others
         return None
 
-    def _submit(
+    def submit(
         self, writes: Sequence[Write], compares: Sequence[Compare], rows: Sequence[tuple[str, str]]
-    ) -> "asyncio.Future[Row]":
+    ) -> PendingCommit:
         """Hand in the writes, which are of these rows; that of the last is whose row is answered."""
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
@@ -153,7 +172,7 @@ class Commits:
         self._count += 1
         self._size += pending.size
         done.add_done_callback(partial(self._answered, pending))
-        return pending.row
+        return pending
 
     def _with_ttl(self, write: Write) -> Write:
         return write if write.deleted else msgspec.structs.replace(write, ttl=self._ttls[write.resource])
