@@ -1,15 +1,15 @@
 """The client of webhooks: who is asked by POST and answers in JSON, at a URL or behind a service of the cluster.
 
-A configuration has connections of its own, so that one webhook that hangs holds up nobody who does not need it. Nothing
-is told about who asks: there are no credentials. Redirects are followed within the server of the webhook; others are
-answers like any other that say nothing.
+A configuration has connections of its own, so that one webhook that hangs holds up nobody who does not need it. Who
+asks is told only where there are credentials for a webhook. Redirects are followed within the server of the webhook;
+others are answers like any other that say nothing.
 """
 
 import asyncio
 import socket
 import ssl
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urljoin, urlsplit
@@ -23,11 +23,14 @@ from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.spans import current_span
 from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status
 from controller_manager.api.wire import Response
+from controller_manager.base.clock import wall_seconds
 from controller_manager.base.errors import CannotStart
+from controller_manager.transport.config import Identity
 from controller_manager.transport.connection_pool import ConnectionPool, Origin
+from controller_manager.transport.credentials import Credentials, from_identity, read_files
 from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.response_parser import ServerDisconnected
-from controller_manager.transport.transport import Endpoint, client_context
+from controller_manager.transport.transport import NO_CREDENTIAL, Credential, Endpoint, client_context
 
 _HTTPS = 443
 _ITSELF = ("kubernetes.default.svc", _HTTPS)
@@ -61,6 +64,8 @@ _NO_DOCUMENT = (
 )
 _SCHEME = "k8s.io/apiserver/pkg/util/webhook/client.go:71"
 Tree = dict[str, Any]
+Identify = Callable[[str, int], Identity | None]
+"""Tells who asks the webhook at a host and port; None: nobody in particular."""
 _STATUS = msgspec.json.Decoder(Status)
 
 
@@ -131,25 +136,38 @@ class WebhookConfig:
 class _Webhook:
     """The connections of one configuration, and how many calls use them."""
 
-    def __init__(self, tls: ssl.SSLContext | None, limits: WebhookLimits, dialer: Dialer | None) -> None:
+    def __init__(
+        self,
+        tls: ssl.SSLContext | None,
+        limits: WebhookLimits,
+        dialer: Dialer | None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.tls = tls
+        self.credentials = credentials
         self.pool = ConnectionPool(limits.calls, 30.0, 30.0, limits.answer, dialer)
         self.calls = 0
 
 
 class WebhookClient:
     """Calls webhooks; `close` ends what is under way. Services are reached by the dialer of `egress` for the cluster,
-    others by that for the control plane, and this server directly.
+    others by that for the control plane, and this server directly. `identify` tells by host and port who asks a
+    webhook; tokens in files are read again, certificates when the connections to a webhook are opened first.
     """
 
     def __init__(
-        self, resolver: ServiceResolver, limits: WebhookLimits | None = None, egress: EgressSelector = DIRECT
+        self,
+        resolver: ServiceResolver,
+        limits: WebhookLimits | None = None,
+        egress: EgressSelector = DIRECT,
+        identify: Identify | None = None,
     ) -> None:
         self._egress = egress
+        self._identify = identify
         self._resolver = resolver
         self._limits = limits or WebhookLimits()
         self._webhooks: dict[WebhookConfig, _Webhook] = {}  # the one that was used last at the end
-        self._contexts: WeakValueDictionary[bytes, ssl.SSLContext] = WeakValueDictionary()  # by authorities
+        self._contexts: WeakValueDictionary[tuple[bytes, bytes], ssl.SSLContext] = WeakValueDictionary()
 
     async def post(self, config: WebhookConfig, body: bytes, timeout: float) -> bytes:
         """Return what the webhook answers to a document within `timeout` seconds, which is never nothing. Raises
@@ -162,11 +180,12 @@ class WebhookClient:
         url, span = f"{config.scheme}://{config.authority}{config.target(timeout)}", current_span()
         try:
             async with asyncio.timeout(timeout):
+                shown = await _authorization(webhook)
                 if span is None:
-                    response = await self._ask(webhook, config, _Message(config.target(timeout), body))
+                    response = await self._ask(webhook, config, _Message(config.target(timeout), body, headers=shown))
                 else:
                     with span.client("POST", url) as call:
-                        message = _Message(config.target(timeout), body, headers=call.headers)
+                        message = _Message(config.target(timeout), body, headers={**call.headers, **shown})
                         response = await self._ask(webhook, config, message)
                         call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
@@ -210,14 +229,15 @@ class WebhookClient:
         host, port, name = self._resolver.resolve(config.namespace, config.host, config.port)
         return Origin(host, port, webhook.tls, name)
 
-    def _context(self, config: WebhookConfig) -> ssl.SSLContext | None:
+    def _context(self, config: WebhookConfig, shown: Credential) -> ssl.SSLContext | None:
         """Return what believes the authorities of a configuration; those of the system take milliseconds to load."""
         if config.scheme != "https":
             return None
-        found = self._contexts.get(config.ca)
+        key = config.ca, shown.certificate
+        found = self._contexts.get(key)
         if found is None:
             endpoint = Endpoint(f"https://{config.authority}", config.ca)
-            found = self._contexts[config.ca] = client_context(endpoint, b"", b"")
+            found = self._contexts[key] = client_context(endpoint, shown.certificate, shown.key)
         return found
 
     def _open(self, config: WebhookConfig) -> _Webhook:
@@ -225,7 +245,11 @@ class WebhookClient:
             dialer = None
         else:
             dialer = self._egress.cluster if config.namespace else self._egress.control_plane
-        return _Webhook(self._context(config), self._limits, dialer)
+        identity = self._identify(config.server_name, config.port) if self._identify is not None else None
+        if identity is None:
+            return _Webhook(self._context(config, NO_CREDENTIAL), self._limits, dialer)
+        tls = self._context(config, read_files(identity, wall_seconds()))
+        return _Webhook(tls, self._limits, dialer, Credentials(from_identity(identity)))
 
     def _take(self, config: WebhookConfig) -> _Webhook:
         """Return the connections of a configuration for one call more. Of those that are too many, the ones that nobody
@@ -239,6 +263,14 @@ class WebhookClient:
                 break
             self._webhooks.pop(old).pool.close()
         return webhook
+
+
+async def _authorization(webhook: _Webhook) -> Mapping[str, str]:
+    """Return the header that tells who asks, if anything does. Raises `ConfigError`."""
+    if webhook.credentials is None:
+        return _NO_TRACE
+    token = (await webhook.credentials.current()).token
+    return {"authorization": f"Bearer {token}"} if token else _NO_TRACE
 
 
 def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -> Tree:
@@ -276,7 +308,7 @@ def json_type(value: object) -> str:
 
 
 class _Message(NamedTuple):
-    """A request as it is sent (RFC 9112): to path and query, with the headers of a trace."""
+    """A request as it is sent (RFC 9112): to path and query, with the headers of a trace and of credentials."""
 
     target: str
     body: bytes

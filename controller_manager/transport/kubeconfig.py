@@ -189,6 +189,15 @@ def load(
     return _config(cluster, identity, chosen.value.namespace, master)
 
 
+def identities(path: Path) -> tuple[Mapping[str, Identity], str]:
+    """Return the users of a file by their names, and the name of that of the current context (empty without one).
+    Raises `ConfigError` naming the file and the field.
+    """
+    merged = read([path])
+    context = merged.contexts.get(merged.current_context)
+    return {name: _identity(user) for name, user in merged.users.items()}, context.value.user if context else ""
+
+
 def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACCOUNT) -> ClientConfig:
     """The configuration of a pod; its token is read again at least once a minute."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
