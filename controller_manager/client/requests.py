@@ -4,6 +4,7 @@ Answers are asked for as JSON always, since that is what this client reads faste
 """
 
 import asyncio
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -52,17 +53,23 @@ JSON = "application/json"
 PROTOBUF = protobuf.MEDIA_TYPE
 
 
+# Bodies that are remembered, and how long these are at most: controllers send one many times, as for the pods of a set.
+_REMEMBERED, _LONGEST_REMEMBERED = 64, 16 << 10
+
+
 class RequestEncoder:
     """Makes bodies of one media type, and remembers which resources the server does not take in it."""
 
     def __init__(self, media_type: str = JSON) -> None:
         self._media_type = media_type
         self._refused: set[Resource[Any]] = set()
+        self._remembering = lru_cache(_REMEMBERED)(protobuf.body)
 
     def make(self, resource: Resource[Any], data: bytes) -> tuple[bytes, str]:
         """A body and its media type, of the JSON of an object of that resource."""
         if self._media_type == PROTOBUF and resource not in self._refused:
-            written = protobuf.body(resource.api_version, resource.kind, data)
+            write = self._remembering if len(data) <= _LONGEST_REMEMBERED else protobuf.body
+            written = write(resource.api_version, resource.kind, data)
             if written is not None:
                 return written, PROTOBUF
         return data, JSON
