@@ -169,6 +169,8 @@ async def evaluated(
     quick: int | None = _QUICK
     while True:
         scope = Scope(inputs, versioned, params, decide, quick)
+        if quick is None:
+            _prepare(inputs, versioned)
         try:
             return step(scope) if quick is not None else await run(partial(step, scope))
         except CostExceeded:
@@ -176,6 +178,11 @@ async def evaluated(
         except Undecided as undecided:
             question = undecided.check
             decisions[question] = await _answer(inputs.authorizer, inputs.attributes.user, question)
+
+
+def _prepare(inputs: RequestInputs, versioned: Versioned) -> None:
+    """Make all that expressions may ask for: nothing is read from the store elsewhere than in the event loop."""
+    _ = inputs.namespace, versioned.request, versioned.own_request
 
 
 async def _answer(authorizer: Authorizer, caller: User, check: AuthorizationCheck) -> DecisionValue:
