@@ -36,7 +36,8 @@ from controller_manager.api.platform import GROUP_DOMAIN
 T = TypeVar("T", bound=msgspec.Struct)
 
 KIND = "AdmissionConfiguration"
-API_VERSIONS = (f"apiserver.config.{GROUP_DOMAIN}/v1", f"apiserver.{GROUP_DOMAIN}/v1alpha1")
+V1 = f"apiserver.config.{GROUP_DOMAIN}/v1"
+API_VERSIONS = (V1, f"apiserver.{GROUP_DOMAIN}/v1alpha1")
 _ITSELF = {"imagePolicy", "podNodeSelectorPluginConfig"}
 _OLDEST = ("ImagePolicyWebhook", "PodNodeSelector")
 ANY_VERSION = ""
@@ -56,6 +57,20 @@ class AdmissionConfigurationFile(ConfigDocument):
 
     kind: str = KIND
     plugins: tuple[PluginConfiguration | None, ...] = ()
+
+
+class PolicyConfiguration(ConfigDocument):
+    """The document of a plugin of policies; the feature of policies in files is off by default, and not there."""
+
+    static_manifests_dir: str = ""
+
+
+def no_manifests(configuration: PolicyConfiguration) -> ErrorList:
+    """Return that policies in files are wanted, if they are."""
+    errors = ErrorList()
+    if configuration.static_manifests_dir:
+        errors.forbidden((None, "staticManifestsDir"), "needs the feature ManifestBasedAdmissionControlConfig")
+    return errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,5 +97,5 @@ class ConditionMetrics:
         self._seconds.observe(seconds, *labels)
         if failed:
             self._errors.add(*labels)
-        if excluded:
-            self._exclusions.add(*labels)
+        if excluded:  # by the name of the phase, which of webhooks is another than their type elsewhere
+            self._exclusions.add(of, name, operation, "validate" if kind == "validating" else kind)

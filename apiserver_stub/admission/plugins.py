@@ -153,7 +153,11 @@ def enabled(parts: AdmissionParts, given: Mapping[str, MakePlugin] = MappingProx
     """Return the plugins that the flags leave, those that belong to kinds, and those of others: the `given` ones, which
     are on, and the ones of packages that flags name. Raises `ValueError` for one that is not there or cannot be made.
     """
-    wanted = parts.options[AdmissionOptions].enabled
+    options = parts.options[AdmissionOptions]
+    if options.admission_control is not None:
+        instead = "--enable-admission-plugins and --disable-admission-plugins"
+        parts.runtime.log("admission").warning("a flag is deprecated", flag="--admission-control", instead=instead)
+    wanted = options.enabled
     own = {**{name: installed(name) for name in sorted(wanted - {*ORDERED, *given})}, **given}
 
     def built(table: Sequence[tuple[str, BuildPlugin]]) -> Iterator[AdmissionPlugin]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.configuration import V1, PolicyConfiguration, no_manifests
 from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
@@ -294,8 +295,15 @@ class _Metrics:
         self._seconds.observe(seconds, *labels)
 
 
+class MutatingAdmissionPolicyConfiguration(PolicyConfiguration):
+    """The document that configures the plugin."""
+
+    kind: str = "MutatingAdmissionPolicyConfiguration"
+
+
 def mutating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin MutatingAdmissionPolicy."""
+    parts.configuration.document("MutatingAdmissionPolicy", {V1: MutatingAdmissionPolicyConfiguration}, no_manifests)
     return MutatingPolicies(parts).plugin()
 
 

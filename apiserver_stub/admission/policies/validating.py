@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Operation, Rule
+from apiserver_stub.admission.configuration import V1, PolicyConfiguration, no_manifests
 from apiserver_stub.admission.matching import Matcher
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.policies.index import Binding, Policy, PolicyIndex
@@ -195,8 +196,17 @@ class _Metrics:
         self._seconds.observe(seconds, *labels)
 
 
+class ValidatingAdmissionPolicyConfiguration(PolicyConfiguration):
+    """The document that configures the plugin."""
+
+    kind: str = "ValidatingAdmissionPolicyConfiguration"
+
+
 def validating_admission_policy(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ValidatingAdmissionPolicy."""
+    parts.configuration.document(
+        "ValidatingAdmissionPolicy", {V1: ValidatingAdmissionPolicyConfiguration}, no_manifests
+    )
     registry, run = parts.runtime.registry, parts.offload.run
     return ValidatingPolicies(parts.store, parts.kinds, parts.authorizer, registry, run).plugin()
 
