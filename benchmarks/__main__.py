@@ -7,6 +7,7 @@ from collections.abc import Callable
 import uvloop
 
 from benchmarks import (
+    admission,
     api,
     audit,
     autoscalers,
@@ -34,6 +35,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "audit": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(audit.run()),
     "forms": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(forms.run()),
     "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
+    "admission": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(admission.run()),
     "rbac": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(rbac.run()),
     "policies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(policies.run()),
     "custom": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(custom_resources.run()),

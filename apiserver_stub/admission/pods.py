@@ -216,7 +216,7 @@ class Priorities:
     async def admit(self, attributes: Attributes) -> None:
         """Give a pod its priority. Raises `Forbidden`."""
         pod = attributes.tree
-        spec = dict(pod.get("spec") or {})
+        spec = pod.get("spec") or {}
         before = (attributes.old_object or {}).get("spec") or {}
         if attributes.operation == "update":
             kept = {name: before[name] for name in _FIELDS if name in before and spec.get(name) is None}

@@ -15,6 +15,7 @@ without controllers takes pods.
 """
 
 import asyncio
+import operator
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -43,6 +44,7 @@ _PATH = f"/var/run/secrets/{PLATFORM_DOMAIN}/serviceaccount"
 _LIFETIME = 3607  # seconds; the odd number tells the server that a client may use such a token for longer
 _CONTAINERS = ("initContainers", "containers")
 _MOST_READ = 1024  # accounts that are kept as trees
+_WISH = "automountServiceAccountToken"
 _ATTEMPTS, _INTERVAL = 10, 0.15  # how often `default` is looked for, and every how many seconds
 
 
@@ -207,8 +209,10 @@ def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
     new = {**spec, **_named(account["metadata"]["name"])}
     if not new.get("imagePullSecrets") and account.get("imagePullSecrets"):
         new["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
-    wishes = (each.get("automountServiceAccountToken") for each in (spec, account))
-    if next((wish for wish in wishes if wish is not None), True):
+    wish = spec.get(_WISH)
+    if wish is None:
+        wish = account.get(_WISH)
+    if wish is not False:
         _mount(new, suffix)
     return new
 
@@ -219,27 +223,25 @@ def _named(account: str) -> Tree:
 
 def _mount(spec: Tree, suffix: str) -> None:
     """Mount a token in every container that has nothing at its place, in place of `spec`'s own lists."""
-    volumes = spec.get("volumes") or []
-    known = next((name for each in volumes if (name := each.get("name", "")).startswith(_PREFIX)), "")
-    mount = {"name": known or _PREFIX + suffix, "readOnly": True, "mountPath": _PATH}
-    mounted = False
+    volumes = spec.get("volumes") or ()
+    names = [each.get("name", "") for each in volumes] if volumes else ()
+    known = next((name for name in names if name.startswith(_PREFIX)), "") if names else ""
+    name, mounted = known or _PREFIX + suffix, False
     for field in _CONTAINERS:
-        if field not in spec:
-            continue
-        lacking = [not _is_taken(container) for container in spec[field]]
-        pairs = zip(spec[field], lacking, strict=True)
-        spec[field] = [_mounting(container, mount) if lacks else container for container, lacks in pairs]
-        mounted = mounted or any(lacking)
+        if containers := spec.get(field):
+            spec[field] = [_mounting(container, name) for container in containers]
+            mounted = mounted or any(map(operator.is_not, spec[field], containers))
     if mounted and not known:
-        spec["volumes"] = [*volumes, {"name": mount["name"], "projected": _token()}]
+        spec["volumes"] = [*volumes, {"name": name, "projected": _token()}]
 
 
-def _is_taken(container: Tree) -> bool:
-    return any(mount.get("mountPath") == _PATH for mount in container.get("volumeMounts") or ())
-
-
-def _mounting(container: Tree, mount: Tree) -> Tree:
-    return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), dict(mount)]}
+def _mounting(container: Tree, name: str) -> Tree:
+    """Return a container with the mount of a volume; the container itself if there is something in its place."""
+    mounts = container.get("volumeMounts") or ()
+    for mount in mounts:
+        if mount.get("mountPath") == _PATH:
+            return container
+    return {**container, "volumeMounts": [*mounts, {"name": name, "readOnly": True, "mountPath": _PATH}]}
 
 
 def _token() -> dict[str, Any]:

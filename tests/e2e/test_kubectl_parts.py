@@ -28,7 +28,8 @@ READY = {
 def pod(admin: Any, namespace: str) -> str:
     """A pod that runs on a node of its own; both have this name."""
     name = f"p-{namespace[-40:].lstrip('-')}"
-    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+    room = {"allocatable": {"cpu": "4", "memory": "8Gi"}}
+    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": room})
     spec = {"nodeName": name, "terminationGracePeriodSeconds": 0, "containers": [CONTAINER]}
     pods = f"/api/v1/namespaces/{namespace}/pods"
     made = admin.ask("POST", pods, {"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})
