@@ -4,13 +4,14 @@ Programs of policies import this; it loads CEL, which a server without policies 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.api_request import Tree
 from apiserver_stub.offload import Run
-from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.errors import ApiError, BadRequest, NotFound
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.cel.admission import (
     MOST_OF_CONDITIONS,
@@ -181,8 +182,12 @@ async def evaluated(
 
 
 def _prepare(inputs: RequestInputs, versioned: Versioned) -> None:
-    """Make all that expressions may ask for: nothing is read from the store elsewhere than in the event loop."""
-    _ = inputs.namespace, versioned.request, versioned.own_request
+    """Make all that expressions may ask for: nothing is read from the store elsewhere than in the event loop. Who asks
+    for a namespace that is not there is told when it does.
+    """
+    _ = versioned.request, versioned.own_request
+    with suppress(NotFound):
+        _ = inputs.namespace
 
 
 async def _answer(authorizer: Authorizer, caller: User, check: AuthorizationCheck) -> DecisionValue:
