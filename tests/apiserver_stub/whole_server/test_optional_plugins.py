@@ -15,9 +15,6 @@ SETUPS = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "optional_plugins.jsonl").read_text().splitlines()
 ]
 OTHERWISE = {
-    "deny/generate": "a name is generated before mutating plugins are asked",
-    "selector/generate": "the same",
-    "deny/connect": "pods that are connected to are looked for first",
     "external/create": "warnings of a kind are not told when admission refuses",
     "external/add": "the same",
     "pull/ephemeral": "the caller is warned that no node runs the pod",
