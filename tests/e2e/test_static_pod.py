@@ -183,14 +183,11 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
 @pytest.mark.parametrize(
     ("line", "without_effect"),
     [
-        (
-            KUBEADM,
-            {"--allocate-node-cidrs", "bootstrap-signer-controller", "token-cleaner-controller"},
-        ),
+        (KUBEADM, {"--allocate-node-cidrs", "--cluster-name"}),
         (KIND, {"--enable-hostpath-provisioner"}),
         (TUNED, {"--node-cidr-mask-size", "RotateKubeletServerCertificate"}),
         (KOPS, {"--cloud-provider", "--attach-detach-reconcile-sync-period"}),
-        (K3S, {"--service-account-private-key-file", "token-cleaner-controller"}),
+        (K3S, {"--allocate-node-cidrs"}),
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )
