@@ -73,7 +73,6 @@ from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
-from apiserver_stub.verbs.update import amend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
@@ -266,7 +265,6 @@ class _Assembly:
                 AdmissionConfiguration.read(
                     wanted.admission_control_config_file, {*wanted.enabled, *self._own_plugins}
                 ),
-                partial(amend, self.own_scope),
                 self.objects.ensure_created,
                 self.admission_metrics,
             ),

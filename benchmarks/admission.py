@@ -69,7 +69,6 @@ async def _parts() -> AsyncIterator[AdmissionParts]:
         FLAGS.parse([]),
         AdmissionConfiguration(),
         refuse,
-        refuse,
     )
     await store.close()
 

@@ -17,11 +17,6 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.authorization import Authorizer
 
-Amend = Callable[[tuple[str, str, str], str, str, Callable[[Tree], Tree]], Awaitable[None]]
-"""Writes, in the server's own name, what a function makes of the newest state of an object, which is named by group,
-version and plural, namespace and name. Raises `NotFound`, and what the function raises.
-"""
-
 Create = Callable[[str, Tree], Awaitable[None]]
 """Creates, in the server's own name and as any request would, an object in a collection (`/api/v1/namespaces`), unless
 one of its name is there. Raises the refusal.
@@ -43,7 +38,6 @@ class AdmissionParts:
     runtime: Runtime
     options: Parsed
     configuration: AdmissionConfiguration
-    amend: Amend
     create: Create
     metrics: AdmissionMetrics = field(default_factory=AdmissionMetrics)
 

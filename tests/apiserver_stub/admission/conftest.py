@@ -37,8 +37,8 @@ async def store() -> AsyncIterator[WatchCache]:
 def parts(store: WatchCache) -> AdmissionParts:
     """Parts of plugins, on the empty `store`."""
 
-    async def amend(*_: Any) -> None:
-        raise AssertionError("there is nothing to amend")
+    async def create(*_: Any) -> None:
+        raise AssertionError("there is nothing to create")
 
     return AdmissionParts(
         store,
@@ -52,8 +52,7 @@ def parts(store: WatchCache) -> AdmissionParts:
         Runtime("apiserver-stub"),
         FLAGS.parse([]),
         AdmissionConfiguration(),
-        amend,
-        amend,
+        create,
     )
 
 
