@@ -25,6 +25,7 @@ from benchmarks import (
     policies,
     rbac,
     start,
+    webhooks,
     workloads,
     writes,
 )
@@ -38,6 +39,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "admission": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(admission.run()),
     "rbac": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(rbac.run()),
     "policies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(policies.run()),
+    "webhooks": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(webhooks.run()),
     "custom": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(custom_resources.run()),
     "bodies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(bodies.run()),
     "controllers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(controllers.run()),

@@ -12,7 +12,7 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
-from apiserver_stub.webhooks import WebhookConfig
+from apiserver_stub.webhooks import WebhookConfig, WebhookError
 from controller_manager.api.platform import GROUP_DOMAIN
 
 _GROUP = f"admissionregistration.{GROUP_DOMAIN}"
@@ -35,7 +35,7 @@ class Webhook:
     name: str
     configuration: str
     id: str
-    client: Tree
+    place: WebhookConfig | WebhookError
     timeout: float
     review_version: str
     ignores: bool
@@ -51,7 +51,7 @@ class Webhook:
             name=tree["name"],
             configuration=configuration,
             id=id_,
-            client=tree["clientConfig"],
+            place=_place(tree["clientConfig"]),
             timeout=tree.get("timeoutSeconds") or _TIMEOUT,
             review_version=next((version for version in versions if version in _KNOWN_VERSIONS), ""),
             ignores=tree.get("failurePolicy") == "Ignore",
@@ -62,7 +62,16 @@ class Webhook:
 
     def config(self) -> WebhookConfig:
         """Return the place of the webhook. Raises `WebhookError`."""
-        return WebhookConfig.of(self.client)
+        if isinstance(self.place, WebhookError):
+            raise self.place
+        return self.place
+
+
+def _place(client_config: Tree) -> WebhookConfig | WebhookError:
+    try:
+        return WebhookConfig.of(client_config)
+    except WebhookError as error:
+        return error
 
 
 _Entry = tuple[MatchCriteria, Webhook]
