@@ -37,10 +37,11 @@ def _sent(request: APIRequest, _load: Load) -> Edited:
 
 
 def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
-    kind, metadata = request.kind, tree["metadata"]
-    if prefix := _prefix(metadata):
-        metadata["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
+    kind = request.kind
+    if prefix := _prefix(tree["metadata"]):
+        tree["metadata"]["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
         apply_defaults(tree, kind)  # some follow from the name
+    metadata = tree["metadata"]
     metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = now()
     kind.strategy.prepare_create(tree)

@@ -195,6 +195,7 @@ async def test_what_a_kind_derives_from_its_identity_is_there_from_the_start(api
     assert labels["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]
     assert labels["batch.kubernetes.io/job-name"] == job["metadata"]["name"]
     namespace = await api.post("/api/v1/namespaces", {"metadata": {"generateName": "n-"}})
+    assert {"uid", "creationTimestamp"} <= namespace["metadata"].keys()
     assert namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace["metadata"]["name"]
 
 
