@@ -249,6 +249,7 @@ class LocalCluster:
                 f"--cert-dir={folder / name}",
                 f"--client-ca-file={folder / 'client-ca.crt'}",
                 f"--root-ca-file={folder / 'ca.crt'}",
+                f"--service-account-private-key-file={folder / 'sa.key'}",
                 "--use-service-account-credentials=true",
                 *_signing(folder, options.manager_arg),
             )

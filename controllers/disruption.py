@@ -267,7 +267,7 @@ def disrupted_pods(known: Mapping[str, str], pods: Iterable[Pod], now: datetime)
     """
     there = {pod.metadata.name for pod in pods if not pod.metadata.deletion_timestamp}
     kept = {name: text for name, text in known.items() if name in there}
-    return {name: text for name, text in kept.items() if (time_of(text) or now) + DELETION_TIMEOUT >= now}
+    return {name: text for name, text in kept.items() if (time_of(text) or now) + DELETION_TIMEOUT > now}
 
 
 def healthy(pods: Iterable[Pod], disrupted: Mapping[str, str]) -> int:

@@ -43,7 +43,7 @@ async def grant(client: Client, specs: Iterable[catalog.AnySpec]) -> None:
     default |= {role.metadata.name for role in (await client.list(ROLES)).items}
     rules: dict[tuple[str, str], list[PolicyRule]] = {}
     for spec in specs:
-        if f"{_PREFIX}{spec.account}" not in default:
+        if spec.account and f"{_PREFIX}{spec.account}" not in default:
             for rule in (*EVENTS, *spec.rbac):
                 rules.setdefault((spec.account, rule.namespace), []).append(rule)
     for (account, namespace), declared in rules.items():

@@ -83,7 +83,7 @@ def test_a_status_that_stays_is_equal_to_what_it_was() -> None:
 
 
 def test_pods_that_were_let_go_count_again_when_they_stay() -> None:
-    known = {"a": at(-119), "b": at(-121), "c": at(-10), "d": at(-10)}
+    known = {"a": at(-119), "b": at(-120), "c": at(-10), "d": at(-10)}
     pods = [pod("a"), pod("b"), pod("c", deleting=True), pod("e")]
     assert disrupted_pods(known, pods, NOW) == {"a": at(-119)}
 

@@ -88,9 +88,10 @@ async def test_objects_that_came_and_went_leave_nothing_behind() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=0")
         with traced():
-            await come_and_go(cluster, "first")
+            for wave in ("first", "second", "third"):  # until what is bounded is full
+                await come_and_go(cluster, wave)
             after = []
-            for wave in ("second", "third", "fourth"):
+            for wave in ("fourth", "fifth", "sixth"):
                 await come_and_go(cluster, wave)
                 after.append(held())
         assert leaks(after, ROUNDS) == {}  # one forgotten key of each pod

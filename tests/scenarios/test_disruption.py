@@ -122,7 +122,7 @@ async def test_a_controller_that_cannot_be_found_lets_nobody_go() -> None:
         await add_pods(cluster, 3, owner)
         await cluster.settle()
         assert await numbers(cluster) == (3, 1, 3, 2)
-        await cluster.client.delete(REPLICA_SETS, Key("default", "web"), propagation="Orphan")
+        await cluster.client.delete(REPLICA_SETS, Key("default", "web"), propagation="Background")
         await set_ready(cluster, "p0", "False")
         await cluster.settle()
         status = (await cluster.client.get(POD_DISRUPTION_BUDGETS, BUDGET)).status
