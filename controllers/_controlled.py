@@ -64,7 +64,9 @@ class OwnedObjects(Generic[T]):
         self._unseen: dict[Key, tuple[Seen, ...]] = {}
 
     async def claimable_by(self, owner: Object, selector: LabelSelector) -> list[T]:
-        """Return what `owner` controls and what it may adopt; of the server's, what it selects."""
+        """Return what `owner` controls and what it may adopt. The server is asked for what it selects; what it is to
+        release, since it selects that no more, is known from the copy.
+        """
         key, uid = key_of(owner), owner.metadata.uid
         if all(seen() for seen in self._unseen.get(key, ())):
             self._unseen.pop(key, None)
@@ -75,7 +77,10 @@ class OwnedObjects(Generic[T]):
         # This is behind all that was awaited.
         self._unseen[key] = (partial(self._objects.has_seen, Write(self._resource, key, listing.resource_version)),)
         controllers = ((obj, controller_of(obj)) for obj in listing.items)
-        return [obj for obj, reference in controllers if reference is None or reference.uid == uid]
+        found = [obj for obj, reference in controllers if reference is None or reference.uid == uid]
+        listed = set(map(key_of, listing.items))
+        others = (obj for obj in controlled_by(self._objects, uid) if key_of(obj) not in listed)
+        return [*found, *(obj for obj in others if not selector.matches(obj.metadata.labels))]
 
     def wrote(self, owner: Object, *objects: T) -> None:
         """Expect the copy to show these objects, as they were written for `owner`."""

@@ -54,7 +54,7 @@ PROTOBUF = protobuf.MEDIA_TYPE
 
 
 # Bodies that are remembered, and how long these are at most: controllers send one many times, as for the pods of a set.
-_REMEMBERED, _LONGEST_REMEMBERED = 64, 16 << 10
+_REMEMBERED, _LONGEST_REMEMBERED = 8, 16 << 10
 
 
 class RequestEncoder:
