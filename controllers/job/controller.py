@@ -36,7 +36,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, claimable_by
+from .._controlled import BY_CONTROLLER, claimable_by, may_be_done
 from .accounting import Accounts, account, finish, settle, with_suspension
 from .decide import (
     BATCH,
@@ -221,7 +221,7 @@ class JobController:
                 made = await self._control.create(job, new_pod(job, template, index, failed))
             except (ApiError, TransportError) as error:
                 failures += 1
-                run.memory.in_doubt = run.memory.in_doubt or _may_have_worked(error)
+                run.memory.in_doubt = run.memory.in_doubt or may_be_done(error)
                 raise
             if made is not None:
                 run.memory.wrote_pod(made)
@@ -367,11 +367,6 @@ def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | Non
 
 def _selector(job: Job) -> LabelSelector:
     return job.spec.selector.selector() if job.spec.selector is not None else LabelSelector()
-
-
-def _may_have_worked(error: ApiError | TransportError) -> bool:
-    """Return whether a request that failed so may have been carried out."""
-    return isinstance(error, TransportError) or error.code >= 500
 
 
 SPECS = (
