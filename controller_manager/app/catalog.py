@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
+from controller_manager.app.features import FeatureOptions
 from controller_manager.controller import ControllerSpec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
 from controller_manager.options.parse import did_you_mean
@@ -141,6 +142,13 @@ def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
     return [spec for spec in specs if first.get(spec.name, "*" in wanted and spec.default_on)]
 
 
+def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
+    """The controllers that run in this process, as far as its features go."""
+    enabled = parsed[FeatureOptions].enabled
+    wanted = select(specs, parsed[CatalogOptions].controllers)
+    return [spec.with_features(enabled) for spec in wanted if all(map(enabled, spec.gates))]
+
+
 def names_known(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Check:
     """The rule that `--controllers` names controllers somebody has heard of."""
     names = _names(specs, known)
@@ -158,6 +166,14 @@ def not_built(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[str]:
     """The controllers that `--controllers` turns on by name and that are still to come."""
     names, built = _names(specs, KNOWN), {spec.name for spec in specs}
     return [name for name in dict.fromkeys(names[one] for one in wanted if one in names) if name not in built]
+
+
+def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
+    """The controllers that `--controllers` turns on by name and whose feature gates are off, with these."""
+    enabled, wanted = parsed[FeatureOptions].enabled, parsed[CatalogOptions].controllers
+    named = select(specs, [name for name in wanted if name != "*"])
+    off = {spec.name: [gate for gate in spec.gates if not enabled(gate)] for spec in named}
+    return [f"{name} ({', '.join(gates)})" for name, gates in off.items() if gates]
 
 
 def notes(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Mapping[str, str]:

@@ -32,7 +32,7 @@ def run(name: str, make: Callable[[], Program]) -> NoReturn:
     end_before_start(name)
     program = make()
     parsed = command_line(program.name, program.summary, program.flags, sys.argv[1:], program.notes)
-    chosen = catalog.select(program.specs, parsed[CatalogOptions].controllers)
+    chosen = catalog.choose(program.specs, parsed)
     if not chosen:
         sys.stderr.write(f"{name}: there is nothing to run: {_why_nothing(program, parsed)}\n")
         raise SystemExit(1)
@@ -49,6 +49,8 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
     """Yield what whoever wrote the command line should know, although it can be started with."""
     if awaited := catalog.not_built(specs, parsed[CatalogOptions].controllers):
         yield f"--controllers: not built yet and left out: {', '.join(awaited)}"
+    if off := catalog.not_enabled(specs, parsed):
+        yield f"--controllers: left out, since their feature gates are off: {', '.join(off)}"
 
 
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Iterable[str]) -> int:

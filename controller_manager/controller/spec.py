@@ -8,7 +8,7 @@ SPECS = (ControllerSpec(name="greeter-controller", reconciler=Greeter, options=G
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from controller_manager.api.model import Object
@@ -109,7 +109,8 @@ class Mapped(Generic[T]):
 
     Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time. Without `echoes`
     changes that the controller's own writes made wake none, as far as that is known in time: for what is written only
-    by the one reconcile that would be woken, and needs no second look.
+    by the one reconcile that would be woken, and needs no second look. With a `gate` they are watched only where that
+    feature is on.
     """
 
     resource: Resource[T]
@@ -118,6 +119,7 @@ class Mapped(Generic[T]):
     delay: Delay | None = None
     fields: str = ""
     echoes: bool = True
+    gate: str = ""
 
 
 Watch = For[Any] | Owned[Any] | Mapped[Any]
@@ -127,7 +129,8 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 class PolicyRule:
     """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core.
 
-    With `names` that is so for objects of these names alone, with a `namespace` in that one alone.
+    With `names` that is so for objects of these names alone, with a `namespace` in that one alone, with a `gate` where
+    that feature is on.
     """
 
     groups: tuple[str, ...]
@@ -135,6 +138,7 @@ class PolicyRule:
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
     namespace: str = ""
+    gate: str = ""
 
 
 def _one(_: Any) -> int:
@@ -151,7 +155,8 @@ class ControllerSpec(Generic[O]):
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
     is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
-    started. With `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
+    started. With `default_on` false it runs only when `--controllers` names it, and with `gates` only where these
+    features are on. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
     another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
     as where each controller has an account, if that is called otherwise than it; `as_process` says that it always acts
@@ -167,6 +172,7 @@ class ControllerSpec(Generic[O]):
     aliases: tuple[str, ...] = ()
     queue: str = ""
     default_on: bool = True
+    gates: tuple[str, ...] = ()
     qps_factor: int = 1
     service_account: str = ""
     as_process: bool = False
@@ -177,3 +183,9 @@ class ControllerSpec(Generic[O]):
     def account(self) -> str:
         """The service account of the system namespace that it may act as; empty for who acts as the process."""
         return "" if self.as_process else self.service_account or self.name
+
+    def with_features(self, enabled: Callable[[str], bool]) -> "ControllerSpec[O]":
+        """Return what is left of it where these features are on: without the watches and permissions of others."""
+        watches = tuple(one for one in self.watches if not (isinstance(one, Mapped) and one.gate) or enabled(one.gate))
+        rbac = tuple(rule for rule in self.rbac if not rule.gate or enabled(rule.gate))
+        return replace(self, watches=watches, rbac=rbac)

@@ -17,7 +17,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
-from controller_manager.app.catalog import AnySpec, CatalogOptions
+from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.app.permissions import grant
@@ -248,7 +248,7 @@ class Cluster:
         """
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
-        chosen = catalog.select(every, parsed[CatalogOptions].controllers)
+        chosen = catalog.choose(every, parsed)
         enforcer = RBACEnforcer(chosen)
         network = FaultyNetwork(
             lambda obtain: PermittedTransport(self._reach(parsed, obtain), enforcer), faults, election=may_lose_lead

@@ -32,7 +32,6 @@ from controller_manager.api.resource import Resource
 from controller_manager.api.reviews import SubjectAccessReview, TokenReview
 from controller_manager.api.wire import Request, Response
 from controller_manager.app import catalog
-from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.manager import Manager
 from controller_manager.app.program import flag_set
 from controller_manager.base.runtime import Runtime
@@ -216,7 +215,7 @@ async def test_every_controller_does_its_work_on_them(tmp_path: Path) -> None:
     parsed = flag_set(every).parse(flags)
     replay = Replay()
     network = FaultyNetwork(lambda obtain: InProcessTransport(replay))
-    manager = Manager(parsed, catalog.select(every, parsed[CatalogOptions].controllers), network, Runtime("test"))
+    manager = Manager(parsed, catalog.choose(every, parsed), network, Runtime("test"))
     async with Tasks() as tasks:
         tasks.start(manager.run(), name="manager")
         await asyncio.sleep(150)

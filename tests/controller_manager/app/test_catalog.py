@@ -9,6 +9,8 @@ import pytest
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import KNOWN, CatalogOptions
+from controller_manager.app.features import FeatureOptions
+from controller_manager.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
 from controller_manager.options import Parsed
 
 
@@ -19,6 +21,13 @@ class Listed:
     name: str
     aliases: tuple[str, ...] = ()
     default_on: bool = True
+
+
+class Nothing:
+    """A controller with nothing to do."""
+
+    async def reconcile(self, _key: object) -> None:
+        """Do nothing."""
 
 
 SPECS = (
@@ -67,6 +76,39 @@ def test_help_says_which_controllers_there_are_and_which_are_still_to_come():
     assert list(notes.values())[:2] == ["endpoints-controller, namespace-controller", "token-cleaner"]
     assert "deployment-controller" in list(notes.values())[2]
     assert "namespace-controller" not in list(notes.values())[2]
+
+
+GATE = "TaintTolerationComparisonOperators"
+GATED = (
+    ControllerSpec(
+        name="namespace-controller",
+        reconciler=lambda _context, _options: Nothing(),
+        options=Options,
+        watches=(For(PODS), Mapped(NODES, gate=GATE)),
+        rbac=(PolicyRule(("",), ("pods",), ("get",)), PolicyRule(("",), ("nodes",), ("get",), gate=GATE)),
+    ),
+    ControllerSpec(
+        name="endpoints-controller",
+        reconciler=lambda _context, _options: Nothing(),
+        options=Options,
+        watches=(),
+        gates=(GATE,),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("on", "names", "resources"), [("false", ["namespace-controller"], ["pods"]), ("true", None, ["pods", "nodes"])]
+)
+def test_a_controller_of_a_feature_that_is_off_does_not_run(on, names, resources):
+    parsed = Parsed(
+        CatalogOptions(controllers=("*", "endpoints-controller")), FeatureOptions(feature_gates={"": (f"{GATE}={on}",)})
+    )
+    chosen = catalog.choose(GATED, parsed)
+    assert [spec.name for spec in chosen] == (names or [spec.name for spec in GATED])
+    assert [watch.resource.plural for watch in chosen[0].watches] == resources
+    assert [rule.resources[0] for rule in chosen[0].rbac] == resources
+    assert catalog.not_enabled(GATED, parsed) == ([f"endpoints-controller ({GATE})"] if names else [])
 
 
 def test_every_known_name_means_one_controller():
