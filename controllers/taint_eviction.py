@@ -8,6 +8,7 @@ from typing import NamedTuple
 from controller_manager.api.core import NODES, PODS, Node, Pod, Taint, Toleration
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.scheduling import FOR_GOOD, by_key, no_execute, patience
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import STRATEGIC_MERGE_PATCH
@@ -24,7 +25,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Options
 
-from ._pods import FOR_GOOD, PODS_BY_NODE, by_key, disruption, no_execute, patience, pods_on, status_patch
+from ._pods import PODS_BY_NODE, disruption, pods_on, status_patch
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"

@@ -8,6 +8,7 @@ from controller_manager.api.conditions import Condition, is_condition_true
 from controller_manager.api.model import EMPTY_RAW, Model, Object, ObjectMeta
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Resource
+from controller_manager.api.selectors import SelectorRequirement
 
 TCP = "TCP"
 """The protocol of a port that names none."""
@@ -66,8 +67,30 @@ class Toleration(Model):
     toleration_seconds: int | None = None
 
 
+class NodeSelectorTerm(Model):
+    """`nodeSelectorTerms[]`, complete: conditions on the labels and on the fields of a node."""
+
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_fields: tuple[SelectorRequirement, ...] = ()
+
+
+class NodeSelector(Model):
+    """Nodes that meet one of the terms."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Model):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Model):
+    node_affinity: NodeAffinity | None = None
+
+
 class PodSpec(Model):
     node_name: str = ""
+    affinity: Affinity | None = None
     hostname: str = ""
     subdomain: str = ""
     restart_policy: str = "Always"

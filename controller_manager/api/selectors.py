@@ -15,8 +15,11 @@ _TOKEN = re.compile(r"\s*(==|!=|=|!|>|<|\(|\)|,|[^\s=!<>(),]+)\s*")
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
+_INTEGERS = range(-(1 << 63), 1 << 63)
 _EMPTY: Mapping[str, str] = {}
 _OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_NODE_OPERATORS: Mapping[str, Operator] = {**_OPERATORS, "Gt": "gt", "Lt": "lt"}
 _LONGEST_KEPT = 1024  # characters of a selector that is remembered
 
 
@@ -83,11 +86,25 @@ class LabelSelector:
 
 
 class SelectorRequirement(Model):
-    """`matchExpressions[]` of a label selector in an object, complete."""
+    """`matchExpressions[]` of a label selector in an object, or of a term of a node selector, complete."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+
+    def requirement(self) -> Requirement | None:
+        """Return the condition, `Gt` and `Lt` included; None if there can be none such: an operator that there is not,
+        the wrong number of values, or a key or a value that no label can have.
+        """
+        operator = _NODE_OPERATORS.get(self.operator)
+        if operator is None or not _LABEL_KEY.fullmatch(self.key):
+            return None
+        fits = {"in": len(self.values) > 0, "notin": len(self.values) > 0, "exists": not self.values}
+        fits["!"] = fits["exists"]
+        compared = len(self.values) == 1 and _is_integer(self.values[0])
+        if not fits.get(operator, compared) or not all(map(_LABEL_VALUE.fullmatch, self.values)):
+            return None
+        return Requirement(self.key, operator, tuple(sorted(self.values)))
 
 
 class LabelSelectorSpec(Model):
@@ -144,10 +161,14 @@ class FieldSelector:
 
 
 def _compares(value: str, operator: Operator, bound: str) -> bool:
-    try:
-        return int(value) > int(bound) if operator == "gt" else int(value) < int(bound)
-    except ValueError:
+    if not (_is_integer(value) and _is_integer(bound)):
         return False
+    return int(value) > int(bound) if operator == "gt" else int(value) < int(bound)
+
+
+def _is_integer(text: str) -> bool:
+    """Return whether a text is a decimal integer of 64 bits, as Go reads it."""
+    return _INTEGER.fullmatch(text) is not None and int(text) in _INTEGERS
 
 
 @lru_cache(maxsize=1024)

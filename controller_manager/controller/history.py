@@ -46,13 +46,14 @@ class ControllerHistory:
     """The revisions of one `owner`, which is of the resource `kind`; made anew in each reconcile.
 
     The controller needs `get` on the owners, and on controllerrevisions `get`, `create`, `update`, `patch`
-    and `delete`.
+    and `delete`. New revisions have the hash that ends their names as the label `hash_label`.
     """
 
-    def __init__(self, client: Client, kind: Resource[Any], owner: Object) -> None:
+    def __init__(self, client: Client, kind: Resource[Any], owner: Object, *, hash_label: str = REVISION_HASH) -> None:
         self._client = client
         self._kind = kind
         self._owner = owner
+        self._hash_label = hash_label
 
     async def claim(
         self, revisions: Iterable[ControllerRevision], matches: Callable[[ControllerRevision], bool]
@@ -70,8 +71,8 @@ class ControllerHistory:
     ) -> RecordedRevision | None:
         """See that the newest of the owner's `revisions`, which are in order, has `data`, the present state.
 
-        One that is created has these `labels`. Returns None if nothing is created in its namespace any more; raises
-        Conflict where a revision had changed meanwhile.
+        One that is created has these `labels`, and the annotations of the owner. Returns None if nothing is created in
+        its namespace any more; raises Conflict where a revision had changed meanwhile.
         """
         found = latest_with(revisions, data)
         if found is None:
@@ -93,7 +94,9 @@ class ControllerHistory:
         self, data: msgspec.Raw, labels: Mapping[str, str], number: int, collisions: int
     ) -> RecordedRevision | None:
         for _ in range(_ATTEMPTS):
-            wanted = new_revision(self._kind, self._owner, data, labels, number, collisions)
+            wanted = new_revision(
+                self._kind, self._owner, data, labels, number, collisions, hash_label=self._hash_label
+            )
             try:
                 return RecordedRevision(await self._client.create(CONTROLLER_REVISIONS, wanted), collisions)
             except AlreadyExists:
@@ -125,7 +128,9 @@ def in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevision
 
 
 def is_equal(one: msgspec.Raw, other: msgspec.Raw) -> bool:
-    """Return whether two states are the same, whatever the order of fields and the spaces between them."""
+    """Return whether two states are the same, whatever the order of fields and the spaces between them; `null` counts
+    as absent.
+    """
     return one == other or _canonical(one) == _canonical(other)
 
 
@@ -148,7 +153,14 @@ def superfluous(
 
 
 def new_revision(
-    kind: Resource[Any], owner: Object, data: msgspec.Raw, labels: Mapping[str, str], number: int, collision_count: int
+    kind: Resource[Any],
+    owner: Object,
+    data: msgspec.Raw,
+    labels: Mapping[str, str],
+    number: int,
+    collision_count: int,
+    *,
+    hash_label: str = REVISION_HASH,
 ) -> ControllerRevision:
     """Return a revision that `owner` controls, to be created under the name that its data and the count make."""
     code = revision_hash(data, collision_count)
@@ -156,7 +168,8 @@ def new_revision(
         metadata=ObjectMeta(
             namespace=owner.metadata.namespace,
             name=f"{owner.metadata.name[:_LONGEST_PREFIX]}-{code}",
-            labels={**labels, REVISION_HASH: code},
+            labels={**labels, hash_label: code},
+            annotations=owner.metadata.annotations,
             owner_references=(controller_ref(kind, owner),),
         ),
         data=data,
@@ -173,4 +186,10 @@ def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
 
 
 def _canonical(data: msgspec.Raw) -> bytes:
-    return msgspec.json.encode(msgspec.json.decode(data), order="sorted")
+    return msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted")
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    return [_without_null(each) for each in value] if isinstance(value, list) else value

@@ -1,12 +1,10 @@
-"""Which taints a pod tolerates and for how long, as tables."""
+"""How long a pod endures the taints of its node, as tables."""
 
 from collections.abc import Mapping
-from math import inf
 
 import pytest
 
-from controller_manager.api.core import Node, NodeSpec, Taint, Toleration
-from controllers._pods import no_execute, patience, tolerates
+from controller_manager.api.core import Taint, Toleration
 from controllers.taint_eviction import Endured, countdown
 
 TAINT = Taint(key="k", value="5", effect="NoExecute")
@@ -22,81 +20,6 @@ def limited(seconds: int, key: str = "k") -> Toleration:
 
 def taint(key: str, value: str = "", effect: str = "NoExecute") -> Taint:
     return Taint(key=key, value=value, effect=effect)
-
-
-@pytest.mark.parametrize(
-    ("toleration", "expected"),
-    [
-        (Toleration(key="k", operator="Exists", effect="NoExecute"), True),
-        (Toleration(key="k", operator="Exists"), True),
-        (Toleration(operator="Exists"), True),
-        (Toleration(operator="Exists", effect="NoExecute"), True),
-        (Toleration(operator="Exists", effect="NoSchedule"), False),
-        (Toleration(key="other", operator="Exists"), False),
-        (Toleration(key="k", operator="Equal", value="5"), True),
-        (Toleration(key="k", value="5"), True),
-        (Toleration(key="k", value="6"), False),
-        (Toleration(key="k"), False),
-        (Toleration(key="k", operator="Near", value="5"), False),
-        (Toleration(key="k", operator="Gt", value="4"), False),
-        (Toleration(key="k", operator="Lt", value="6"), False),
-    ],
-)
-def test_a_toleration_matches_by_effect_key_and_operator(toleration: Toleration, expected: bool) -> None:
-    assert tolerates(toleration, TAINT) is expected
-
-
-@pytest.mark.parametrize(
-    ("operator", "wanted", "value", "expected"),
-    [
-        ("Gt", "4", "5", True),
-        ("Gt", "5", "5", False),
-        ("Gt", "6", "5", False),
-        ("Gt", "-2", "-1", True),
-        ("Lt", "6", "5", True),
-        ("Lt", "5", "5", False),
-        ("Lt", "4", "5", False),
-        ("Lt", "10", "9", True),
-        ("Gt", "x", "5", False),
-        ("Gt", "4", "x", False),
-        ("Gt", "4", "", False),
-        ("Gt", "4", "05", False),
-        ("Gt", "4", "5.5", False),
-        ("Gt", "4", "\u0665", False),
-        ("Gt", "4", "9223372036854775807", True),
-        ("Gt", "4", "9223372036854775808", False),
-        ("Lt", "4", "-9223372036854775808", True),
-        ("Lt", "4", "-9223372036854775809", False),
-    ],
-)
-def test_numbers_are_compared_where_the_gate_is_on(operator: str, wanted: str, value: str, expected: bool) -> None:
-    toleration = Toleration(key="k", operator=operator, value=wanted)
-    assert tolerates(toleration, taint("k", value), compares=True) is expected
-    assert not tolerates(toleration, taint("k", value))
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "expected"),
-    [
-        ((), 0),
-        ((forever(key="other"),), 0),
-        ((forever(),), inf),
-        ((limited(30),), 30),
-        ((limited(0),), 0),
-        ((limited(-5),), 0),
-        ((limited(30), forever()), 30),
-        ((forever(), limited(30)), inf),
-        ((forever(key="other"), limited(30)), 30),
-    ],
-)
-def test_the_first_toleration_that_matches_says_how_long(tolerations: tuple[Toleration, ...], expected: float) -> None:
-    assert patience(TAINT, tolerations) == expected
-
-
-def test_only_taints_that_drive_away_count() -> None:
-    spec = NodeSpec(taints=(taint("a", effect="NoSchedule"), taint("b"), taint("c", effect="PreferNoSchedule")))
-    assert no_execute(Node(spec=spec)) == (taint("b"),)
-    assert no_execute(None) == ()
 
 
 READY, REACH, OWN = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "example.org/own"

@@ -65,7 +65,9 @@ def names(revisions: Any) -> list[str]:
         ('{"a":1}', '{"a":true}', False),
         ('{"a":1}', '{"a":"1"}', False),
         ('{"b":[1,2]}', '{"b":[2,1]}', False),
-        ('{"a":1}', '{"a":1,"b":null}', False),
+        ('{"a":1}', '{"a":1,"b":null}', True),
+        ('{"a":[{"b":null}]}', '{"a":[{}]}', True),
+        ('{"a":[null]}', '{"a":[]}', False),
     ],
 )
 def test_which_states_are_the_same(one: str, other: str, expected: bool) -> None:
@@ -149,6 +151,12 @@ def test_a_new_revision_is_named_and_labelled_by_its_hash() -> None:
     assert made.metadata.labels == {"app": "web", REVISION_HASH: code}
     assert (made.revision, bytes(made.data)) == (3, b'{"v": 1}')
     assert made.metadata.owner_references == (controller_ref(CONFIG_MAPS, OWNER),)
+    assert new_revision(CONFIG_MAPS, OWNER, raw({}), LABELS, 1, 0, hash_label="other").metadata.labels == {
+        "app": "web",
+        "other": revision_hash(raw({}), 0),
+    }
+    told = replace(OWNER, metadata=replace(OWNER.metadata, annotations={"change-cause": "none"}))
+    assert new_revision(CONFIG_MAPS, told, raw({}), {}, 1, 0).metadata.annotations == {"change-cause": "none"}
     long = replace(OWNER, metadata=replace(OWNER.metadata, name="n" * 253))
     assert len(new_revision(CONFIG_MAPS, long, raw({}), {}, 1, 0).metadata.name) <= 253
 
