@@ -88,6 +88,46 @@ class Affinity(Model):
     node_affinity: NodeAffinity | None = None
 
 
+class PersistentVolumeClaimVolumeSource(Model):
+    claim_name: str = ""
+
+
+class PersistentVolumeClaimTemplate(Model):
+    """The claim of a generic ephemeral volume: the metadata it gets, and its spec as JSON, which loses no field."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = EMPTY_RAW
+
+
+class EphemeralVolumeSource(Model):
+    volume_claim_template: PersistentVolumeClaimTemplate | None = None
+
+
+class VolumeSources(Model):
+    """The sources that volumes of pods and persistent volumes share, each as JSON; of a volume one is there."""
+
+    aws_elastic_block_store: msgspec.Raw = EMPTY_RAW
+    azure_disk: msgspec.Raw = EMPTY_RAW
+    azure_file: msgspec.Raw = EMPTY_RAW
+    cinder: msgspec.Raw = EMPTY_RAW
+    fc: msgspec.Raw = EMPTY_RAW
+    flex_volume: msgspec.Raw = EMPTY_RAW
+    gce_persistent_disk: msgspec.Raw = EMPTY_RAW
+    host_path: msgspec.Raw = EMPTY_RAW
+    iscsi: msgspec.Raw = EMPTY_RAW
+    nfs: msgspec.Raw = EMPTY_RAW
+    portworx_volume: msgspec.Raw = EMPTY_RAW
+    vsphere_volume: msgspec.Raw = EMPTY_RAW
+
+
+class Volume(VolumeSources):
+    """`spec.volumes[]`; controllers never change it."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+
+
 class PodSpec(Model):
     node_name: str = ""
     affinity: Affinity | None = None
@@ -98,6 +138,7 @@ class PodSpec(Model):
     init_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements | None = None
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
 
 
 class PodTemplateSpec(Model):

@@ -15,7 +15,18 @@ from msgspec import inspect
 
 import controller_manager.api
 import controller_manager.client
-from controller_manager.api import autoscaling, batch, certificates, conditions, core, discovery, model, rbac, selectors
+from controller_manager.api import (
+    autoscaling,
+    batch,
+    certificates,
+    conditions,
+    core,
+    discovery,
+    model,
+    rbac,
+    selectors,
+    storage,
+)
 from controller_manager.api.decode import Decoder
 
 COMPLETE = {
@@ -29,6 +40,7 @@ COMPLETE = {
         "apps.v1.DeploymentCondition",
         "apps.v1.ReplicaSetCondition",
         "core.v1.ReplicationControllerCondition",
+        "core.v1.PersistentVolumeClaimCondition",
     ),
     core.NodeCondition: ("core.v1.NodeCondition",),
     core.Taint: ("core.v1.Taint",),
@@ -60,6 +72,8 @@ COMPLETE = {
     rbac.AggregationRule: ("rbac.v1.AggregationRule",),
     rbac.Subject: ("rbac.v1.Subject",),
     rbac.RoleRef: ("rbac.v1.RoleRef",),
+    storage.CSINodeDriver: ("storage.v1.CSINodeDriver",),
+    storage.VolumeNodeResources: ("storage.v1.VolumeNodeResources",),
     batch.UncountedTerminatedPods: ("batch.v1.UncountedTerminatedPods",),
     autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }
