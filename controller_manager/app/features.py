@@ -17,7 +17,9 @@ WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"
 TERMINATING_REPLICAS = "DeploymentReplicaSetTerminatingReplicas"
+SELINUX_CHANGE_POLICY = "SELinuxChangePolicy"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
+VOLUME_ATTRIBUTES_CLASS = "VolumeAttributesClass"
 SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
 
 READ: Mapping[str, str] = MappingProxyType(
@@ -29,6 +31,8 @@ READ: Mapping[str, str] = MappingProxyType(
         AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
         TERMINATING_REPLICAS: "counts pods that are being deleted in the status of replica sets and deployments",
         SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
+        SELINUX_CHANGE_POLICY: "allows the controller that warns of SELinux labels",
+        VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",
         TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
     }
 )

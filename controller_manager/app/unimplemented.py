@@ -117,7 +117,6 @@ class CloudOptions(Options):
 
 _attach = _needs("persistentvolume-attach-detach-controller")
 _binder = _needs("persistentvolume-binder-controller")
-_ephemeral = _needs("ephemeral-volume-controller")
 
 
 class AttachOptions(Options):
@@ -147,7 +146,6 @@ class VolumeOptions(Options):
 
     title = "Volume controllers"
 
-    concurrent_ephemeralvolume_syncs: Int32 = _ephemeral(5, "ephemeral volumes worked on at the same time", minimum=1)
     enable_dynamic_provisioning: bool = _binder(True, "make volumes for claims that name a class")
     enable_hostpath_provisioner: bool = _binder(
         False, "make volumes of the host's folders where there is no cloud; for tests with one node only"

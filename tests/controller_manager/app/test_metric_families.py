@@ -28,7 +28,6 @@ FLAGS = ("--secure-port=0", "--authentication-kubeconfig=any", "--authorization-
 AWAITED = (
     "apiextensions_apiserver_",
     "device_taint_eviction_controller_",
-    "ephemeral_volume_controller_",
     "retroactive_storageclass_",
 )
 

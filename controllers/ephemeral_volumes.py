@@ -1,0 +1,163 @@
+"""Makes the claims of generic ephemeral volumes of pods (KEP-1698)."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from controller_manager.api.core import PODS, Pod, Volume
+from controller_manager.api.errors import ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    controller_ref,
+    key_of,
+    try_write,
+)
+from controller_manager.options import Int32, Options, flag
+
+from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
+
+FAILED = "FailedBinding"
+AGAIN = 60.0
+"""Seconds after which is looked again whether a claim of somebody else is still in the way."""
+
+_CREATES = Family("ephemeral_volume_controller_create_total", "Requests to create a claim.", "counter")
+_FAILURES = Family(
+    "ephemeral_volume_controller_create_failures_total", "Requests to create a claim that failed.", "counter"
+)
+
+
+class EphemeralVolumeOptions(Options):
+    """Ephemeral volume controller"""
+
+    concurrent_ephemeralvolume_syncs: Int32 = flag(
+        5, "pods with ephemeral volumes worked on at the same time", minimum=1
+    )
+
+
+# Observed: a pod that is not being deleted, and for each of its ephemeral volumes, in order, the claim of that name.
+# Decided:                                        Done:
+#   the pod controls the claim                      nothing
+#   there is none                                   it is created, and controlled by the pod
+#   somebody else's has the name, or the server     an event says so; the volumes after it wait
+#     refuses
+# Claims are deleted with their pod by the garbage collector; one that is deleted before is created again.
+
+
+class EphemeralVolumeController:
+    """Reconciles the claims of one pod."""
+
+    def __init__(self, context: Context, _: EphemeralVolumeOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._pods = context.informers.get(PODS)
+        self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+        self._creates = Counters(_CREATES, context.runtime.registry)
+        self._failures = Counters(_FAILURES, context.runtime.registry)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Create the claims that the pod lacks."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return None
+        for volume in pod.spec.volumes:
+            if volume.ephemeral is None:
+                continue
+            claim = self._claims.get(Key(key.namespace, claim_name(pod, volume)))
+            if claim is None:
+                if not await self._create(pod, volume):
+                    return None
+            elif not is_for_pod(claim, pod):
+                self._tell(
+                    pod, volume, f"the claim {key_of(claim)} was not made for the pod, which does not control it"
+                )
+                return Requeue(AGAIN)
+        return None
+
+    async def _create(self, pod: Pod, volume: Volume) -> bool:
+        """Return whether the claim was created, and not too late for its namespace."""
+        claim = new_claim(pod, volume)
+        self._creates.add()
+        try:
+            return await try_write(
+                self._client.create(PERSISTENT_VOLUME_CLAIMS, claim),
+                lambda error: self._tell(pod, volume, f"the claim {claim.metadata.name} was refused: {error.message}"),
+            )
+        except ApiError:
+            self._failures.add()
+            raise
+
+    def _tell(self, pod: Pod, volume: Volume, why: str) -> None:
+        self._events.warning(pod, FAILED, f"ephemeral volume {volume.name}: {why}")
+
+
+def new_claim(pod: Pod, volume: Volume) -> PersistentVolumeClaim:
+    """Return the claim of an ephemeral volume, with the spec, labels and annotations of its template.
+
+    Raises TerminalError if the template is none of claims.
+    """
+    template = volume.ephemeral.volume_claim_template if volume.ephemeral is not None else None
+    if template is None:
+        raise TerminalError(f"the ephemeral volume {volume.name} of the pod {key_of(pod)} has no template")
+    meta = ObjectMeta(
+        name=claim_name(pod, volume),
+        namespace=pod.metadata.namespace,
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+        owner_references=(controller_ref(PODS, pod),),
+    )
+    kind = PERSISTENT_VOLUME_CLAIMS
+    tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": template.spec}
+    try:
+        return PersistentVolumeClaim.decode(msgspec.json.encode(tree))
+    except msgspec.ValidationError as error:
+        raise TerminalError(f"the template of {meta.name} makes no claim: {error}") from error
+
+
+def _new_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """Yield a pod with ephemeral volumes as it comes: what of it matters never changes."""
+    if change.before is None and change.after is not None and has_ephemeral_volumes(change.after):
+        yield change.key
+
+
+def _pods_without(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the pods whose claim was deleted."""
+    if change.after is None:
+        yield from (key_of(pod) for pod in pods_with_claim(informers, change.key) if has_ephemeral_volumes(pod))
+
+
+def has_ephemeral_volumes(pod: Pod) -> bool:
+    """Return whether claims may have to be made for a pod."""
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
+
+
+SPECS = (
+    ControllerSpec(
+        name="ephemeral-volume-controller",
+        queue="ephemeral_volume",
+        aliases=("ephemeral-volume",),
+        reporter="ephemeral_volume",
+        reconciler=EphemeralVolumeController,
+        options=EphemeralVolumeOptions,
+        workers=lambda options: options.concurrent_ephemeralvolume_syncs,
+        watches=(
+            Mapped(PODS, _new_pods, indexes=PODS_BY_CLAIM),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, _pods_without),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("persistentvolumeclaims",), verbs=("list", "watch", "create")),
+            PolicyRule(groups=("",), resources=("pods/finalizers",), verbs=("update",)),
+        ),
+    ),
+)

@@ -1,0 +1,192 @@
+"""Finds pods that share a volume and want it with different SELinux labels, or labelled otherwise (KEP-1710)."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.storage import (
+    CSI_DRIVERS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    CSIDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.base.metrics import Family, Shown
+from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, key_of
+from controller_manager.options import Options
+
+from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
+from .._volume_specs import CSI, VolumeSpec, VolumeSpecs
+from .conflicts import Conflict, Use, VolumeUses
+from .labels import RECURSIVE, SecuredPod
+
+GATE = "SELinuxChangePolicy"
+
+_CONFLICTS = Family(
+    "selinux_warning_controller_selinux_volume_conflict",
+    "1 for each property that two pods which use the same volume have differently.",
+    "gauge",
+    ("property", "pod1_namespace", "pod1_name", "pod1_value", "pod2_namespace", "pod2_name", "pod2_value"),
+)
+
+
+class SELinuxWarningOptions(Options):
+    """SELinux warning controller"""
+
+
+class Driver(NamedTuple):
+    """A driver that says since a moment that its volumes can be mounted with a label, or says so no more."""
+
+    name: str
+
+
+# Observed: a pod, the labels of its containers, its policy, and what is behind its volumes.
+# Decided of each volume that is mounted:                                      Done:
+#   containers mount it with different labels                                    an event says so
+#   its driver cannot mount with a label, the pod wants none or no such mount    the policy counts as Recursive
+#   another pod uses it with a label that differs, or by another policy          events on both pods say so
+# A pod that has ended, or is gone, uses nothing. Nodes are not looked at: pods may come to one later.
+
+
+class SELinuxWarningController:
+    """Reconciles the uses that one pod makes of volumes, or of all pods with volumes of a `Driver`."""
+
+    def __init__(self, context: Context, _: SELinuxWarningOptions) -> None:
+        self._events = context.events
+        self._pods = context.informers.get(PODS)
+        self._drivers = context.informers.get(CSI_DRIVERS)
+        self._specs = VolumeSpecs(context.informers)
+        self._uses = VolumeUses()
+        # The pod that each key stood for when it was last looked at.
+        self._uids: dict[Key, str] = {}
+        context.runtime.registry.register(_Conflicts(self._uses))
+
+    async def reconcile(self, key: Key | Driver) -> None:
+        """Tell of the conflicts that a pod causes, as far as they are new."""
+        pods = list(self._uses.pods_of_driver(key.name)) if isinstance(key, Driver) else [key]
+        for pod in pods:
+            self._look_at(pod)
+
+    def _look_at(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        uid = pod.metadata.uid if pod is not None and not is_pod_terminal(pod) else ""
+        if self._uids.pop(key, uid) != uid:
+            self._uses.remove(key)
+        if pod is None or not uid:
+            return
+        self._uids[key] = uid
+        secured = SecuredPod.of(pod)
+        labels = secured.labels()
+        for volume, spec in self._specs.of_pod(pod):
+            wanted = labels.get(volume.name)
+            if wanted is None:
+                continue
+            if len(wanted) > 1:
+                why = f"The volume {volume.name} is mounted with different SELinux labels by containers of this pod"
+                self._events.warning(pod, "MultipleSELinuxLabels", why)
+                continue
+            use = use_of(next(iter(wanted), ""), secured.change_policy, mounts_labelled=self._mounts_labelled(spec))
+            self._tell(self._uses.add(spec.name, spec.driver, key, use))
+
+    def _mounts_labelled(self, spec: VolumeSpec) -> bool:
+        """Return whether a volume can be mounted with a label."""
+        if spec.plugin != CSI:
+            return True
+        driver = self._drivers.get(Key("", spec.driver))
+        return driver is not None and driver.spec.se_linux_mount is True
+
+    def _tell(self, conflicts: Iterable[Conflict]) -> None:
+        for one in conflicts:
+            pod = self._pods.get(one.pod)
+            if pod is None:
+                return  # what is settled by its end is no news
+            self._events.normal(pod, one.reason, one.message)
+
+
+class _Conflicts(Collector):
+    """The conflicts there are, read when Prometheus asks."""
+
+    def __init__(self, uses: VolumeUses) -> None:
+        self._uses = uses
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without its samples."""
+        return (Shown(_CONFLICTS),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return a sample of each conflict."""
+        found = self._uses.conflicts()
+        return (Shown(_CONFLICTS, [((it.what, *it.pod, it.value, *it.other, it.other_value), 1.0) for it in found]),)
+
+
+def use_of(label: str, policy: str, *, mounts_labelled: bool) -> Use:
+    """Return how a pod with that label and policy uses a volume."""
+    if policy == RECURSIVE or not mounts_labelled or not label:
+        return Use("", RECURSIVE)
+    return Use(label, policy)
+
+
+def _changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """Yield a pod with volumes as it comes, ends or goes: what else matters of it never changes."""
+    if not change.object.spec.volumes:
+        return
+    before, after = change.before, change.after
+    if before is None or after is None or is_pod_terminal(before) != is_pod_terminal(after):
+        yield change.key
+
+
+def _pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the pods of a claim that is bound to a volume now."""
+    before, after = change.before, change.after
+    facts = [(one.spec.volume_name, one.status.phase) if one is not None else None for one in (before, after)]
+    if after is not None and after.spec.volume_name and facts[0] != facts[1]:
+        yield from pods_of_claim(informers, change)
+
+
+def _pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
+    """Yield the pods of the claim that a volume is bound to now."""
+    before, after = change.before, change.after
+    now = after.spec.claim_ref if after is not None else None
+    if now is None or not now.uid:
+        return
+    was = before.spec.claim_ref if before is not None else None
+    if was is None or was.uid != now.uid:
+        yield from (key_of(pod) for pod in pods_with_claim(informers, Key(now.namespace, now.name)))
+
+
+def _turned_drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[Driver]:
+    """Yield a driver whose volumes can be mounted with a label now, or no more."""
+    able = [one is not None and one.spec.se_linux_mount is True for one in (change.before, change.after)]
+    if able[0] != able[1]:
+        yield Driver(change.key.name)
+
+
+SPECS = (
+    ControllerSpec(
+        name="selinux-warning-controller",
+        queue="selinux_warning",
+        reporter="selinux_warning",
+        default_on=False,
+        gates=(GATE,),
+        reconciler=SELinuxWarningController,
+        options=SELinuxWarningOptions,
+        watches=(
+            Mapped(PODS, _changed_pods, indexes=PODS_BY_CLAIM),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, _pods_of_claim),
+            Mapped(PERSISTENT_VOLUMES, _pods_of_volume),
+            Mapped(CSI_DRIVERS, _turned_drivers),
+        ),
+        rbac=(
+            PolicyRule(
+                groups=("",),
+                resources=("pods", "persistentvolumeclaims", "persistentvolumes"),
+                verbs=("list", "watch"),
+            ),
+            PolicyRule(groups=(CSI_DRIVERS.group,), resources=("csidrivers",), verbs=("list", "watch")),
+        ),
+    ),
+)

@@ -1,0 +1,221 @@
+"""What is behind volumes: unique names as nodes list them, handles as CSI drivers expect them, and who may share."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import Volume
+from controller_manager.api.storage import PersistentVolume
+from controllers._volume_specs import spec_of_inline, spec_of_name, spec_of_volume
+from tests.scenarios.volumes import volume
+
+Tree = dict[str, Any]
+EBS, GCE, CINDER = "ebs.csi.aws.com", "pd.csi.storage.gke.io", "cinder.csi.openstack.org"
+AZURE_DISK, AZURE_FILE = "disk.csi.azure.com", "file.csi.azure.com"
+URI = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute/disks/d"
+OLD_ZONE, NEW_ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
+
+
+def persistent(source: Tree, *modes: str, **metadata: Any) -> PersistentVolume:
+    found = volume("v", source=source, modes=modes or ("ReadWriteOnce",), claimRef={"namespace": "ns", "name": "c"})
+    tree = msgspec.json.decode(found.raw)
+    return PersistentVolume.decode(msgspec.json.encode({**tree, "metadata": {**tree["metadata"], **metadata}}))
+
+
+def inline(**source: Tree) -> Volume:
+    return msgspec.json.decode(msgspec.json.encode({"name": "vol", **source}), type=Volume)
+
+
+@pytest.mark.parametrize(
+    ("source", "metadata", "expected"),
+    [
+        ({"csi": {"driver": "d", "volumeHandle": "h/1"}}, {}, "kubernetes.io/csi/d^h/1"),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, f"kubernetes.io/csi/{EBS}^vol-1"),
+        ({"awsElasticBlockStore": {"volumeID": "aws://us-1a/vol-1"}}, {}, f"kubernetes.io/csi/{EBS}^vol-1"),
+        ({"awsElasticBlockStore": {"volumeID": "aws:///vol-1"}}, {}, f"kubernetes.io/csi/{EBS}^vol-1"),
+        ({"awsElasticBlockStore": {"volumeID": "aws://us-1a/1"}}, {}, None),
+        ({"cinder": {"volumeID": "abc"}}, {}, f"kubernetes.io/csi/{CINDER}^abc"),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {},
+            f"kubernetes.io/csi/{GCE}^projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d",
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {"labels": {NEW_ZONE: "europe-west1-b"}},
+            f"kubernetes.io/csi/{GCE}^projects/UNSPECIFIED/zones/europe-west1-b/disks/d",
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d"}},
+            {"labels": {OLD_ZONE: "europe-west1-b__europe-west1-c", NEW_ZONE: "x"}},
+            f"kubernetes.io/csi/{GCE}^projects/UNSPECIFIED/regions/europe-west1/disks/d",
+        ),
+        ({"gcePersistentDisk": {"pdName": "d"}}, {"labels": {OLD_ZONE: "a-b-c__x-y-z"}}, None),
+        ({"gcePersistentDisk": {"pdName": "d"}}, {"labels": {OLD_ZONE: "a-b-c__a-b-1-2"}}, None),
+        ({"azureDisk": {"diskName": "d", "diskURI": URI}}, {}, f"kubernetes.io/csi/{AZURE_DISK}^{URI}"),
+        (
+            {"azureDisk": {"diskName": "d", "diskURI": URI, "kind": "managed"}},
+            {},
+            f"kubernetes.io/csi/{AZURE_DISK}^{URI}",
+        ),
+        ({"azureDisk": {"diskName": "d", "diskURI": URI, "kind": "Dedicated"}}, {}, None),
+        (
+            {"azureFile": {"secretName": "azure-storage-account-acc-secret", "shareName": "s"}},
+            {"annotations": {"kubernetes.io/azure-file-resource-group": "rg"}},
+            f"kubernetes.io/csi/{AZURE_FILE}^rg#acc#s#v#ns",
+        ),
+        (
+            {"azureFile": {"secretName": "mine", "secretNamespace": "there", "shareName": "s"}},
+            {},
+            f"kubernetes.io/csi/{AZURE_FILE}^#mine#s#v#there",
+        ),
+        ({"vsphereVolume": {"volumePath": "[a] b.vmdk"}}, {}, "kubernetes.io/csi/csi.vsphere.vmware.com^[a] b.vmdk"),
+        ({"portworxVolume": {"volumeID": "pwx"}}, {}, "kubernetes.io/csi/pxd.portworx.com^pwx"),
+        (
+            {"iscsi": {"targetPortal": "1.2.3.4:3260", "iqn": "iqn.a", "lun": 2}},
+            {},
+            "kubernetes.io/iscsi/1.2.3.4:3260:iqn.a:2",
+        ),
+        ({"fc": {"targetWWNs": ["a", "b"], "lun": 0}}, {}, "kubernetes.io/fc/[a b]:0"),
+        ({"fc": {"wwids": ["x", "y"]}}, {}, "kubernetes.io/fc/[x y]"),
+        ({"fc": {"targetWWNs": ["a"]}}, {}, None),
+        ({"nfs": {"server": "s", "path": "/p"}}, {}, None),
+        ({"hostPath": {"path": "/p"}}, {}, None),
+    ],
+)
+def test_the_unique_name_of_a_volume(source: Tree, metadata: Tree, expected: str | None) -> None:
+    found = spec_of_volume(persistent(source, **metadata))
+    assert (found.name if found is not None else None) == expected
+    if found is not None:
+        assert (found.title, found.inline) == ("v", None)
+        by_name = spec_of_name(found.name)
+        assert by_name is not None
+        assert (by_name.plugin, by_name.driver, by_name.handle) == (found.plugin, found.driver, found.handle)
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [
+        (("ReadWriteOnce",), True),
+        (("ReadWriteOncePod",), True),
+        (("ReadWriteOnce", "ReadOnlyMany"), False),
+        (("ReadOnlyMany",), False),
+        (("ReadWriteMany",), False),
+    ],
+)
+def test_who_may_share_a_volume(modes: tuple[str, ...], expected: bool) -> None:
+    for source in ({"csi": {"driver": "d", "volumeHandle": "h"}}, {"iscsi": {"targetPortal": "p", "iqn": "i"}}):
+        found = spec_of_volume(persistent(source, *modes))
+        assert found is not None
+        assert found.exclusive is expected
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [(("ReadWriteMany",), True), (("ReadWriteOnce", "ReadOnlyMany"), True), (("ReadOnlyMany",), False)],
+)
+def test_disks_of_gce_are_never_written_from_several_nodes(modes: tuple[str, ...], expected: bool) -> None:
+    found = spec_of_volume(persistent({"gcePersistentDisk": {"pdName": "d"}}, *modes))
+    assert found is not None
+    assert (found.exclusive, found.migrated) == (expected, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "title", "spec"),
+    [
+        (
+            {"awsElasticBlockStore": {"volumeID": "vol-1", "fsType": "ext4", "partition": 2, "readOnly": True}},
+            f"{EBS}-vol-1",
+            {
+                "csi": {
+                    "driver": EBS,
+                    "volumeHandle": "vol-1",
+                    "readOnly": True,
+                    "fsType": "ext4",
+                    "volumeAttributes": {"partition": "2"},
+                },
+                "accessModes": ["ReadWriteOnce"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+        (
+            {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+            f"{GCE}-d",
+            {
+                "csi": {
+                    "driver": GCE,
+                    "volumeHandle": "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d",
+                    "readOnly": True,
+                    "volumeAttributes": {"partition": ""},
+                },
+                "accessModes": ["ReadOnlyMany"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+        (
+            {"azureFile": {"secretName": "s", "shareName": "share"}},
+            "#s#share#vol#ns",
+            {
+                "csi": {
+                    "driver": AZURE_FILE,
+                    "volumeHandle": "#s#share#vol#ns",
+                    "volumeAttributes": {"sharename": "share"},
+                    "nodeStageSecretRef": {"name": "s", "namespace": "ns"},
+                },
+                "accessModes": ["ReadWriteMany"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+        (
+            {"azureDisk": {"diskName": "d", "diskURI": URI, "cachingMode": "None", "fsType": "ext4"}},
+            URI,
+            {
+                "csi": {
+                    "driver": AZURE_DISK,
+                    "volumeHandle": URI,
+                    "fsType": "ext4",
+                    "volumeAttributes": {"kind": "Managed", "cachingmode": "None", "fstype": "ext4"},
+                },
+                "accessModes": ["ReadWriteOnce"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+        (
+            {"cinder": {"volumeID": "abc"}},
+            f"{CINDER}-abc",
+            {
+                "csi": {"driver": CINDER, "volumeHandle": "abc"},
+                "accessModes": ["ReadWriteOnce"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+        (
+            {"portworxVolume": {"volumeID": "p", "readOnly": True, "fsType": "xfs"}},
+            "pxd.portworx.com-p",
+            {
+                "csi": {"driver": "pxd.portworx.com", "volumeHandle": "p", "fsType": "xfs"},
+                "accessModes": ["ReadOnlyMany"],
+                "volumeMode": "Filesystem",
+            },
+        ),
+    ],
+)
+def test_a_volume_of_a_pod_that_moved_to_csi(source: Tree, title: str, spec: Tree) -> None:
+    found = spec_of_inline(inline(**source), "ns")
+    assert found is not None
+    assert (found.title, found.inline, found.volume) == (title, spec, "")
+
+
+def test_volumes_of_pods_that_are_never_attached() -> None:
+    assert spec_of_inline(inline(emptyDir={}), "ns") is None
+    assert spec_of_inline(inline(csi={"driver": "d"}), "ns") is None
+    assert spec_of_inline(inline(hostPath={"path": "/"}), "ns") is None
+    shared = spec_of_inline(inline(iscsi={"targetPortal": "p", "iqn": "i"}), "ns")
+    assert shared is not None
+    assert (shared.title, shared.exclusive) == ("vol", False)
+
+
+@pytest.mark.parametrize("name", ["", "a", "kubernetes.io/csi/d", "kubernetes.io/csi", "example.org/x/y", "a/b"])
+def test_names_that_tell_nothing(name: str) -> None:
+    assert spec_of_name(name) is None

@@ -1,0 +1,97 @@
+"""Volumes, claims and pods with volumes as a person would write them, and what is to be seen of them."""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.resource import Key, Resource
+from controller_manager.api.storage import (
+    CSI_DRIVERS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    VOLUME_ATTRIBUTES_CLASSES,
+    CSIDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeAttributesClass,
+)
+from controller_manager.api.wire import Request
+from controller_manager.testing import Cluster
+from controller_manager.testing.cluster import Replica
+
+Tree = dict[str, Any]
+DRIVER = "disks.example.org"
+UNPROTECTED = "--disable-admission-plugins=StorageObjectInUseProtection"
+"""The flag of a server that gives claims and volumes no finalizers: nobody is there to take them away."""
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def encoded(kind: Resource[Any], name: str, parts: Tree, **metadata: Any) -> bytes:
+    meta = {"name": name, **({"namespace": "default"} if kind.namespaced else {}), **metadata}
+    return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **parts})
+
+
+def claim(name: str, volume: str = "", **spec: Any) -> PersistentVolumeClaim:
+    given = {**CLAIM, **({"volumeName": volume} if volume else {}), **spec}
+    return PersistentVolumeClaim.decode(encoded(PERSISTENT_VOLUME_CLAIMS, name, {"spec": given}))
+
+
+def volume(
+    name: str, *, source: Tree | None = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **spec: Any
+) -> PersistentVolume:
+    """A volume of CSI whose handle is its name, unless it has another source."""
+    source = source or {"csi": {"driver": DRIVER, "volumeHandle": name}}
+    given = {"capacity": {"storage": "1Gi"}, "accessModes": list(modes), **source, **spec}
+    return PersistentVolume.decode(encoded(PERSISTENT_VOLUMES, name, {"spec": given}))
+
+
+def csi_driver(name: str = DRIVER, **spec: Any) -> CSIDriver:
+    return CSIDriver.decode(encoded(CSI_DRIVERS, name, {"spec": spec}))
+
+
+def attributes_class(name: str, **metadata: Any) -> VolumeAttributesClass:
+    parts = {"driverName": DRIVER, "parameters": {"iops": "100"}}
+    return VolumeAttributesClass.decode(encoded(VOLUME_ATTRIBUTES_CLASSES, name, parts, **metadata))
+
+
+def pod(name: str, *volumes: Tree, node: str = "", namespace: str = "default", **spec: Any) -> Pod:
+    """A pod whose container mounts all its volumes."""
+    mounts = [{"name": one["name"], "mountPath": f"/{one['name']}"} for one in volumes]
+    container = {"name": "main", "image": "i", "volumeMounts": mounts}
+    given = {"containers": [container], "volumes": list(volumes), "terminationGracePeriodSeconds": 0, **spec}
+    if node:
+        given["nodeName"] = node
+    return Pod.decode(encoded(PODS, name, {"spec": given}, namespace=namespace))
+
+
+def of_claim(name: str) -> Tree:
+    """A volume of a pod, of the claim of its name."""
+    return {"name": name, "persistentVolumeClaim": {"claimName": name}}
+
+
+def ephemeral(name: str, **metadata: Any) -> Tree:
+    return {"name": name, "ephemeral": {"volumeClaimTemplate": {"metadata": metadata, "spec": CLAIM}}}
+
+
+async def bind(cluster: Cluster, name: str, namespace: str = "default", **spec: Any) -> PersistentVolume:
+    """Make a volume and a claim of that name that are bound to each other."""
+    client, key = cluster.client, Key(namespace, name)
+    claimed = claim(name, name, accessModes=list(spec.get("modes", ("ReadWriteOnce",))))
+    moved = replace(claimed, metadata=replace(claimed.metadata, namespace=namespace))
+    made = await client.create(PERSISTENT_VOLUME_CLAIMS, moved)
+    reference = {"namespace": namespace, "name": name, "uid": made.metadata.uid}
+    found = await client.create(PERSISTENT_VOLUMES, volume(name, claimRef=reference, **spec))
+    await client.patch(PERSISTENT_VOLUME_CLAIMS, key, {"status": {"phase": "Bound"}}, subresource="status")
+    return found
+
+
+METRICS = "--authorization-always-allow-paths=/metrics"
+
+
+async def samples(replica: Replica, prefix: str) -> dict[str, float]:
+    """The samples of a manager's metrics, started with `METRICS`, whose lines begin so."""
+    page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+    lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(prefix)]
+    return {name: float(value) for name, _, value in lines}
