@@ -128,6 +128,14 @@ class Volume(VolumeSources):
     ephemeral: EphemeralVolumeSource | None = None
 
 
+class PodResourceClaim(Model):
+    """An entry for a claim to devices: an object, or one that is made of a template."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Model):
     node_name: str = ""
     affinity: Affinity | None = None
@@ -139,6 +147,7 @@ class PodSpec(Model):
     resources: ResourceRequirements | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class PodTemplateSpec(Model):
@@ -169,6 +178,19 @@ class ContainerStatus(Model):
     state: ContainerState = ContainerState()
 
 
+class PodResourceClaimStatus(Model):
+    """The claim that was made for an entry; None if none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ExtendedResourceClaimStatus(Model):
+    """The claim that a scheduler made for the extended resources of a pod."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Model):
     phase: str = ""
     reason: str = ""
@@ -178,6 +200,8 @@ class PodStatus(Model):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(Object):

@@ -21,6 +21,9 @@ SELINUX_CHANGE_POLICY = "SELinuxChangePolicy"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 VOLUME_ATTRIBUTES_CLASS = "VolumeAttributesClass"
 SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
+DEVICES = "DynamicResourceAllocation"
+DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
+DEVICE_ALTERNATIVES = "DRAPrioritizedList"
 
 READ: Mapping[str, str] = MappingProxyType(
     {
@@ -33,6 +36,9 @@ READ: Mapping[str, str] = MappingProxyType(
         SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
         SELINUX_CHANGE_POLICY: "allows the controller that warns of SELinux labels",
         VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",
+        DEVICES: "runs the controllers of claims to devices",
+        DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
+        DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
         TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
     }
 )

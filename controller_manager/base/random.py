@@ -49,6 +49,11 @@ class Random:
         return self._source.uniform(low, high)
 
 
+def seeded(text: str) -> Random:
+    """A source that always draws the same for the same text."""
+    return Random(random.Random(text))  # noqa: S311 - names, no secrets
+
+
 _SYSTEM = Random(random.SystemRandom())
 
 

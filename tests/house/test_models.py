@@ -21,6 +21,7 @@ from controller_manager.api import (
     certificates,
     conditions,
     core,
+    devices,
     discovery,
     model,
     rbac,
@@ -75,6 +76,7 @@ COMPLETE = {
     storage.CSINodeDriver: ("storage.v1.CSINodeDriver",),
     storage.VolumeNodeResources: ("storage.v1.VolumeNodeResources",),
     batch.UncountedTerminatedPods: ("batch.v1.UncountedTerminatedPods",),
+    devices.ConsumerReference: ("resource.v1.ResourceClaimConsumerReference",),
     autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }
 

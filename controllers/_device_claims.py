@@ -1,0 +1,55 @@
+"""Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from controller_manager.api.core import Pod, PodResourceClaim, is_pod_terminal
+from controller_manager.api.devices import ConsumerReference, ResourceClaim
+from controller_manager.controller import Informer, Key, controller_of
+
+_CLAIM = "resource claim"
+
+
+def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
+    """The entries of a pod whose claims are known, each with the name of its claim."""
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name or (made.get(entry.name) if entry.resource_claim_template_name else None)
+        if name:
+            yield entry, name
+
+
+def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
+    """Return whether a claim of the right name is the one that the entry means: if made of a template, for this pod."""
+    if entry.resource_claim_name:
+        return True
+    controller = controller_of(claim)
+    return controller is not None and controller.uid == pod.metadata.uid
+
+
+def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether the pod is among those for which the claim is reserved."""
+    return any(one.uid == pod.metadata.uid for one in claim.status.reserved_for)
+
+
+def is_of_pod(consumer: ConsumerReference) -> bool:
+    """Return whether it is a pod that a claim is reserved for."""
+    return (consumer.api_group, consumer.resource) == ("", "pods")
+
+
+def is_over(pod: Pod) -> bool:
+    """Return whether no container of the pod runs, nor ever will: it has ended, or was deleted before it had a node."""
+    return is_pod_terminal(pod) or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name)
+
+
+def _claims_of(pod: Pod) -> Iterable[str]:
+    return [f"{pod.metadata.namespace}/{name}" for _, name in known_claims(pod)] if pod.spec.resource_claims else ()
+
+
+# What a controller that uses the function below declares of its watch of pods.
+PODS_BY_CLAIM: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_CLAIM: _claims_of})
+
+
+def pods_with_claim(pods: Informer[Pod], claim: Key) -> list[Pod]:
+    """The pods with an entry that means the claim of that key."""
+    return pods.by_index(_CLAIM, str(claim))

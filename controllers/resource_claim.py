@@ -1,0 +1,452 @@
+"""Makes claims to devices of templates that pods name, reserves claims for pods that were bound to nodes without, and
+frees claims once nobody uses them any more (dynamic resource allocation, KEP-4381).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.api.core import PODS, Pod, PodResourceClaim
+from controller_manager.api.devices import (
+    DELETE_PROTECTION,
+    GROUP,
+    POD_CLAIM,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    ConsumerReference,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
+from controller_manager.base.metrics import Counters, Family, Shown
+from controller_manager.base.random import seeded
+from controller_manager.cache import Change, Informer, Informers
+from controller_manager.controller import (
+    Context,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PolicyRule,
+    TerminalError,
+    controller_of,
+    in_parallel,
+    key_of,
+)
+from controller_manager.controller.writes import Refusal, refusal_of
+from controller_manager.options import Int32, Options, flag
+
+from ._controlled import BY_CONTROLLER, controlled_by
+from ._device_claims import (
+    PODS_BY_CLAIM,
+    is_meant,
+    is_of_pod,
+    is_over,
+    is_reserved_for,
+    known_claims,
+    pods_with_claim,
+)
+
+ADMIN_ACCESS = "DRAAdminAccess"
+ALTERNATIVES = "DRAPrioritizedList"
+EVENT = "FailedResourceClaimCreation"
+# Who owns what is applied to the status of pods.
+FIELD_MANAGER = "ResourceClaimController"
+# Names that are tried for a claim, each of which another one may have.
+_ATTEMPTS = 5
+_LONGEST_PREFIX = 57  # what is drawn for a name comes behind it, and a label holds 63 characters
+_TEMPLATE = "resource claim template"
+
+_CREATES = Family(
+    "resourceclaim_controller_creates_total",
+    "Claims that were asked to be created, by outcome, and by whether they are for the administration of devices.",
+    "counter",
+    ("status", "admin_access"),
+)
+_CLAIMS = Family(
+    "resourceclaim_controller_resource_claims",
+    "Claims, by whether they are allocated, whether they are for the administration of devices, and what they were "
+    "made of: resource_claim_template, extended_resource, or empty for those that people made.",
+    "gauge",
+    ("allocated", "admin_access", "source"),
+)
+
+
+class ResourceClaimOptions(Options):
+    """Resource claim controller"""
+
+    title: ClassVar[str] = "Resource claim controller"
+
+    concurrent_resourceclaim_syncs: Int32 = flag(50, "pods and resource claims looked at at the same time", minimum=1)
+
+
+class OfPod(NamedTuple):
+    """A pod whose claims are to be made and reserved."""
+
+    pod: Key
+
+
+class Refused(Exception):
+    """No claim is made of a template; says why."""
+
+
+# Observed of a pod that has not ended and is not being deleted: each entry that names a template, and what the status
+# says of it.
+#   no claim is needed                              nothing
+#   a claim that is there and this pod's            nothing
+#   any other, or nothing, also of the server       a claim that was made for the entry is found, or one is created; the
+#                                                   status says so, of all entries at once
+# Then, if it is bound to a node: an allocated claim that is not reserved for it is.
+#
+# Observed of a claim: for whom it is reserved.
+#   a pod that is gone, or another one by now,      it is reserved for it no longer. That a pod is gone is believed of
+#   or is over                                      the server alone, since a local copy may lag behind
+#   so it is reserved for nobody any more,          the allocation goes, if the claim is protected, and then the
+#   or it is for nobody and is being deleted        protection
+#   it is for nobody, was made for a pod, and       it is deleted, if it is still as it was seen
+#   that is over, or another one by now
+
+
+class ResourceClaimController:
+    """Reconciles one claim, or the claims `OfPod`."""
+
+    def __init__(self, context: Context, _: ResourceClaimOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._pods = context.informers.get(PODS)
+        self._claims = context.informers.get(RESOURCE_CLAIMS)
+        self._templates = context.informers.get(RESOURCE_CLAIM_TEMPLATES)
+        self._admin_access = context.enabled(ADMIN_ACCESS)
+        self._alternatives = context.enabled(ALTERNATIVES)
+        self._creates = Counters(_CREATES, context.runtime.registry)
+        context.runtime.registry.register(_Census(self._claims))
+
+    async def reconcile(self, key: Key | OfPod) -> None:
+        """Give pod `key` its claims, or free claim `key` of those who need it no more."""
+        if isinstance(key, OfPod):
+            pod = self._pods.get(key.pod)
+            if pod is not None and needs_claims(pod):
+                await self._provide(pod)
+        else:
+            claim = self._claims.get(key)
+            if claim is not None:
+                await self._release(claim)
+
+    async def _provide(self, pod: Pod) -> None:
+        if to_make(pod, self._claims.get):
+            # No claim is made by hearsay: the pod may be gone, or have its claims, before that is known here.
+            current = await self._pod(key_of(pod), pod.metadata.uid, live=True)
+            if current is None or not needs_claims(current) or not await self._make_claims(current):
+                return
+        for claim in to_reserve(pod, self._claims.get):
+            mine = ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+            status = replace(claim.status, reserved_for=(*claim.status.reserved_for, mine))
+            await self._client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
+
+    async def _make_claims(self, pod: Pod) -> bool:
+        """Have all claims of a pod be there and noted; return False if nothing is made any more in its namespace."""
+        named = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+        made: dict[str, str] = {}
+        for entry in to_make(pod, self._claims.get):
+            try:
+                name = await self._make(pod, entry, named.get(entry.name) or "")
+            except (ApiError, Refused) as error:
+                self._events.warning(pod, EVENT, f"PodResourceClaim {entry.name}: {error}")
+                if isinstance(error, Refused):
+                    raise TerminalError(str(error)) from None
+                raise
+            if name is None:
+                return False
+            made[entry.name] = name
+        if made.items() - named.items():
+            statuses = [{"name": entry, "resourceClaimName": name} for entry, name in (named | made).items() if name]
+            fields = {"status": {"resourceClaimStatuses": statuses}}
+            meta = pod.metadata
+            await self._client.apply(PODS, key_of(pod), fields, FIELD_MANAGER, uid=meta.uid, subresource="status")
+        return True
+
+    async def _make(self, pod: Pod, entry: PodResourceClaim, known: str) -> str | None:
+        """Return the name of the claim of an entry, made if there is none; None if nothing is made any more there.
+
+        `known` is the name of the claim that it had so far.
+        """
+        there = controlled_by(self._claims, pod.metadata.uid)
+        found = next((one for one in there if is_made_for(one, entry)), None)
+        if found is not None:
+            return found.metadata.name
+        if known and await self._has(pod, entry, known):
+            return known
+        template = self._templates.get(Key(pod.metadata.namespace, entry.resource_claim_template_name))
+        if template is None:
+            raise Refused(f'{_TEMPLATE} "{entry.resource_claim_template_name}": there is none of that name')
+        claim = claim_from_template(pod, entry, template)
+        if not self._admin_access and wants_admin_access(claim):
+            raise Refused("admin access is requested, but the feature is disabled")
+        if not self._alternatives and any(one.first_available for one in claim.spec.devices.requests):
+            raise Refused("template includes a prioritized list of subrequests, but the feature is disabled")
+        return await self._create(pod, entry, claim, known)
+
+    async def _create(self, pod: Pod, entry: PodResourceClaim, claim: ResourceClaim, name: str) -> str | None:
+        """Create a claim under a name that follows from the pod, the entry and the `name` of the claim it had, so that
+        a create which got no answer is found again; return the name, None if nothing is created any more there.
+        """
+        for _ in range(_ATTEMPTS):
+            name = claim.metadata.generate_name + seeded(f"{pod.metadata.uid}/{entry.name}/{name}").suffix()
+            try:
+                return await self._create_as(name, claim)
+            except AlreadyExists:
+                if await self._has(pod, entry, name):
+                    return name
+        raise Refused("all names that a claim may have are taken")
+
+    async def _has(self, pod: Pod, entry: PodResourceClaim, name: str) -> bool:
+        """Return whether the claim of that name was made for the entry, by the word of the server."""
+        try:
+            claim = await self._client.get(RESOURCE_CLAIMS, Key(pod.metadata.namespace, name))
+        except NotFound:
+            return False
+        return is_made_for(claim, entry) and is_meant(pod, entry, claim)
+
+    async def _create_as(self, name: str, claim: ResourceClaim) -> str | None:
+        admin = _said(wants_admin_access(claim))
+        try:
+            await self._client.create(RESOURCE_CLAIMS, replace(claim, metadata=replace(claim.metadata, name=name)))
+        except AlreadyExists:
+            raise
+        except ApiError as error:
+            if refusal_of(error) is Refusal.NAMESPACE_ENDS:
+                return None
+            self._creates.add("failure", admin)
+            raise
+        self._creates.add("success", admin)
+        return name
+
+    async def _release(self, claim: ResourceClaim) -> None:
+        consumers = claim.status.reserved_for
+        judged = await in_parallel(consumers, lambda one: self._needs(claim.metadata.namespace, one))
+        if judged.error is not None:
+            raise judged.error
+        remaining = tuple(one for one, needs in zip(consumers, judged.done, strict=True) if needs)
+        after = released(claim, remaining)
+        finalizers = after.metadata.finalizers
+        if after.status != claim.status:
+            after = replace(after, metadata=claim.metadata)
+            after = await self._client.update(RESOURCE_CLAIMS, after, subresource="status")
+        if finalizers != claim.metadata.finalizers:
+            after = replace(after, metadata=replace(after.metadata, finalizers=finalizers))
+            after = await self._client.update(RESOURCE_CLAIMS, after)
+        meta = after.metadata
+        if not remaining and meta.deletion_timestamp is None and await self._is_left_over(claim):
+            key, version = key_of(claim), meta.resource_version
+            await self._client.delete(RESOURCE_CLAIMS, key, uid=meta.uid, resource_version=version)
+
+    async def _needs(self, namespace: str, consumer: ConsumerReference) -> bool:
+        """Return whether a claim stays reserved for somebody; of others than pods nothing is known."""
+        if not is_of_pod(consumer):
+            return True
+        pod = await self._pod(Key(namespace, consumer.name), consumer.uid)
+        return pod is not None and not is_over(pod)
+
+    async def _is_left_over(self, claim: ResourceClaim) -> bool:
+        """Return whether a claim was made for a pod that is over, or has been replaced. If the pod is gone, the claim
+        is left to the garbage collector.
+        """
+        owner = controller_of(claim)
+        if owner is None or (owner.api_version, owner.kind) != ("v1", "Pod"):
+            return False
+        key = Key(claim.metadata.namespace, owner.name)
+        if self._pods.get(key) is None:
+            return False
+        pod = await self._pod(key, owner.uid)
+        return pod is None or is_over(pod)
+
+    async def _pod(self, key: Key, uid: str, *, live: bool = False) -> Pod | None:
+        """The pod of that uid, by the word of the server if it is not known here, or `live`; None if there is none."""
+        pod = self._pods.get(key)
+        if live or pod is None or pod.metadata.uid != uid:
+            try:
+                pod = await self._client.get(PODS, key)
+            except NotFound:
+                return None
+        return pod if pod.metadata.uid == uid else None
+
+
+class _Census(Collector):
+    """The claims that there are, counted when Prometheus asks."""
+
+    def __init__(self, claims: Informer[ResourceClaim]) -> None:
+        self._claims = claims
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without samples."""
+        return (Shown(_CLAIMS),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return how many there are of each sort."""
+        counted: dict[tuple[str, ...], float] = {}
+        for claim in self._claims.list():
+            allocated = _said(claim.status.allocation is not None)
+            labels = (allocated, _said(wants_admin_access(claim)), source_of(claim))
+            counted[labels] = counted.get(labels, 0.0) + 1.0
+        return (Shown(_CLAIMS, list(counted.items())),)
+
+
+def _templates_of(pod: Pod) -> Iterable[str]:
+    namespace = pod.metadata.namespace
+    names = [one.resource_claim_template_name for one in pod.spec.resource_claims]
+    return dict.fromkeys(f"{namespace}/{name}" for name in names if name)
+
+
+def work_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key | OfPod]:
+    """What a change of a pod makes to do: its claims once it is over or gone, and else the pod itself."""
+    before, after = change.before, change.after
+    claims = informers.get(RESOURCE_CLAIMS)
+    if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+        yield from used_by(before, claims)
+    if after is not None and is_over(after):
+        yield from used_by(after, claims)
+    elif after is not None and after.spec.resource_claims:
+        yield OfPod(change.key)
+
+
+def used_by(pod: Pod, claims: Informer[ResourceClaim]) -> Iterator[Key]:
+    """The claims of a pod, with those it has not noted, and the one made by a scheduler for its extended resources."""
+    namespace, extended = pod.metadata.namespace, pod.status.extended_resource_claim_status
+    for _, name in known_claims(pod):
+        yield Key(namespace, name)
+    yield from map(key_of, controlled_by(claims, pod.metadata.uid))
+    if extended is not None:
+        yield Key(namespace, extended.resource_claim_name)
+
+
+def pods_of_claim(informers: Informers, change: Change[ResourceClaim]) -> Iterator[OfPod]:
+    """The pods that use a claim."""
+    yield from (OfPod(key_of(pod)) for pod in pods_with_claim(informers.get(PODS), change.key))
+
+
+def pods_of_template(informers: Informers, change: Change[ResourceClaimTemplate]) -> Iterator[OfPod]:
+    """The pods that name a template which has come or changed."""
+    if change.after is not None:
+        yield from (OfPod(key_of(pod)) for pod in informers.get(PODS).by_index(_TEMPLATE, str(change.key)))
+
+
+SPECS = (
+    ControllerSpec(
+        name="resourceclaim-controller",
+        aliases=("resource-claim-controller",),
+        queue="resource_claim",
+        reporter="resource_claim",
+        service_account="resource-claim-controller",
+        gates=("DynamicResourceAllocation",),
+        reconciler=ResourceClaimController,
+        options=ResourceClaimOptions,
+        workers=lambda options: options.concurrent_resourceclaim_syncs,
+        watches=(
+            For(RESOURCE_CLAIMS, indexes=BY_CONTROLLER),
+            Mapped(RESOURCE_CLAIMS, pods_of_claim),
+            Mapped(PODS, work_of_pod, indexes={**PODS_BY_CLAIM, _TEMPLATE: _templates_of}),
+            Mapped(RESOURCE_CLAIM_TEMPLATES, pods_of_template),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            PolicyRule(
+                groups=(GROUP,), resources=("resourceclaims",),
+                verbs=("get", "list", "watch", "create", "update", "delete"),
+            ),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims/status",), verbs=("update",)),
+            # Servers ask for it of those who reserve and free claims.
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims/binding",), verbs=("update",)),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaimtemplates",), verbs=("list", "watch")),
+        ),
+    ),
+)  # fmt: skip
+
+
+def to_make(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[PodResourceClaim]:
+    """Return the entries of a pod that need a claim made of a template, or the one that was made to be noted."""
+    settled = {one.name for one in pod.status.resource_claim_statuses if one.resource_claim_name is None}
+    for entry, name in known_claims(pod):
+        claim = claim_of(Key(pod.metadata.namespace, name))
+        if claim is not None and is_meant(pod, entry, claim):
+            settled.add(entry.name)
+    templated = (one for one in pod.spec.resource_claims if one.resource_claim_template_name)
+    return [entry for entry in templated if entry.name not in settled]
+
+
+def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
+    """Return the allocated claims that are to be reserved for a pod, which its scheduler has not done."""
+    if not pod.spec.node_name:
+        return []
+    known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
+    usable = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
+    return [claim for claim in usable if claim.status.allocation is not None and not is_reserved_for(claim, pod)]
+
+
+def needs_claims(pod: Pod) -> bool:
+    """Return whether claims are made and reserved for a pod."""
+    return pod.metadata.deletion_timestamp is None and not is_over(pod)
+
+
+def is_made_for(claim: ResourceClaim, entry: PodResourceClaim) -> bool:
+    """Return whether a claim of a pod was made for that entry."""
+    return (claim.metadata.annotations or {}).get(POD_CLAIM) == entry.name
+
+
+def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
+    """Return the claim that is made of a template for an entry of a pod, which controls it, all but its name."""
+    meta, of_claims = pod.metadata, template.spec.metadata
+    made = ObjectMeta(
+        generate_name=prefix(meta.name, entry.name),
+        namespace=meta.namespace,
+        labels=of_claims.labels,
+        annotations={**(of_claims.annotations or {}), POD_CLAIM: entry.name},
+        owner_references=(OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True),),
+    )
+    kind = {"apiVersion": RESOURCE_CLAIMS.api_version, "kind": RESOURCE_CLAIMS.kind}
+    spec = template.spec.spec if bytes(template.spec.spec) not in (b"", b"null") else {}
+    return ResourceClaim.decode(msgspec.json.encode({**kind, "metadata": made, "spec": spec}))
+
+
+def prefix(pod: str, entry: str) -> str:
+    """Return what the name of a claim begins with; of names that are too long together, as much of each."""
+    whole = f"{pod}-{entry}-"
+    if len(whole) <= _LONGEST_PREFIX:
+        return whole
+    first, second = (name[: len(name) * _LONGEST_PREFIX // len(whole)] for name in (pod, entry))
+    return f"{first}-{second}"
+
+
+def released(claim: ResourceClaim, remaining: Sequence[ConsumerReference]) -> ResourceClaim:
+    """Return the claim as it is to be while only `remaining` need it."""
+    status, meta = claim.status, claim.metadata
+    was_used = len(remaining) < len(status.reserved_for)
+    is_idle = not remaining and (was_used or meta.deletion_timestamp is not None)
+    status = replace(status, reserved_for=tuple(remaining)) if was_used else status
+    if not (is_idle and DELETE_PROTECTION in meta.finalizers):
+        return replace(claim, status=status)
+    finalizers = tuple(one for one in meta.finalizers if one != DELETE_PROTECTION)
+    return replace(claim, status=replace(status, allocation=None), metadata=replace(meta, finalizers=finalizers))
+
+
+def wants_admin_access(claim: ResourceClaim) -> bool:
+    """Return whether a claim is for the administration of devices; alternatives cannot be (KEP-5018)."""
+    return any(one.exactly is not None and one.exactly.admin_access for one in claim.spec.devices.requests)
+
+
+def source_of(claim: ResourceClaim) -> str:
+    """Return what metrics say that a claim was made of."""
+    annotations = claim.metadata.annotations or {}
+    if annotations.get(EXTENDED_CLAIM) == "true":
+        return "extended_resource"
+    return "resource_claim_template" if annotations.get(POD_CLAIM) else ""
+
+
+def _said(answer: bool) -> str:
+    return "true" if answer else "false"

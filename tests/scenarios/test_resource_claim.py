@@ -1,0 +1,284 @@
+"""Claims to devices in a whole cluster, in virtual time: made of templates, reserved, freed and deleted."""
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.devices import (
+    DELETE_PROTECTION,
+    POD_CLAIM,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+)
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request
+from controller_manager.testing import Cluster
+from controller_manager.transport.transport import whole_body
+from tests.scenarios.devices import (
+    DeviceScheduler,
+    allocate,
+    bind,
+    claim,
+    claim_of,
+    claims,
+    end,
+    events,
+    pod,
+    template,
+)
+from tests.scenarios.test_manager_flags import most_in_work
+
+pytestmark = pytest.mark.virtual
+
+FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
+MADE = "template/gpus"
+
+
+async def statuses(cluster: Cluster, name: str = "p") -> dict[str, str | None]:
+    found: Pod = await cluster.client.get(PODS, Key("default", name))
+    return {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses}
+
+
+async def reserved(cluster: Cluster, name: str = "shared") -> list[str]:
+    found = await claim_of(cluster, name)
+    assert found is not None
+    return [one.name for one in found.status.reserved_for]
+
+
+async def test_a_claim_is_made_of_a_template_and_noted() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template(labels={"a": "b"}, annotations={"c": "d"}))
+        made = await cluster.client.create(PODS, pod(gpu=MADE, again=MADE, theirs="shared"))
+        await cluster.settle()
+        found = {(one.metadata.annotations or {})[POD_CLAIM]: one for one in await claims(cluster)}
+        assert found.keys() == {"gpu", "again"}
+        assert await statuses(cluster) == {entry: one.metadata.name for entry, one in found.items()}
+        meta = found["gpu"].metadata
+        assert meta.generate_name == "p-gpu-"
+        assert meta.name.startswith("p-gpu-")
+        assert len(meta.name) == len("p-gpu-") + 5
+        assert (meta.labels, meta.annotations) == ({"a": "b"}, {"c": "d", POD_CLAIM: "gpu"})
+        (owner,) = meta.owner_references
+        assert (owner.api_version, owner.kind, owner.name, owner.uid) == ("v1", "Pod", "p", made.metadata.uid)
+        assert (owner.controller, owner.block_owner_deletion) == (True, None)
+        # Fields that no controller models come along.
+        spec = msgspec.json.decode(found["gpu"].raw)["spec"]["devices"]["requests"][0]["exactly"]
+        assert spec["capacity"] == {"requests": {"m": "1Gi"}}
+        owners = msgspec.json.decode((await cluster.client.get(PODS, Key("default", "p"))).raw)
+        assert owners["status"]["resourceClaimStatuses"][0].keys() == {"name", "resourceClaimName"}
+
+
+async def test_a_pod_waits_for_its_template() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.settle()
+        assert await claims(cluster) == []
+        assert [one.partition(": resource claim template")[0] for one in await events(cluster)] == [
+            "Warning FailedResourceClaimCreation: PodResourceClaim gpu"
+        ]
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.settle()
+        assert list(await statuses(cluster)) == ["gpu"]
+
+
+async def test_a_claim_that_somebody_deletes_is_made_anew_under_another_name() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.client.create(PODS, pod(gpu=MADE, other=MADE))
+        await cluster.settle()
+        before = await statuses(cluster)
+        await cluster.client.delete(RESOURCE_CLAIMS, Key("default", str(before["gpu"])))
+        await cluster.settle()
+        after = await statuses(cluster)
+        assert after["other"] == before["other"]
+        assert after["gpu"] != before["gpu"]
+        assert {one.metadata.name for one in await claims(cluster)} == set(after.values())
+
+
+async def test_a_name_that_somebody_has_is_left_to_them() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+        made = await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.settle()
+        name = str((await statuses(cluster))["gpu"])
+        await replica.stop()
+        await cluster.client.delete(RESOURCE_CLAIMS, Key("default", name))
+        await cluster.client.create(RESOURCE_CLAIMS, claim(name))
+        await cluster.manage(*FLAGS)
+        await cluster.settle()
+        (another,) = (await statuses(cluster)).values()
+        assert another != name
+        found = await claim_of(cluster, str(another))
+        assert found is not None
+        assert found.metadata.owner_references[0].uid == made.metadata.uid
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_claim_that_was_made_goes_with_the_end_of_its_pod(phase: str) -> None:
+    async with Cluster() as cluster, DeviceScheduler(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.settle()
+        (there,) = await claims(cluster)
+        assert there.status.allocation is not None
+        assert await reserved(cluster, there.metadata.name) == ["p"]
+        await end(cluster, phase=phase)
+        await cluster.settle()
+        assert await claims(cluster) == []
+
+
+async def test_a_shared_claim_is_freed_by_the_last_of_its_pods() -> None:
+    async with Cluster() as cluster, DeviceScheduler(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(RESOURCE_CLAIMS, claim())
+        for name in ("a", "b", "c"):
+            await cluster.client.create(PODS, pod(name, gpu="shared"))
+        await cluster.settle()
+        assert await reserved(cluster) == ["a", "b", "c"]
+        await end(cluster, "a")
+        await cluster.client.delete(PODS, Key("default", "b"))
+        await cluster.settle()
+        assert await reserved(cluster) == ["c"]
+        found = await claim_of(cluster)
+        assert found is not None
+        assert found.status.allocation is not None
+        await end(cluster, "c", "Failed")
+        await cluster.settle()
+        found = await claim_of(cluster)
+        assert found is not None
+        assert (found.status.allocation, found.status.reserved_for, found.metadata.finalizers) == (None, (), ())
+
+
+async def test_a_claim_being_deleted_stays_while_it_is_used() -> None:
+    async with Cluster() as cluster, DeviceScheduler(cluster):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(RESOURCE_CLAIMS, claim())
+        await cluster.client.create(PODS, pod(gpu="shared"))
+        await cluster.settle()
+        await cluster.client.delete(RESOURCE_CLAIMS, Key("default", "shared"))
+        await cluster.settle()
+        assert await reserved(cluster) == ["p"]
+        await cluster.client.delete(PODS, Key("default", "p"))
+        await cluster.settle()
+        assert await claim_of(cluster) is None
+
+
+async def test_an_allocated_claim_that_nobody_uses_goes_when_it_is_deleted() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await allocate(cluster, await cluster.client.create(RESOURCE_CLAIMS, claim()))
+        await cluster.settle()
+        found = await claim_of(cluster)
+        assert found is not None
+        assert found.metadata.finalizers == (DELETE_PROTECTION,)
+        assert found.status.allocation is not None
+        await cluster.client.delete(RESOURCE_CLAIMS, Key("default", "shared"))
+        await cluster.settle()
+        assert await claim_of(cluster) is None
+
+
+async def test_an_allocated_claim_is_reserved_for_a_pod_that_is_bound_without() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        made = await cluster.client.create(RESOURCE_CLAIMS, claim())
+        await cluster.client.create(PODS, pod(gpu="shared"))
+        await cluster.client.create(PODS, pod("fixed", node="node-1", gpu="shared"))
+        await cluster.settle()
+        assert await reserved(cluster) == []
+        await allocate(cluster, made)
+        await cluster.settle()
+        assert await reserved(cluster) == ["fixed"]
+        await bind(cluster, await cluster.client.get(PODS, Key("default", "p")))
+        await cluster.settle()
+        assert await reserved(cluster) == ["fixed", "p"]
+        await end(cluster, "fixed")
+        await cluster.settle()
+        assert await reserved(cluster) == ["p"]
+
+
+async def test_a_reservation_for_nobody_is_dropped_and_one_for_others_than_pods_stays() -> None:
+    async with Cluster() as cluster:
+        made = await cluster.client.create(RESOURCE_CLAIMS, claim())
+        there = await cluster.client.create(PODS, pod(node="node-1", gpu="shared"))
+        await allocate(cluster, made, there)
+        consumers = [
+            {"resource": "pods", "name": "p", "uid": "of-another-p"},
+            {"resource": "pods", "name": "gone", "uid": "gone"},
+            {"resource": "pods", "name": "p", "uid": there.metadata.uid},
+            {"apiGroup": "example.org", "resource": "things", "name": "t", "uid": "t"},
+        ]
+        change = {"status": {"reservedFor": consumers}}
+        await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "shared"), change, subresource="status")
+        await cluster.manage(*FLAGS)
+        await cluster.settle()
+        assert await reserved(cluster) == ["p", "t"]
+
+
+async def test_a_claim_for_extended_resources_goes_with_the_end_of_its_pod() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        user = await cluster.client.create(PODS, pod(node="node-1"))
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": user.metadata.uid, "controller": True}
+        extended = claim(
+            "extended",
+            annotations={"resource.kubernetes.io/extended-resource-claim": "true"},
+            ownerReferences=[owner],
+        )
+        await allocate(cluster, await cluster.client.create(RESOURCE_CLAIMS, extended), user)
+        mappings = [{"containerName": "main", "resourceName": "example.org/gpu", "requestName": "gpu"}]
+        status = {"extendedResourceClaimStatus": {"resourceClaimName": "extended", "requestMappings": mappings}}
+        await cluster.client.patch(PODS, Key("default", "p"), {"status": status}, subresource="status")
+        await cluster.settle()
+        assert await reserved(cluster, "extended") == ["p"]
+        await end(cluster)
+        await cluster.settle()
+        assert await claims(cluster) == []
+
+
+async def test_alternatives_are_refused_where_that_feature_is_off() -> None:
+    request = {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": "gpu.example.org"}]}
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS, "--feature-gates=DRAPrioritizedList=false")
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template(request=request))
+        await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.settle()
+        assert await claims(cluster) == []
+        assert len(await events(cluster)) == 1
+        await replica.stop()
+        await cluster.manage(*FLAGS)
+        await cluster.settle()
+        assert len(await claims(cluster)) == 1
+
+
+async def test_claims_are_counted() -> None:
+    async with Cluster() as cluster, DeviceScheduler(cluster):
+        replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.client.create(RESOURCE_CLAIMS, claim())
+        await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.settle()
+        page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        shown = (await whole_body(page)).decode()
+        assert 'resourceclaim_controller_creates_total{admin_access="false",status="success"} 1' in shown
+        number = "resourceclaim_controller_resource_claims"
+        assert f'{number}{{admin_access="false",allocated="false",source=""}} 1' in shown
+        made = 'admin_access="false",allocated="true",source="resource_claim_template"'
+        assert f"{number}{{{made}}} 1" in shown
+
+
+@pytest.mark.flag("concurrent-resourceclaim-syncs")
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_so_many_pods_and_claims_are_looked_at_at_once(workers: int) -> None:
+    async with Cluster() as cluster:
+        slow = (*FLAGS, "--cluster-api-qps=0.1", "--cluster-api-burst=1")
+        replica = await cluster.manage(*slow, f"--concurrent-resourceclaim-syncs={workers}")
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.sleep(60)
+        for number in range(5):
+            await cluster.client.create(PODS, pod(f"p-{number}", gpu=MADE))
+        assert await most_in_work(cluster, replica, "resourceclaim-controller") == workers

@@ -1,0 +1,97 @@
+"""Claims to devices while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. A claim that is reserved for a pod which may still run stays reserved for it, and allocated.
+2. There are never two claims for one entry of a pod.
+3. Once everything works again, every pod that is not over runs with its claims, unless one is being deleted; those
+   that were made for pods that are over are gone, and others are allocated only while somebody uses them.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from controller_manager.api.core import PODS
+from controller_manager.api.devices import POD_CLAIM, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from controller_manager.api.errors import ApiError
+from controller_manager.api.resource import Key
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import FaultInjector
+from controllers._device_claims import is_over, known_claims
+from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
+
+T = TypeVar("T")
+FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller,garbage-collector-controller")
+READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceclaimtemplates")
+ROUNDS = 16
+NAMES = ("a", "b", "c", "d")
+SHARED = ("s", "t")
+# A silent watch is noticed, what failed is tried again, and the garbage collector has its turn.
+BOUND = 240.0
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class People:
+    """Who makes pods and claims, ends them and deletes them. Names come again, as those of stateful sets do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    async def make(self) -> None:
+        entries = {"one": one_of(("template/gpus", *SHARED)), "two": "template/gpus"}
+        await self.cluster.client.create(PODS, pod(one_of(NAMES), node=one_of(("", "", "", "node-1")), **entries))
+
+    async def share(self) -> None:
+        await self.cluster.client.create(RESOURCE_CLAIMS, claim(one_of(SHARED)))
+
+    async def end(self) -> None:
+        await end(self.cluster, one_of(NAMES), one_of(("Succeeded", "Failed")))
+
+    async def delete(self) -> None:
+        await self.cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=one_of((0, 30)))
+
+    async def delete_claim(self) -> None:
+        found = await claims(self.cluster)
+        if found:
+            await self.cluster.client.delete(RESOURCE_CLAIMS, Key("default", one_of(found).metadata.name))
+
+
+async def nothing() -> None:
+    """What fails by chance is enough."""
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_nothing_is_freed_that_is_used_nor_made_twice_and_all_is_well_in_the_end() -> None:
+    async with Cluster() as cluster:
+        people, seen = People(cluster), Reservations(cluster)
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        deeds = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
+        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
+        async with DeviceScheduler(cluster):
+            for _ in range(ROUNDS):
+                with contextlib.suppress(ApiError):
+                    await one_of((*deeds, *troubles))()
+                await cluster.sleep(random_source().uniform(0, 10))
+            await trouble.heal()
+            for name in SHARED:
+                with contextlib.suppress(ApiError):
+                    await people.cluster.client.create(RESOURCE_CLAIMS, claim(name))
+            await cluster.sleep(BOUND)
+        assert seen.wrong == []
+        living = {one.metadata.uid: one for one in (await cluster.client.list(PODS)).items if not is_over(one)}
+        ending = {one.metadata.name for one in await claims(cluster) if one.metadata.deletion_timestamp is not None}
+        waiting = [one for one in living.values() if not one.spec.node_name]
+        assert all(ending & {name for _, name in known_claims(one)} for one in waiting)
+        for one in await claims(cluster):
+            users = {consumer.uid for consumer in one.status.reserved_for}
+            assert users <= living.keys()
+            assert (one.status.allocation is not None) is bool(users) or POD_CLAIM in (one.metadata.annotations or {})
+            assert all(owner.uid in living for owner in one.metadata.owner_references)
