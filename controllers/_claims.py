@@ -1,11 +1,18 @@
 """Claims of pods as several controllers see them: the claims behind their volumes, and the pods of a claim."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
 from types import MappingProxyType
 
 from controller_manager.api.core import PODS, Pod, Volume
-from controller_manager.api.storage import PersistentVolumeClaim
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.quantity import parse
+from controller_manager.api.storage import STORAGE, PersistentVolumeClaim
 from controller_manager.controller import Change, Informers, Key, controller_of, key_of
+
+PRE_RESIZE_CAPACITY = f"volume.alpha.{PLATFORM_DOMAIN}/pre-resize-capacity"
+"""The annotation of a volume that says what it had before it was made larger, until the node has followed."""
 
 _CLAIM = "claim"
 
@@ -45,3 +52,13 @@ def pods_with_claim(informers: Informers, claim: Key) -> list[Pod]:
 def pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
     """Yield the keys of the pods that name a claim."""
     return (key_of(pod) for pod in pods_with_claim(informers, change.key))
+
+
+def size_of(amounts: Mapping[str, str] | None) -> Decimal:
+    """Return the bytes of storage that requests or a capacity name; 0 where they name none."""
+    return _bytes((amounts or {}).get(STORAGE, "0"))
+
+
+@lru_cache(4096)
+def _bytes(text: str) -> Decimal:
+    return parse(text).number

@@ -7,7 +7,7 @@ import msgspec
 from controller_manager.api.conditions import Condition
 from controller_manager.api.core import ObjectReference, VolumeSources
 from controller_manager.api.model import EMPTY_RAW, Model, Object
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import LabelSelectorSpec
 
@@ -20,10 +20,10 @@ PENDING, LOST = "Pending", "Lost"
 AVAILABLE, RELEASED, FAILED = "Available", "Released", "Failed"
 BOUND = "Bound"
 
-BETA_CLASS = f"volume.beta.{GROUP_DOMAIN}/storage-class"
+BETA_CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
 """The annotation that names the class of claims and volumes instead of their field."""
-PVC_PROTECTION = f"{GROUP_DOMAIN}/pvc-protection"
-PV_PROTECTION = f"{GROUP_DOMAIN}/pv-protection"
+PVC_PROTECTION = f"{PLATFORM_DOMAIN}/pvc-protection"
+PV_PROTECTION = f"{PLATFORM_DOMAIN}/pv-protection"
 
 
 class VolumeResourceRequirements(Model):

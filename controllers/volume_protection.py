@@ -1,0 +1,188 @@
+"""Keeps claims that pods use, and volumes that are bound, from going although they were deleted."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.model import Object
+from controller_manager.api.storage import (
+    BOUND,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PV_PROTECTION,
+    PVC_PROTECTION,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.cache import Change, Informers
+from controller_manager.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, in_parallel, try_write
+from controller_manager.options import Options
+
+from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
+
+T = TypeVar("T", bound=Object)
+
+_UNSETTLED = "unsettled"
+
+
+class ClaimProtectionOptions(Options):
+    """PersistentVolumeClaim protection controller"""
+
+
+class VolumeProtectionOptions(Options):
+    """PersistentVolume protection controller"""
+
+
+# Observed: a claim or a volume, its finalizer, and whether somebody needs it: a claim, while a pod that was given a
+# node names it, or has it for an ephemeral volume and is not shut down; a volume, while it is bound.
+#   it is not being deleted, and has no finalizer     it gets it
+#   it is being deleted, and nobody needs it          the finalizer goes; of a claim only when the server, asked for the
+#                                                     pods of the namespace, says so too
+
+
+class ClaimProtectionController:
+    """Reconciles the claims of one namespace, for which the server is asked at once."""
+
+    def __init__(self, context: Context, _: ClaimProtectionOptions) -> None:
+        self._client = context.client
+        self._informers = context.informers
+        self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+
+    async def reconcile(self, namespace: str) -> None:
+        """Have the finalizers of the claims of a namespace be right."""
+        claims = self._claims.by_index(_UNSETTLED, namespace)
+        wanted = [with_finalizer(one, PVC_PROTECTION) for one in claims if one.metadata.deletion_timestamp is None]
+        going = [one for one in claims if one.metadata.deletion_timestamp is not None and not self._is_used(one)]
+        if going:
+            pods = (await self._client.list(PODS, namespace)).items
+            wanted += [without_finalizer(one, PVC_PROTECTION) for one in unused(going, pods)]
+        done = await in_parallel(wanted, self._write)
+        if done.error is not None:
+            raise done.error
+
+    def _is_used(self, claim: PersistentVolumeClaim) -> bool:
+        key = Key(claim.metadata.namespace, claim.metadata.name)
+        return any(uses(pod, claim) for pod in pods_with_claim(self._informers, key))
+
+    async def _write(self, claim: PersistentVolumeClaim) -> None:
+        await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim))
+
+
+class VolumeProtectionController:
+    """Reconciles one volume."""
+
+    def __init__(self, context: Context, _: VolumeProtectionOptions) -> None:
+        self._client = context.client
+        self._volumes = context.informers.get(PERSISTENT_VOLUMES)
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the finalizer of volume `key` be right."""
+        volume = self._volumes.get(key)
+        if volume is None or not is_unsettled(volume, PV_PROTECTION):
+            return
+        if volume.metadata.deletion_timestamp is None:
+            await self._client.update(PERSISTENT_VOLUMES, with_finalizer(volume, PV_PROTECTION))
+        elif volume.status.phase != BOUND:
+            await self._client.update(PERSISTENT_VOLUMES, without_finalizer(volume, PV_PROTECTION))
+
+
+def uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """Tell whether a pod of the namespace of a claim keeps it from going, if it has ended or not."""
+    if not pod.spec.node_name:
+        return False
+    return any(
+        claim_name(pod, volume) == claim.metadata.name
+        and (volume.ephemeral is None or (not is_shut_down(pod) and is_for_pod(claim, pod)))
+        for volume in pod.spec.volumes
+    )
+
+
+def is_shut_down(pod: Pod) -> bool:
+    """Tell whether the node of a pod has said that nothing is left of it."""
+    return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_grace_period_seconds == 0
+
+
+def unused(claims: Sequence[PersistentVolumeClaim], pods: Iterable[Pod]) -> list[PersistentVolumeClaim]:
+    """Return the claims of a namespace that none of its pods uses."""
+    named: dict[str, list[Pod]] = {}
+    for pod in pods:
+        for volume in pod.spec.volumes:
+            named.setdefault(claim_name(pod, volume), []).append(pod)
+    return [one for one in claims if not any(uses(pod, one) for pod in named.get(one.metadata.name, ()))]
+
+
+def is_unsettled(one: Object, finalizer: str) -> bool:
+    """Tell whether something has to get a finalizer, or is being deleted and may lose it."""
+    return (finalizer in one.metadata.finalizers) is (one.metadata.deletion_timestamp is not None)
+
+
+def with_finalizer(one: T, finalizer: str) -> T:
+    """Return an object with one more finalizer."""
+    return replace(one, metadata=replace(one.metadata, finalizers=(*one.metadata.finalizers, finalizer)))
+
+
+def without_finalizer(one: T, finalizer: str) -> T:
+    """Return an object without a finalizer."""
+    left = tuple(other for other in one.metadata.finalizers if other != finalizer)
+    return replace(one, metadata=replace(one.metadata, finalizers=left))
+
+
+def _unsettled(claim: PersistentVolumeClaim) -> Iterator[str]:
+    """Yield the namespace of a claim about which there may be something to do."""
+    if is_unsettled(claim, PVC_PROTECTION):
+        yield claim.metadata.namespace
+
+
+def _of_claim(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[str]:
+    if change.after is not None:
+        yield from _unsettled(change.after)
+
+
+def _of_pod(informers: Informers, change: Change[Pod]) -> Iterator[str]:
+    """Yield the namespace of a pod that may use a claim no longer that is being deleted."""
+    now = change.after
+    if now is not None and now.spec.node_name and not is_pod_terminal(now) and not is_shut_down(now):
+        return
+    namespace = change.key.namespace
+    names = {claim_name(change.object, volume) for volume in change.object.spec.volumes}
+    unsettled = informers.get(PERSISTENT_VOLUME_CLAIMS).by_index(_UNSETTLED, namespace) if names else ()
+    if any(one.metadata.name in names for one in unsettled):
+        yield namespace
+
+
+def _of_volume(_: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
+    if change.after is not None and is_unsettled(change.after, PV_PROTECTION):
+        yield change.key
+
+
+SPECS = (
+    ControllerSpec(
+        name="persistentvolumeclaim-protection-controller",
+        queue="pvcprotection",
+        aliases=("pvc-protection",),
+        service_account="pvc-protection-controller",
+        reconciler=ClaimProtectionController,
+        options=ClaimProtectionOptions,
+        workers=lambda _: 30,
+        watches=(
+            Mapped(PERSISTENT_VOLUME_CLAIMS, _of_claim, indexes={_UNSETTLED: _unsettled}),
+            Mapped(PODS, _of_pod, indexes=PODS_BY_CLAIM),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("persistentvolumeclaims",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch")),
+        ),
+    ),
+    ControllerSpec(
+        name="persistentvolume-protection-controller",
+        queue="pvprotection",
+        aliases=("pv-protection",),
+        service_account="pv-protection-controller",
+        reconciler=VolumeProtectionController,
+        options=VolumeProtectionOptions,
+        watches=(Mapped(PERSISTENT_VOLUMES, _of_volume),),
+        rbac=(PolicyRule(groups=("",), resources=("persistentvolumes",), verbs=("get", "list", "watch", "update")),),
+    ),
+)
