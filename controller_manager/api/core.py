@@ -361,9 +361,19 @@ class NodeSpec(Model):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     provider_id: str = msgspec.field(default="", name="providerID")
+    pod_cidr: str = msgspec.field(default="", name="podCIDR")
+    pod_cidrs: tuple[str, ...] = msgspec.field(default=(), name="podCIDRs")
+
+
+class NodeAddress(Model):
+    """`status.addresses[]`, complete."""
+
+    type: str
+    address: str
 
 
 class NodeStatus(Model):
+    addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     allocatable: Mapping[str, str] | None = None
 

@@ -143,10 +143,11 @@ def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
 
 
 def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
-    """The controllers that run in this process, as far as its features go."""
+    """The controllers that run in this process, as far as its features go and its flags ask for them."""
     enabled = parsed[FeatureOptions].enabled
     wanted = select(specs, parsed[CatalogOptions].controllers)
-    return [spec.with_features(enabled) for spec in wanted if all(map(enabled, spec.gates))]
+    on = [spec for spec in wanted if all(map(enabled, spec.gates))]
+    return [spec.with_features(enabled) for spec in on if spec.asked_for(parsed[spec.options])]
 
 
 def names_known(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Check:
@@ -174,6 +175,12 @@ def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
     named = select(specs, [name for name in wanted if name != "*"])
     off = {spec.name: [gate for gate in spec.gates if not enabled(gate)] for spec in named}
     return [f"{name} ({', '.join(gates)})" for name, gates in off.items() if gates]
+
+
+def not_asked_for(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
+    """The controllers that `--controllers` turns on by name and that run only where other flags ask for them."""
+    named = select(specs, [name for name in parsed[CatalogOptions].controllers if name != "*"])
+    return [spec.name for spec in named if not spec.asked_for(parsed[spec.options])]
 
 
 def notes(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Mapping[str, str]:

@@ -51,6 +51,8 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
         yield f"--controllers: not built yet and left out: {', '.join(awaited)}"
     if off := catalog.not_enabled(specs, parsed):
         yield f"--controllers: left out, since their feature gates are off: {', '.join(off)}"
+    if idle := catalog.not_asked_for(specs, parsed):
+        yield f"--controllers: left out, since no other flag asks for them: {', '.join(idle)}"
 
 
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Iterable[str]) -> int:

@@ -14,7 +14,6 @@ from controller_manager.app.features import FeatureOptions
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.pages.routes import ServingOptions
 from controller_manager.app.unimplemented import AWAITED
-from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.component.request_headers import check_uid_headers
 from controller_manager.options import Check, FlagSet, Options
@@ -40,9 +39,9 @@ _CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
 
 def flag_set(specs: Sequence[AnySpec], *, awaited: bool = True, defaults: Mapping[str, Any] = _NO_DEFAULTS) -> FlagSet:
     """The flags of a process with these controllers; with `awaited` those of controllers to come are among them."""
-    groups, checks, known = (AWAITED, AWAITED_CHECKS, KNOWN) if awaited else ((), (), ())
+    groups, known = (AWAITED, KNOWN) if awaited else ((), ())
     every = (*_PROCESS, *(spec.options for spec in specs), *groups)
-    return FlagSet(*every, checks=(*_CHECKS, *checks, names_known(specs, known)), defaults=defaults)
+    return FlagSet(*every, checks=(*_CHECKS, names_known(specs, known)), defaults=defaults)
 
 
 _SUMMARY = (

@@ -149,14 +149,18 @@ def _fine(_: Any) -> None:
     return None
 
 
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSpec(Generic[O]):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
     is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
-    started. With `default_on` false it runs only when `--controllers` names it, and with `gates` only where these
-    features are on. Each controller has the request rate of
+    started. With `default_on` false it runs only when `--controllers` names it, with `gates` only where these features
+    are on, and with `asked_for(options)` only where its flags ask for it. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
     another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
     as where each controller has an account, if that is called otherwise than it; `as_process` says that it always acts
@@ -169,6 +173,7 @@ class ControllerSpec(Generic[O]):
     options: type[O]
     workers: Callable[[O], int] = _one
     check: Callable[[O], None] = _fine
+    asked_for: Callable[[O], bool] = _always
     aliases: tuple[str, ...] = ()
     queue: str = ""
     default_on: bool = True

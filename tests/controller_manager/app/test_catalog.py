@@ -10,6 +10,7 @@ import pytest
 from controller_manager.app import catalog
 from controller_manager.app.catalog import KNOWN, CatalogOptions
 from controller_manager.app.features import FeatureOptions
+from controller_manager.app.program import flag_set
 from controller_manager.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
 from controller_manager.options import Parsed
 
@@ -109,6 +110,16 @@ def test_a_controller_of_a_feature_that_is_off_does_not_run(on, names, resources
     assert [watch.resource.plural for watch in chosen[0].watches] == resources
     assert [rule.resources[0] for rule in chosen[0].rbac] == resources
     assert catalog.not_enabled(GATED, parsed) == ([f"endpoints-controller ({GATE})"] if names else [])
+
+
+def test_a_controller_that_no_flag_asks_for_does_not_run():
+    for argv, runs in (
+        (["--controllers=nodeipam"], False),
+        (["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8"], True),
+    ):
+        parsed = flag_set(catalog.installed()).parse(argv)
+        assert ("node-ipam-controller" in [spec.name for spec in catalog.choose(catalog.installed(), parsed)]) is runs
+        assert catalog.not_asked_for(catalog.installed(), parsed) == ([] if runs else ["node-ipam-controller"])
 
 
 def test_every_known_name_means_one_controller():

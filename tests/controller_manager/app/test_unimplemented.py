@@ -38,11 +38,16 @@ def test_no_other_flag_is_without_effect():
         ),
         (["--service-cluster-ip-range=::/0,::/1"], ["must be one range, or one of each family, got '::/0,::/1'"]),
         (
-            ["--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv6=64"],
+            [
+                "--allocate-node-cidrs",
+                "--cluster-cidr=fd00::/48",
+                "--node-cidr-mask-size=60",
+                "--node-cidr-mask-size-ipv6=64",
+            ],
             ["--node-cidr-mask-size cannot be given with --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6"],
         ),
         (
-            ["--node-cidr-mask-size=24", "--cluster-cidr=10.0.0.0/8,fd00::/48"],
+            ["--allocate-node-cidrs", "--node-cidr-mask-size=24", "--cluster-cidr=10.0.0.0/8,fd00::/48"],
             ["--node-cidr-mask-size cannot be given with two ranges in --cluster-cidr, but one for each family"],
         ),
         (
@@ -70,6 +75,7 @@ def test_what_cannot_work_is_refused(argv, problems):
         ["--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56"],
         ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=26"],
         ["--allocate_node_cidrs", "--cluster-cidr", "fd00::/48", "--node-cidr-mask-size-ipv6=64"],
+        ["--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv4=24"],
         ["--cloud-provider=external", "--concurrent_rc_syncs=9", "--node-monitor-grace-period=40s"],
     ],
 )

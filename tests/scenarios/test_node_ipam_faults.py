@@ -1,0 +1,103 @@
+"""Ranges for nodes while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. No two nodes that are there ever have addresses in common, nor a node and the services.
+2. Once everything works again, every node has a range of each family, as far as there are any left.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import NODES, Node
+from controller_manager.api.errors import ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controllers._node_ranges import ranges_of
+
+T = TypeVar("T")
+
+SERVICES = "10.0.0.0/28"
+FLAGS = (
+    *("--leader-elect=false", "--controllers=node-ipam-controller", "--allocate-node-cidrs"),
+    *(
+        "--cluster-cidr=10.0.0.0/26,fd00::/48",
+        f"--service-cluster-ip-range={SERVICES}",
+        "--node-cidr-mask-size-ipv4=28",
+    ),
+)
+ROUNDS = 40
+NAMES = tuple(f"n-{number}" for number in range(5))
+ROOM = 3  # of the four parts of the smaller range, services have one
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """The ranges of the nodes that are there."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.ranges: dict[str, list[IPv4Network | IPv6Network]] = {"services": [ip_network(SERVICES)]}
+        self.wrong: list[str] = []
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource != "nodes":
+                continue
+            name = change.row.name
+            self.ranges.pop(name, None)
+            if change.deleted:
+                continue
+            mine = [ip_network(text) for text in ranges_of(Node.decode(change.row.data))]
+            for other, theirs in self.ranges.items():
+                if any(a.version == b.version and a.overlaps(b) for a in mine for b in theirs):
+                    self.wrong.append(f"{name} and {other} have addresses in common: {mine}, {theirs}")
+            self.ranges[name] = mine
+
+    async def join(self) -> None:
+        with contextlib.suppress(ApiError):
+            await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=one_of(NAMES))))
+
+    async def leave(self) -> None:
+        with contextlib.suppress(ApiError):
+            await self.cluster.client.delete(NODES, Key("", one_of(NAMES)))
+
+    async def come_back(self) -> None:
+        """A node goes, and another one comes at once by its name."""
+        name = one_of(NAMES)
+        with contextlib.suppress(ApiError):
+            await self.cluster.client.delete(NODES, Key("", name))
+            await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name)))
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_no_range_is_ever_given_twice_and_all_are_in_the_end() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        for _ in range(6):
+            await world.join()
+        faults = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=RATE), FLAGS, ("/api/v1/nodes",))
+        people = (world.join, world.join, world.leave, world.come_back)
+        for _ in range(ROUNDS):
+            await one_of((*people, *people, faults.kill, faults.cut, faults.deafen))()
+            if random_source().uniform(0, 1) < 0.6:
+                await cluster.sleep(random_source().uniform(0, 10))
+        await faults.heal()
+        await cluster.sleep(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await cluster.settle()
+        assert world.wrong == []
+        given = sorted(len(ranges) for name, ranges in world.ranges.items() if name != "services")
+        without = max(0, len(given) - ROOM)
+        assert given == [0] * without + [2] * (len(given) - without)
