@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.bootstrap import ClusterInfo, ServerAddress, bootstrap
-from apiserver_stub.flags import NetworkOptions, ServingOptions
+from apiserver_stub.bootstrap.policy import features_with_policy
+from apiserver_stub.flags import FeatureOptions, NetworkOptions, ServingOptions
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.non_resource import StartProgress
 from apiserver_stub.pki.addresses import reachable_address
@@ -89,7 +90,9 @@ class ApiServer:
         network = self._options[NetworkOptions]
         host = host_of(self._options[ServingOptions])
         address = ServerAddress(network.first_service, host, port, tuple(map(str, network.services)))
-        await bootstrap(self.handle, self.scope, ClusterInfo(address, authentication), self._progress.finish)
+        enabled = self._options[FeatureOptions].enabled
+        cluster = ClusterInfo(address, authentication, frozenset(filter(enabled, features_with_policy())))
+        await bootstrap(self.handle, self.scope, cluster, self._progress.finish)
         for part in self._parts:
             await part.settle()
 

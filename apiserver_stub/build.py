@@ -40,10 +40,13 @@ from apiserver_stub.flags import (
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
     DATABASE,
+    IDENTITY,
+    STORAGE_VERSIONS,
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AdmissionOptions,
     AggregationOptions,
+    ApiOptions,
     AuditOptions,
     EgressOptions,
     EncryptionOptions,
@@ -56,7 +59,9 @@ from apiserver_stub.flags import (
     TracingOptions,
 )
 from apiserver_stub.flow_control import MANAGER, FlowControlParts, build_flow_control
+from apiserver_stub.identity import ServerIdentity
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
@@ -68,6 +73,8 @@ from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import ENCRYPTED, Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
+from apiserver_stub.storage_versions import RESOURCE as STORAGE_VERSION_RESOURCE
+from apiserver_stub.storage_versions import StorageVersions
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
@@ -118,7 +125,7 @@ class _Assembly:
         self.runtime = runtime
         self.serving, self.features = options[ServingOptions], options[FeatureOptions]
         self.offload = Offload()
-        self.kinds = built_in()
+        self.kinds = built_in(self._is_served)
         self.objects = Objects(lambda request: self.server.handle(request))
         self._given_storage = storage
         self._components = components
@@ -149,7 +156,17 @@ class _Assembly:
             Part(_at_once(aggregation.read), self._settle_aggregation, aggregation.run, aggregation.close),
             Part(_at_once(flow_control.read), flow_control.settle, flow_control.run),
             *(Part(_at_once(plugin.read), run=plugin.run, close=plugin.close) for plugin in self.plugins),
+            *self._identity_parts(),
         )
+
+    def _identity_parts(self) -> Iterator[Part]:
+        """Yield what tells others of this server, as far as features go."""
+        if not self.features.enabled(IDENTITY):
+            return
+        identity = ServerIdentity(self.objects, self.store, self.runtime.log("identity"))
+        yield Part(settle=identity.settle, run=identity.run, close=identity.close)
+        if self.features.enabled(STORAGE_VERSIONS) and self.kinds.find(*STORAGE_VERSION_RESOURCE):
+            yield Part(settle=StorageVersions(identity.id, self.objects, self.kinds).settle)
 
     def _optional_parts(self) -> Iterator[Part]:
         """Yield the parts below the store that are there only if flags ask for them."""
@@ -159,6 +176,11 @@ class _Assembly:
             yield Part(run=tracer.run, close=tracer.close)
         if (encryption := self.encryption) is not None:
             yield Part(encryption.open, run=encryption.run, close=encryption.close)
+
+    def _is_served(self, info: ResourceInfo) -> bool:
+        if info.gate and not self.features.enabled(info.gate):
+            return False
+        return self.options[ApiOptions].serves(info.group, info.version, info.plural)
 
     @cached_property
     def egress(self) -> EgressSelector:

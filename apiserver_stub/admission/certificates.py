@@ -1,4 +1,6 @@
-"""A request for a certificate says who made it, and is judged and signed by those who may for its signer."""
+"""A request for a certificate says who made it, and is judged and signed by those who may for its signer; so are
+requests for certificates of pods, and bundles of trust anchors are written by those who may attest for theirs.
+"""
 
 from binascii import a2b_base64
 from typing import NamedTuple
@@ -6,24 +8,48 @@ from typing import NamedTuple
 from cryptography.x509.oid import NameOID
 
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.owner_references import changes_only_owners
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
+from apiserver_stub.flags.features import POD_CERTIFICATES, TRUST_BUNDLES, FeatureOptions
 from apiserver_stub.kinds.certificate_request import REQUESTS, dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT
+from controller_manager.api.errors import Cause, invalid
 from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
+from controller_manager.base.log.formats import quote
 from controller_manager.serving import authorization
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Authorizer, Decision
+
+POD_REQUESTS = f"podcertificaterequests.certificates.{GROUP_DOMAIN}"
+_BUNDLES = f"clustertrustbundles.certificates.{GROUP_DOMAIN}"
+_SIGNER = ("spec", "signerName")
+
+
+class Signers:
+    """Who may speak for a signer: who may do that for its name, or for all of its domain."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    async def allow(self, user: User, verb: str, signer: str) -> bool:
+        """Return whether a user may `approve`, `sign` or `attest` for a signer."""
+        domain = signer.partition("/")[0]
+        return await self._allows(user, verb, signer) or await self._allows(user, verb, f"{domain}/*")
+
+    async def _allows(self, user: User, verb: str, signer: str) -> bool:
+        asked = authorization.Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
+        return (await self._authorizer.authorize(asked)).decision is Decision.ALLOW
 
 
 class CertificateRequests:
     """Rules of requests for certificates."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+        self._signers = Signers(authorizer)
 
     async def name_sender(self, attributes: Attributes) -> None:
         """Write down who asks, whatever a new request itself says."""
@@ -44,7 +70,7 @@ class CertificateRequests:
             return
         signer = get_in(old, ("spec", "signerName")) or ""
         verb = "approve" if approves else "sign"
-        if not await self._is_allowed(attributes.user, verb, signer):
+        if not await self._signers.allow(attributes.user, verb, signer):
             raise attributes.refused(f'user not permitted to {verb} requests with signerName "{signer}"')
 
     async def date_verdict(self, attributes: Attributes) -> None:
@@ -54,13 +80,42 @@ class CertificateRequests:
             known = get_in(attributes.old_object, ("status", "conditions")) or []
             put_in(attributes.tree, ("status", "conditions"), dated(conditions, known, format_time(utc_now())))
 
-    async def _is_allowed(self, user: User, verb: str, signer: str) -> bool:
-        domain = signer.partition("/")[0]
-        return await self._allows(user, verb, signer) or await self._allows(user, verb, f"{domain}/*")
 
-    async def _allows(self, user: User, verb: str, signer: str) -> bool:
-        asked = authorization.Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
-        return (await self._authorizer.authorize(asked)).decision is Decision.ALLOW
+def pod_certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return what belongs to requests for certificates of pods: that only their signers write a status.
+
+    It is a rule of the kind, so that who may not gets 422.
+    """
+    signers = Signers(parts.authorizer)
+
+    async def check(attributes: Attributes) -> None:
+        old, signer = attributes.old_object, get_in(attributes.old_object, _SIGNER) or ""
+        if attributes.tree.get("status") == (old or {}).get("status"):
+            return
+        if not await signers.allow(attributes.user, "sign", signer):
+            why = f'Forbidden: User {quote(attributes.user.name)} is not permitted to "sign" for signer {quote(signer)}'
+            cause = Cause(reason="FieldValueForbidden", message=why, field="spec.signerName")
+            raise invalid(attributes.kind.group, attributes.kind.kind, attributes.name, [cause])
+
+    rules = (Rule(check, ("update",), (POD_REQUESTS,), ("status",)),)
+    return AdmissionPlugin("", validating=rules if parts.options[FeatureOptions].enabled(POD_CERTIFICATES) else ())
+
+
+def cluster_trust_bundle_attest(parts: AdmissionParts) -> AdmissionPlugin:
+    """Return the plugin ClusterTrustBundleAttest."""
+    signers = Signers(parts.authorizer)
+
+    async def check(attributes: Attributes) -> None:
+        new, old = attributes.tree, attributes.old_object
+        signer = get_in(new, _SIGNER) or ""
+        if not signer or (old is not None and changes_only_owners(new, old)):
+            return
+        if not await signers.allow(attributes.user, "attest", signer):
+            raise attributes.refused(f"user not permitted to attest for signerName {quote(signer)}")
+
+    rules = (Rule(check, ("create", "update"), (_BUNDLES,)),)
+    enabled = parts.options[FeatureOptions].enabled(TRUST_BUNDLES)
+    return AdmissionPlugin("ClusterTrustBundleAttest", validating=rules if enabled else ())
 
 
 def certificate_requests(parts: AdmissionParts) -> AdmissionPlugin:

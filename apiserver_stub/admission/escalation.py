@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.owner_references import changes_only_owners
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.authz.rbac import RBACAuthorizer, RoleRules
@@ -39,7 +40,6 @@ _EVERYTHING = (
     RoleRule(verbs=("*",), non_resource_urls=("*",)),
 )
 _ROLE, _BINDING = Decoder(Role), Decoder(RoleBinding)
-_FOR_COLLECTION = ("ownerReferences", "finalizers", "selfLink", "managedFields")
 
 
 class EscalationCheck:
@@ -114,13 +114,7 @@ def _is_exempt(attributes: Attributes) -> bool:
     if ADMIN_GROUP in attributes.user.groups:
         return True
     old = attributes.old_object
-    return old is not None and _without(attributes.tree) == _without(old)
-
-
-def _without(tree: Tree) -> Tree:
-    """Return an object without what garbage collection changes."""
-    metadata = {name: value for name, value in tree["metadata"].items() if name not in _FOR_COLLECTION}
-    return {**tree, "metadata": metadata}
+    return old is not None and changes_only_owners(attributes.tree, old)
 
 
 def _aggregates(tree: Tree | None) -> bool:

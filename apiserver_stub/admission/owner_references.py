@@ -23,6 +23,17 @@ from controller_manager.serving.authorization import Authorization, Authorizer, 
 
 _OWNERS = ("metadata", "ownerReferences")
 _FINALIZERS = "finalizers"
+_FOR_COLLECTION = ("ownerReferences", "finalizers", "selfLink", "managedFields")
+
+
+def changes_only_owners(new: Tree, old: Tree) -> bool:
+    """Return whether an update changes no more than garbage collection does: owners and finalizers."""
+    return _without(new) == _without(old)
+
+
+def _without(tree: Tree) -> Tree:
+    metadata = {name: value for name, value in tree["metadata"].items() if name not in _FOR_COLLECTION}
+    return {**tree, "metadata": metadata}
 
 
 def owner_references_permission_enforcement(parts: AdmissionParts) -> AdmissionPlugin:

@@ -14,6 +14,8 @@ from apiserver_stub.admission.certificates import (
     certificate_requests,
     certificate_signing,
     certificate_subject_restriction,
+    cluster_trust_bundle_attest,
+    pod_certificate_requests,
 )
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, Rules
 from apiserver_stub.admission.default_classes import default_ingress_class, default_storage_class
@@ -98,6 +100,7 @@ def idle(name: str) -> BuildPlugin:
 
 _FIRST: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
+    ("", pod_certificate_requests),
     ("", least_replicas),
     ("AlwaysAdmit", always_admit),
     ("NamespaceAutoProvision", namespace_auto_provision),
@@ -125,7 +128,7 @@ _FIRST: Sequence[tuple[str, BuildPlugin]] = (
     ("RuntimeClass", runtime_class),
     ("CertificateApproval", certificate_approval),
     ("CertificateSigning", certificate_signing),
-    ("ClusterTrustBundleAttest", idle("ClusterTrustBundleAttest")),
+    ("ClusterTrustBundleAttest", cluster_trust_bundle_attest),
     ("CertificateSubjectRestriction", certificate_subject_restriction),
     ("DefaultIngressClass", default_ingress_class),
     ("DenyServiceExternalIPs", deny_service_external_ips),

@@ -63,7 +63,8 @@ async def bootstrap(handle: Handle, scope: RequestScope, cluster: ClusterInfo, d
     objects = Objects(handle)
 
     async def take(name: str) -> None:
-        await (ensure_policy(scope, objects) if name == _POLICY else _STEPS[name](objects, cluster))
+        policy = name == _POLICY
+        await (ensure_policy(scope, objects, cluster.features) if policy else _STEPS[name](objects, cluster))
         done(name)
 
     await take(_NAMESPACES)  # which others lie in

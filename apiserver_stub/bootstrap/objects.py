@@ -30,12 +30,13 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The facts of a cluster that others need: where its API server is, and how that knows its clients, by the keys of
-    the ConfigMap this is published in.
+    """The facts of a cluster that others need: where its API server is, how that knows its clients, by the keys of
+    the ConfigMap this is published in, and the features that are on, of those with roles of their own.
     """
 
     address: ServerAddress
     authentication: Mapping[str, str] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
 
 
 Tree = dict[str, Any]
@@ -90,12 +91,13 @@ class Objects:
             await self._send("POST", collection, wanted, MANAGER)
 
     async def revise(self, path: str, uid: str, revise: Revise, *, subresource: str = "") -> None:
-        """Write what `revise` makes of the object `uid`, as a whole or through a subresource. Nothing is written of one
-        that is gone, and nothing that others have changed meanwhile: who follows it comes again.
+        """Write what `revise` makes of the object `uid`, or of any if none is given, as a whole or through a
+        subresource. Nothing is written of one that is gone, and nothing that others have changed meanwhile: who follows
+        it comes again.
         """
         with suppress(NotFound, Conflict):
             found = await self._send("GET", path)
-            if found["metadata"]["uid"] == uid and (revised := revise(found)) is not None:
+            if uid in ("", found["metadata"]["uid"]) and (revised := revise(found)) is not None:
                 await self._send("PUT", path + (subresource and f"/{subresource}"), revised, MANAGER)
 
     async def label(self, path: str, uid: str, name: str, value: str) -> None:
@@ -112,9 +114,11 @@ class Objects:
         with suppress(NotFound):
             await self._send("PATCH", f"{path}/status", wanted, manager)
 
-    async def remove(self, path: str, uid: str = "") -> None:
-        """Delete an object that may be there; one of another `uid` stays, if that is given."""
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}} if uid else None
+    async def remove(self, path: str, uid: str = "", resource_version: str = "") -> None:
+        """Delete an object that may be there; one of another `uid` or `resource_version` stays, if that is given."""
+        given = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {name: value for name, value in given.items() if value}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions} if uid else None
         with suppress(NotFound, Conflict):
             await self._send("DELETE", path, options)
 

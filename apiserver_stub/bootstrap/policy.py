@@ -43,15 +43,19 @@ _ROLES = Decoder(Role)
 _LABEL = f"{PLATFORM_DOMAIN}/bootstrapping"
 
 
-async def ensure_policy(scope: RequestScope, objects: Objects) -> None:
-    """Create what there is none of, and correct the rest by the table above. Raises the refusal of a request."""
+async def ensure_policy(scope: RequestScope, objects: Objects, features: frozenset[str] = frozenset()) -> None:
+    """Create what there is none of, and correct the rest by the table above; `features` are those that are on. Raises
+    the refusal of a request.
+    """
+    policy = _read(features)
     for _ in range(_ATTEMPTS):
-        lacking = [write for kind, tree in _policy(scope) if (write := _creation(scope, kind, tree)) is not None]
-        if not lacking:
+        lacking = [_creation(scope, policy, kind, tree) for kind, tree in _objects(scope, policy)]
+        writes = [write for write in lacking if write is not None]
+        if not writes:
             break
         with suppress(RevisionConflict):  # if another server was faster with some of them, the others are still lacking
-            await scope.store.commit(*lacking)
-    for kind, wanted in _policy(scope):
+            await scope.store.commit(*writes)
+    for kind, wanted in _objects(scope, policy):
         await _correct(scope, objects, kind, wanted)
 
 
@@ -114,15 +118,22 @@ def _correct_aggregation(corrected: Tree, wanted: Tree | None) -> None:
         corrected["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *more]}
 
 
-def _policy(scope: RequestScope) -> Iterator[tuple[ResourceInfo, Tree]]:
+class _Policy(NamedTuple):
+    """The objects as they are wanted, and the rules that some roles gather, by their names."""
+
+    wanted: tuple[Tree, ...]
+    gathered: Mapping[str, list[Tree]]
+
+
+def _objects(scope: RequestScope, policy: _Policy) -> Iterator[tuple[ResourceInfo, Tree]]:
     """Yield all objects with their kinds; roles that gather the rules of others without those."""
-    for tree in _read().wanted:
+    for tree in policy.wanted:
         kind = scope.kinds.find(GROUP, "v1", f"{tree['kind'].lower()}s")
         assert kind is not None
         yield kind, tree
 
 
-def _creation(scope: RequestScope, kind: ResourceInfo, wanted: Tree) -> Write | None:
+def _creation(scope: RequestScope, policy: _Policy, kind: ResourceInfo, wanted: Tree) -> Write | None:
     """Return the write of a new object, as a request to create it would make it; None if there is one."""
     metadata = wanted["metadata"]
     namespace, name = metadata.get("namespace", ""), metadata["name"]
@@ -131,24 +142,39 @@ def _creation(scope: RequestScope, kind: ResourceInfo, wanted: Tree) -> Write | 
         return None
     tree = {**wanted, "metadata": dict(metadata)}
     if "aggregationRule" in wanted:
-        tree["rules"] = _read().gathered[name]
+        tree["rules"] = policy.gathered[name]
     request = APIRequest(Request("POST", "/"), User(""), "create", kind, namespace, name, None, _AUTHOR)
     manage_new_fields(scope, request, tree)
     tree["metadata"] |= {"uid": random_source().uid(), "creationTimestamp": now()}
     return Write(kind.storage, key, 0, for_storage(kind, tree))
 
 
-class _Policy(NamedTuple):
-    """The objects as they are wanted, and the rules that some roles gather, by their names."""
+@cache
+def features_with_policy() -> frozenset[str]:
+    """Return the features on which roles depend."""
+    return frozenset(gate for raw in _load("policy_by_feature.json") for gate in raw["gates"])
 
-    wanted: tuple[Tree, ...]
-    gathered: Mapping[str, list[Tree]]
+
+def _load(name: str) -> list[Tree]:
+    found: list[Tree] = msgspec.json.decode(resources.files(__package__).joinpath(name).read_bytes())
+    return found
+
+
+def _with_features(features: frozenset[str]) -> list[Tree]:
+    """Return the objects that there are with these features; what is there without them is given further rules."""
+    found = {(raw["kind"], raw.get("namespace", ""), raw["name"]): raw for raw in _load("policy.json")}
+    for raw in _load("policy_by_feature.json"):
+        if features.issuperset(raw.pop("gates")):
+            before = found.setdefault((raw["kind"], "", raw["name"]), raw)
+            if before is not raw:
+                before["rules"] = [*before["rules"], *raw["rules"]]
+    return list(found.values())
 
 
 @cache
-def _read() -> _Policy:
+def _read(features: frozenset[str]) -> _Policy:
     wanted, gathered = [], {}
-    for raw in msgspec.json.decode(resources.files(__package__).joinpath("policy.json").read_bytes()):
+    for raw in _with_features(features):
         metadata: Tree = {"name": raw.pop("name"), "annotations": {AUTO_UPDATE: "true"}}
         metadata["labels"] = {_LABEL: "rbac-defaults", **raw.pop("labels", {})}
         if "namespace" in raw:

@@ -2,6 +2,7 @@
 
 from apiserver_stub.flags.admission import AdmissionOptions
 from apiserver_stub.flags.aggregation import AggregationOptions
+from apiserver_stub.flags.apis import ApiOptions
 from apiserver_stub.flags.audit import AuditOptions
 from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
@@ -11,8 +12,13 @@ from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
+    IDENTITY,
+    POD_CERTIFICATES,
     SCALE_TO_ZERO,
+    STORAGE_MIGRATION,
+    STORAGE_VERSIONS,
     STREAMING_LISTS,
+    TRUST_BUNDLES,
     UNSAFE_DELETION,
     FeatureOptions,
 )
@@ -33,11 +39,17 @@ __all__ = [
     "CONSTRAINED_IMPERSONATION",
     "DATABASE",
     "FLAGS",
+    "IDENTITY",
+    "POD_CERTIFICATES",
     "SCALE_TO_ZERO",
+    "STORAGE_MIGRATION",
+    "STORAGE_VERSIONS",
     "STREAMING_LISTS",
+    "TRUST_BUNDLES",
     "UNSAFE_DELETION",
     "AdmissionOptions",
     "AggregationOptions",
+    "ApiOptions",
     "AuditOptions",
     "AuthenticationOptions",
     "AuthorizationOptions",
@@ -59,6 +71,7 @@ FLAGS = FlagSet(
     AuthorizationOptions,
     AdmissionOptions,
     AggregationOptions,
+    ApiOptions,
     TokenAuthenticationOptions,
     AuditOptions,
     TokenOptions,

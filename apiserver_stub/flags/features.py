@@ -15,6 +15,11 @@ UNSAFE_DELETION = "AllowUnsafeMalformedObjectDeletion"
 STREAMING_LISTS = "WatchList"
 SCALE_TO_ZERO = "HPAScaleToZero"
 CONSTRAINED_IMPERSONATION = "ConstrainedImpersonation"
+IDENTITY = "APIServerIdentity"
+STORAGE_VERSIONS = "StorageVersionAPI"
+STORAGE_MIGRATION = "StorageVersionMigrator"
+TRUST_BUNDLES = "ClusterTrustBundle"
+POD_CERTIFICATES = "PodCertificateRequest"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -25,6 +30,11 @@ _READ: Mapping[str, str] = MappingProxyType(
         REMOTE_UID: "allows --requestheader-uid-headers",
         CONSTRAINED_IMPERSONATION: "lets users act as others only for some requests, by rules for that",
         SCALE_TO_ZERO: "lets autoscalers scale to zero",
+        IDENTITY: "keeps a lease for each API server in the system namespace",
+        STORAGE_VERSIONS: "tells in which versions objects are stored, where --runtime-config serves that",
+        STORAGE_MIGRATION: "serves storagemigration.k8s.io/v1beta1 where --runtime-config says so",
+        TRUST_BUNDLES: "serves cluster trust bundles where --runtime-config says so",
+        POD_CERTIFICATES: "serves requests for certificates of pods where --runtime-config says so",
     }
 )
 

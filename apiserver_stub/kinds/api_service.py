@@ -55,12 +55,18 @@ _GROUPS: Mapping[str, int] = MappingProxyType({
     f"discovery.{GROUP_DOMAIN}": 16200,
     f"resource.{GROUP_DOMAIN}": 16200,
     f"flowcontrol.apiserver.{GROUP_DOMAIN}": 16100,
+    f"internal.apiserver.{GROUP_DOMAIN}": 16000,
+    f"storagemigration.{GROUP_DOMAIN}": 15800,
 })  # fmt: skip
 _VERSIONS: Mapping[tuple[str, str], int] = MappingProxyType({
     ("", "v1"): 1,
     ("autoscaling", "v2"): 30,
+    (f"certificates.{GROUP_DOMAIN}", "v1alpha1"): 1,
+    (f"certificates.{GROUP_DOMAIN}", "v1beta1"): 9,
     (f"flowcontrol.apiserver.{GROUP_DOMAIN}", "v1"): 21,
+    (f"internal.apiserver.{GROUP_DOMAIN}", "v1alpha1"): 9,
     (f"resource.{GROUP_DOMAIN}", "v1"): 21,
+    (f"storagemigration.{GROUP_DOMAIN}", "v1beta1"): 9,
 })  # fmt: skip
 
 

@@ -7,8 +7,16 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
+from apiserver_stub.flags.features import POD_CERTIFICATES, STORAGE_MIGRATION, TRUST_BUNDLES
 from apiserver_stub.kinds import published
-from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core, fitted
+from apiserver_stub.kinds.convert import (
+    autoscaler_from_v2,
+    autoscaler_to_v2,
+    event_from_core,
+    event_to_core,
+    fitted,
+    renamed,
+)
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.defaults import DEFAULTS, VIEW_DEFAULTS
 from apiserver_stub.kinds.printers import PRINTERS
@@ -33,9 +41,12 @@ from apiserver_stub.kinds.rules import (
     jobs,
     networking,
     pod,
+    pod_certificates,
     quantities,
     services,
     storage,
+    storage_versions,
+    trust_bundles,
     volumes,
     workloads,
 )
@@ -56,6 +67,7 @@ def _as_is(paths: Iterable[str], absent: str = "") -> dict[str, SelectableField]
 # By `plural.group` of the kind, then by the path that selectors name.
 SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
     "certificatesigningrequests.certificates.k8s.io": _as_is(("spec.signerName",)),
+    "clustertrustbundles.certificates.k8s.io": _as_is(("spec.signerName",)),
     "events": {
         **_as_is(f"involvedObject.{name}" for name in _OBJECT),
         **_as_is(("reason", "reportingComponent", "type")),
@@ -69,6 +81,7 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
     "jobs.batch": {"status.successful": SelectableField("status.succeeded", absent="0")},
     "namespaces": _as_is(("status.phase",)),
     "nodes": _as_is(("spec.unschedulable",), absent="false"),
+    "podcertificaterequests.certificates.k8s.io": _as_is(("spec.nodeName", "spec.podName", "spec.signerName")),
     "pods": {
         **_as_is((
             "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
@@ -88,7 +101,8 @@ RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
     **autoscaling.RULES, **certificates.RULES,
     **core.RULES, **definitions.RULES, **devices.RULES, **flows.RULES, **jobs.RULES, **networking.RULES,
-    **pod.RULES, **quantities.RULES, **services.RULES, **storage.RULES, **volumes.RULES, **workloads.RULES,
+    **pod.RULES, **pod_certificates.RULES, **quantities.RULES, **services.RULES, **storage.RULES,
+    **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({
@@ -97,6 +111,16 @@ _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, 
         "horizontalpodautoscalers.autoscaling", ("autoscaling", "v2", "HorizontalPodAutoscaler"),
         autoscaler_to_v2, autoscaler_from_v2,
     ),
+    ("certificates.k8s.io", "v1alpha1", "clustertrustbundles"): (
+        "clustertrustbundles.certificates.k8s.io", ("certificates.k8s.io", "v1beta1", "ClusterTrustBundle"),
+        renamed("certificates.k8s.io/v1beta1"), renamed("certificates.k8s.io/v1alpha1"),
+    ),
+})  # fmt: skip
+# The features without which kinds are not served, whatever versions are.
+_GATES: Mapping[str, str] = MappingProxyType({
+    "clustertrustbundles.certificates.k8s.io": TRUST_BUNDLES,
+    "podcertificaterequests.certificates.k8s.io": POD_CERTIFICATES,
+    "storageversionmigrations.storagemigration.k8s.io": STORAGE_MIGRATION,
 })  # fmt: skip
 # Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.
 _ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "v1", "bindings"): ("pods", "binding")})
@@ -144,6 +168,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),
         persisted="get" in raw["verbs"],
         acts_on=_ACTS.get((group, version, plural), ("", "")),
+        gate=_GATES.get(name, ""),
     )
 
 

@@ -2,7 +2,6 @@
 approvers its verdict, signers the rest of its status; pure.
 """
 
-from binascii import Error, a2b_base64
 from functools import partial
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -17,12 +16,11 @@ from cryptography.x509 import (
     load_der_x509_csr,
 )
 
+from apiserver_stub.kinds.pem import blocks
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
-_TYPE = b"CERTIFICATE REQUEST"
-_BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----"
-_BLANK = b" \t\r\n"
+_TYPE = "CERTIFICATE REQUEST"
 _CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
 _DIGESTS = ("sha1", "sha256", "sha384", "sha512")
 _SMALLEST_RSA = 1024
@@ -38,11 +36,11 @@ def read(pem: bytes) -> CertificateSigningRequest:
     """Return the request of the first block of PEM, whatever surrounds it. Raises `ValueError` saying why it is none
     that a certificate can be made of.
     """
-    block = _first_block(pem)
-    if block is None or block[0] != _TYPE:
+    block = next(blocks(pem), None)
+    if block is None or block.type != _TYPE:
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
     try:
-        request = load_der_x509_csr(block[1])
+        request = load_der_x509_csr(block.content)
         request.subject  # noqa: B018 - is read only now, and may be broken
         why = _key_problem(request) or _signature_problem(request)
     except _UNREADABLE:
@@ -50,32 +48,6 @@ def read(pem: bytes) -> CertificateSigningRequest:
     if why:
         raise ValueError(why)
     return request
-
-
-def _first_block(pem: bytes) -> tuple[bytes, bytes] | None:
-    """Return type and content of the first block that can be read; each byte is looked at a bounded number of times."""
-    after = 0
-    while (end := pem.find(b"\n" + _END, after)) >= 0:
-        begin = pem.rfind(_BEGIN, after, end)
-        line_end = pem.find(b"\n", end + 1)
-        last = pem[end + 1 : line_end if line_end >= 0 else len(pem)]
-        if begin == 0 or (begin > 0 and pem[begin - 1 : begin] == b"\n"):
-            head, _, body = pem[begin:end].partition(b"\n")
-            kind = head.rstrip(_BLANK).removeprefix(_BEGIN).removesuffix(_DASHES)
-            content = _content(body)
-            if content is not None and last.rstrip(_BLANK) == _END + kind + _DASHES:
-                return kind, content
-        after = end + 1
-    return None
-
-
-def _content(body: bytes) -> bytes | None:
-    """Return what a block holds, after its headers; None if that is no base64."""
-    headers_end = body.find(b"\n", body.rfind(b":")) if b":" in body else -1
-    try:
-        return a2b_base64(body[headers_end + 1 :].translate(None, _BLANK), strict_mode=True)
-    except Error:
-        return None
 
 
 def _key_problem(request: CertificateSigningRequest) -> str:

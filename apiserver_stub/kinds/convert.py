@@ -1,4 +1,4 @@
-"""Conversions between versions that share storage: the two Event groups, and the two autoscaler versions.
+"""Conversions between versions that share storage: the two Event groups, the two autoscaler versions, and others.
 
 Events are stored as the core group has them, autoscalers as autoscaling/v2. Every function returns a new tree;
 going there and back loses nothing. What autoscaling/v1 has no field for, its clients find in annotations: metrics as
@@ -173,6 +173,11 @@ def autoscaler_from_v2(new: Tree) -> Tree:
     _kept(annotations, _CURRENT, [to_v1(metric, MEASURED) for metric in current])
     _kept(annotations, _CONDITIONS, status.pop("conditions", None))
     return _whole(new, "autoscaling/v1", _with_annotations(metadata, annotations), spec, status)
+
+
+def renamed(api_version: str) -> Convert:
+    """Return the conversion between versions that differ in nothing but their name, to that one."""
+    return lambda tree: {**tree, "apiVersion": api_version}
 
 
 def _renamed(event: Tree, names: Mapping[str, str], api_version: str) -> Tree:

@@ -104,6 +104,10 @@ class ResourceRegistry:
             listener(change)
 
 
-def built_in() -> ResourceRegistry:
-    """Return a registry of every built-in resource."""
-    return ResourceRegistry(built_in_kinds.resources())
+def _is_stable(info: ResourceInfo) -> bool:
+    return version_rank(info.version)[0] == 0
+
+
+def built_in(serves: Callable[[ResourceInfo], bool] = _is_stable) -> ResourceRegistry:
+    """Return a registry of the built-in resources that are served: by default those of stable versions."""
+    return ResourceRegistry(filter(serves, built_in_kinds.resources()))

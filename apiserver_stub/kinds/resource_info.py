@@ -117,7 +117,8 @@ class ResourceInfo:
     the object itself), `deprecation` that of everybody who asks for the kind, empty for most, `collection` the kind of
     collections where that is not the kind with `List` behind it. `persisted` is false
     for kinds that are only ever answered, never stored; creating one that `acts_on` a plural and its subresource is
-    the act itself. Of a kind that is `terminating` no object is created any more. `serial` is a number
+    the act itself. Of a kind that is `terminating` no object is created any more. `gate` is the feature without which
+    it is not served. `serial` is a number
     no other has: what is made with one is kept by it, and not found for another with the same names.
     """
 
@@ -153,6 +154,7 @@ class ResourceInfo:
     persisted: bool = True
     terminating: bool = False
     acts_on: tuple[str, str] = ("", "")
+    gate: str = ""
     serial: int = field(init=False, default_factory=count(1).__next__)
 
     @property

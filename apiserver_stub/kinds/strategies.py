@@ -45,6 +45,7 @@ _FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
 _APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
     "status": (("status",),), "approval": (("status", "conditions"),),
 })  # fmt: skip
+_KEYS_OF_PODS = ("pkixPublicKey", "proofOfPossession", "stubPKCS10Request")
 _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
@@ -98,6 +99,17 @@ def _job_on_create(job: Tree) -> None:
         put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
 
 
+def _pod_request_on_create(request: Tree) -> None:
+    """Say also of what was not given that it was not."""
+    spec = request.get("spec")
+    if isinstance(spec, dict):
+        request["spec"] = {**dict.fromkeys(_KEYS_OF_PODS), **spec}
+
+
+def _pod_request_on_update(new: Tree, _old: Tree, _part: str) -> None:
+    _pod_request_on_create(new)
+
+
 def _definition_on_create(definition: Tree) -> None:
     definition["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
     _definition_on_update(definition, {}, "")
@@ -126,6 +138,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         reset_fields=_ALL_RESET, on_create=api_service_on_create, unconditional_update=False,
     ),
     REQUESTS: Strategy(_APPROVAL, on_create=request_on_create, on_update=request_on_update),
+    "clustertrustbundles.certificates.k8s.io": Strategy(unconditional_update=False),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "clusterroles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "cronjobs.batch": Strategy(generation=True),
@@ -165,6 +178,10 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "persistentvolumeclaims": Strategy(on_create=_claim_on_create, shows_deleted=True),
     "persistentvolumes": Strategy(on_create=_volume_on_create, shows_deleted=True),
     "poddisruptionbudgets.policy": Strategy(generation=True, unconditional_update=False),
+    "podcertificaterequests.certificates.k8s.io": Strategy(
+        reset_fields=_ALL_RESET, on_create=_pod_request_on_create, on_update=_pod_request_on_update,
+        unconditional_update=False,
+    ),
     "pods": Strategy(
         shared=MappingProxyType({"resize": resized, "ephemeralcontainers": with_ephemeral}), generation=True,
         reset_fields=MappingProxyType({
@@ -193,6 +210,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     ),
     "statefulsets.apps": Strategy(generation=True),
     "storageclasses.storage.k8s.io": Strategy(shows_deleted=True),
+    "storageversionmigrations.storagemigration.k8s.io": Strategy(reset_fields=_ALL_RESET, unconditional_update=False),
+    "storageversions.internal.apiserver.k8s.io": Strategy(reset_fields=_ALL_RESET, unconditional_update=False),
     "validatingadmissionpolicies.admissionregistration.k8s.io": Strategy(
         generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
     ),

@@ -161,7 +161,8 @@ class Replica:
 class Cluster:
     """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
 
-    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do.
+    `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do, and the
+    server keeps no lease of its own.
     `admission_plugins` are plugins of your own, by their names, which need not be installed. On a virtual-time loop
     nothing here takes real time.
     """
@@ -173,6 +174,8 @@ class Cluster:
             server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
         if not any(flag.startswith("--enable-admission-plugins") for flag in server_flags):
             server_flags = ("--enable-admission-plugins=NodeRestriction", *server_flags)
+        if not any("APIServerIdentity=" in flag for flag in server_flags):  # renewals would be most of what it does
+            server_flags = (*server_flags, "--feature-gates=APIServerIdentity=false")
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
         self._plugins = admission_plugins

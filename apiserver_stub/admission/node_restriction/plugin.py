@@ -9,6 +9,7 @@
 | leases, CSINodes                 | of its own name                                                                 |
 | resource slices                  | its own are created and deleted; the authorizer knows the others                |
 | requests for its certificates    | with its own name                                                               |
+| requests for those of pods       | created for pods that run on it, of their accounts; mirror pods have none       |
 
 A user of `system:nodes` whose name names no node writes nothing.
 """
@@ -16,9 +17,10 @@ A user of `system:nodes` whose name names no node writes nothing.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apiserver_stub.admission.certificates import subject_of
+from apiserver_stub.admission.certificates import POD_REQUESTS, subject_of
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.node_restriction.labels import changed, forbidden_labels
+from apiserver_stub.admission.node_restriction.pod_certificates import check_pod_certificate
 from apiserver_stub.admission.node_restriction.pods import check_mirror, check_status
 from apiserver_stub.admission.node_restriction.tokens import NodeTokens
 from apiserver_stub.admission.parts import AdmissionParts
@@ -60,6 +62,7 @@ class NodeRestriction:
             f"csinodes.storage.{GROUP_DOMAIN}": check_csi_node,
             f"resourceslices.resource.{GROUP_DOMAIN}": check_slice,
             REQUESTS: check_certificate_request,
+            POD_REQUESTS: self._check_pod_certificate,
         }
 
     async def admit(self, attributes: Attributes) -> None:
@@ -97,6 +100,11 @@ class NodeRestriction:
             case other:
                 why = f"unexpected operation {quote(other.upper())}, {who} can only create and delete mirror pods"
                 raise attributes.refused(why)
+
+    def _check_pod_certificate(self, node: str, attributes: Attributes) -> None:
+        if attributes.operation != "create" or attributes.subresource:
+            raise attributes.refused(f"unexpected operation {attributes.operation.upper()}")
+        check_pod_certificate(node, attributes, self._store)
 
     def _check_on_node(self, attributes: Attributes, may: str, node: str) -> None:
         row = self._store.get("pods", f"{attributes.namespace}/{attributes.name}")

@@ -100,6 +100,12 @@ def _type(raw: Raw) -> str:
 
 
 _SERVED = {("autoscaling", "v2")}
+# Kinds of versions that are off unless flags turn them on.
+_OPTIONAL = frozenset({
+    "certificates.k8s.io/v1alpha1/clustertrustbundles", "certificates.k8s.io/v1beta1/clustertrustbundles",
+    "certificates.k8s.io/v1beta1/podcertificaterequests", "internal.apiserver.k8s.io/v1alpha1/storageversions",
+    "storagemigration.k8s.io/v1beta1/storageversionmigrations",
+})  # fmt: skip
 _BODIES = (
     ("", "v1", "DeleteOptions"), ("autoscaling", "v1", "Scale"), ("policy", "v1", "Eviction"),
     ("authentication.k8s.io", "v1", "TokenRequest"),
@@ -139,8 +145,7 @@ _NO_DEFAULT = (
 )  # fmt: skip
 # Columns of kinds that are not served, or that are shown with others.
 _UNREAD_COLUMNS = frozenset({
-    "clusterTrustBundle", "csiDriver", "deviceTaint", "leaseCandidate", "podCertificateRequest", "podGroup",
-    "resourcePoolStatusRequest", "status", "storageVersion", "storageVersionMigration", "workload",
+    "csiDriver", "deviceTaint", "leaseCandidate", "podGroup", "resourcePoolStatusRequest", "status", "workload",
 })  # fmt: skip
 _MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
@@ -294,7 +299,8 @@ def _short(name: str) -> str:
 
 
 def _is_served(resource: Raw) -> bool:
-    return resource["version"] == "v1" or (resource["group"], resource["version"]) in _SERVED
+    group, version, plural = resource["group"], resource["version"], resource["plural"]
+    return version == "v1" or (group, version) in _SERVED or f"{group}/{version}/{plural}" in _OPTIONAL
 
 
 def _lines(path: Path) -> list[Raw]:

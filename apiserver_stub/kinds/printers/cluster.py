@@ -12,15 +12,18 @@ from apiserver_stub.kinds.printers.cells import (
     condition,
     deleting,
     duration,
+    labels,
     name,
     part,
     selector,
+    shortened,
 )
 from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 
 _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)
 _APPROVALS = ("Denied", "Approved")
+_MIGRATION = ("Running", "Failed", "Succeeded")
 
 
 def _role_binding(tree: Tree) -> list[Any]:
@@ -45,6 +48,32 @@ def _signing_request(tree: Tree) -> list[Any]:
         NONE if expiry is None else duration(expiry),
         _signing_state(part(tree, "status")),
     ]
+
+
+def _trust_bundle(tree: Tree) -> list[Any]:
+    return [name(tree), part(tree, "spec").get("signerName") or NONE]
+
+
+def _pod_certificate(tree: Tree) -> list[Any]:
+    spec, outcomes = part(tree, "spec"), {c.get("type") for c in part(tree, "status").get("conditions") or ()}
+    state = next((kind for kind in ("Issued", "Denied", "Failed") if kind in outcomes), "Pending")
+    told = (spec.get(field, "") for field in ("podName", "serviceAccountName", "nodeName", "signerName"))
+    return [name(tree), *told, state, labels(spec.get("unverifiedUserAnnotations"))]
+
+
+def _storage_version(tree: Tree) -> list[Any]:
+    status = part(tree, "status")
+    entries = [
+        f"{e.get('apiServerID', '')}={e.get('encodingVersion', '')}" for e in status.get("storageVersions") or ()
+    ]
+    return [name(tree), status.get("commonEncodingVersion", UNSET), shortened(entries), age(tree)]
+
+
+def _migration(tree: Tree) -> list[Any]:
+    resource = part(tree, "spec", "resource")
+    told = ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
+    true = [c.get("type") for c in part(tree, "status").get("conditions") or () if c.get("status") == "True"]
+    return [name(tree), told, next((kind for kind in reversed(true) if kind in _MIGRATION), "Unknown")]
 
 
 def _webhooks(tree: Tree) -> list[Any]:
@@ -177,10 +206,13 @@ PRINTERS = {
     ("certificates.k8s.io", "CertificateSigningRequest"): Printer(
         columns("certificateSigningRequest"), _signing_request
     ),
+    ("certificates.k8s.io", "ClusterTrustBundle"): Printer(columns("clusterTrustBundle"), _trust_bundle),
+    ("certificates.k8s.io", "PodCertificateRequest"): Printer(columns("podCertificateRequest"), _pod_certificate),
     ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer(
         columns("flowSchema"), _flow_schema, order="spec.matchingPrecedence"
     ),
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer(columns("priorityLevel"), _priority_level),
+    ("internal.apiserver.k8s.io", "StorageVersion"): Printer(columns("storageVersion"), _storage_version),
     ("node.k8s.io", "RuntimeClass"): Printer(columns("runtimeClass"), _runtime_class),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer(columns("clusterRoleBindings"), _role_binding),
     ("rbac.authorization.k8s.io", "RoleBinding"): Printer(columns("roleBindings"), _role_binding),
@@ -189,4 +221,5 @@ PRINTERS = {
     ("resource.k8s.io", "ResourceClaimTemplate"): Printer(columns("resourceClaimTemplate"), _named),
     ("resource.k8s.io", "ResourceSlice"): Printer(columns("nodeResourceSlice"), _resource_slice),
     ("scheduling.k8s.io", "PriorityClass"): Printer(columns("priorityClass"), _priority_class),
+    ("storagemigration.k8s.io", "StorageVersionMigration"): Printer(columns("storageVersionMigration"), _migration),
 }

@@ -12,7 +12,6 @@ from apiserver_stub.kinds.jsonpath import JSONPath
 from apiserver_stub.kinds.rules.admissionregistration import ABOUT, check_conditions
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    at_least,
     both,
     distinct,
     distinct_by,
@@ -23,9 +22,9 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     outcome,
     record,
-    shorter,
     within,
 )
+from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
@@ -39,13 +38,6 @@ _MOST_ANNOTATIONS = 20
 _MUTABLE = ("*", "CONNECT", "CREATE", "UPDATE")
 _PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 _BREAK = re.compile(r"[\n\r]")
-_REASON_FORM = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-_REASON = re.compile(_REASON_FORM)
-_REASON_RULE = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
-    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
-    f"'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '{_REASON_FORM}')"
-)
 
 _RULE = both(record({"resourceNames": both(each(form(names.path_segment)), distinct())}), ABOUT)
 _MATCH = {
@@ -154,21 +146,10 @@ def _field_reference(text: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, text.strip(), f"invalid JSONPath: {why}")
 
 
-def _condition(condition: Any, at: FieldPath, errors: ErrorList) -> None:
-    statuses = ("False", "True", "Unknown")
-    QUALIFIED(condition.get("type") or "", (at, "type"), errors)
-    one_of(*statuses)(condition.get("status") or "", (at, "status"), errors)
-
-
 _WARNING = record({"fieldRef": if_any(_field_reference)}, need("warning", "fieldRef"))
-_CONDITION = record({
-    "observedGeneration": at_least(0, "must be greater than or equal to zero"),
-    "reason": both(if_any(form(lambda reason: "" if _REASON.fullmatch(reason) else _REASON_RULE)), shorter(1024)),
-    "message": shorter(32 * 1024),
-}, _condition, need("lastTransitionTime", "reason"))  # fmt: skip
 _STATUS = outcome(within("status", record({
     "typeChecking": record({"expressionWarnings": each(_WARNING)}),
-    "conditions": both(each(_CONDITION), distinct_by("type")),
+    "conditions": CONDITIONS,
 })))  # fmt: skip
 
 

@@ -42,7 +42,8 @@ _BEGIN = b"-----BEGIN CERTIFICATE-----"
 _CONDITIONS = place("status.conditions")
 
 
-def _signer(name: str) -> str:
+def signer_name(name: str) -> str:
+    """Check the name of a signer: a domain, a slash, and a path."""
     if len(name) > _LONGEST_SIGNER:
         return f"must be no more than {_LONGEST_SIGNER} characters"
     domain, slash, path = name.partition("/")
@@ -78,7 +79,7 @@ def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _SPEC = record({
-    "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
+    "signerName": form(signer_name), "usages": both(each(one_of(*_USAGES)), distinct()),
     "expirationSeconds": at_least(
         _SHORTEST_LIFE,
         f"may not specify a duration less than {_SHORTEST_LIFE} seconds ({_SHORTEST_LIFE // 60} minutes)",

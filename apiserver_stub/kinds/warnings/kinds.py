@@ -284,4 +284,13 @@ WARNINGS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
 DEPRECATED: Mapping[str, str] = MappingProxyType({
     "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
     "v1/ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
+    **{
+        name.replace(" ", "/"): f"{name} is deprecated in v1.{since}+, unavailable in v1.{until}+"
+        for name, since, until in (
+            (f"certificates.{GROUP_DOMAIN}/v1alpha1 ClusterTrustBundle", 34, 37),
+            (f"certificates.{GROUP_DOMAIN}/v1beta1 ClusterTrustBundle", 37, 40),
+            (f"certificates.{GROUP_DOMAIN}/v1beta1 PodCertificateRequest", 38, 41),
+            (f"storagemigration.{GROUP_DOMAIN}/v1beta1 StorageVersionMigration", 38, 41),
+        )
+    },
 })  # fmt: skip
