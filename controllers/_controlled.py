@@ -87,6 +87,14 @@ class OwnedObjects(Generic[T]):
         writes = (Write(self._resource, key_of(obj), obj.metadata.resource_version) for obj in objects)
         self.expect(owner, *(partial(self._objects.has_seen, write) for write in writes))
 
+    def deleted(self, owner: Object, *objects: T) -> None:
+        """Expect the copy to show that these objects of `owner` are being deleted, or are gone."""
+        self.expect(owner, *(partial(self._is_gone, obj) for obj in objects))
+
+    def _is_gone(self, obj: T) -> bool:
+        now = self._objects.get(key_of(obj))
+        return now is None or now.metadata.uid != obj.metadata.uid or now.metadata.deletion_timestamp is not None
+
     def doubt(self, owner: Object) -> None:
         """Go by the server next time: what was written for `owner` is not known."""
         self.expect(owner, _never)

@@ -81,6 +81,14 @@ def until_available(pod: Pod, min_ready: int, now: datetime) -> float:
     return math.inf if since is None else max(0.0, min_ready - (now - since).total_seconds())
 
 
+def workload_facts(pod: Pod) -> object:
+    """Return what of a pod the controller of a workload looks at, but for what merely ranks it."""
+    meta = pod.metadata
+    ready = condition_of(pod.status.conditions, "Ready")
+    since = (ready.status, ready.last_transition_time) if ready is not None else None
+    return meta.uid, meta.labels, meta.owner_references, meta.deletion_timestamp, pod.status.phase, since
+
+
 # Pods by index: which ones a service selects, which services one concerns, which are bound to a node.
 
 _LABEL = "label"

@@ -10,7 +10,7 @@ from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import LabelSelectorSpec
 
-RECREATE, ROLLING_UPDATE = "Recreate", "RollingUpdate"
+RECREATE, ROLLING_UPDATE, ON_DELETE = "Recreate", "RollingUpdate", "OnDelete"
 
 
 class ControllerRevision(Object):
@@ -110,8 +110,54 @@ class Deployment(Object):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class RollingUpdateDaemonSet(Model):
+    """Numbers of nodes, or percentages of those that should run a pod, as in `10%`."""
+
+    max_surge: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class DaemonSetUpdateStrategy(Model):
+    type: str = ROLLING_UPDATE
+    rolling_update: RollingUpdateDaemonSet | None = None
+
+
+class DaemonSetSpec(Model):
+    """A limit of the history that is absent is none."""
+
+    min_ready_seconds: int = 0
+    revision_history_limit: int | None = None
+    selector: LabelSelectorSpec = LabelSelectorSpec()
+    template: PodTemplateSpec = PodTemplateSpec()
+    update_strategy: DaemonSetUpdateStrategy = DaemonSetUpdateStrategy()
+
+
+class DaemonSetStatus(Model):
+    """Numbers of nodes. All but `number_misscheduled` are of those that should run a pod: how many there are, have one,
+    have one that is ready, of the present template, available, or none that is.
+    """
+
+    desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
+    number_misscheduled: int = 0
+    number_ready: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
+    observed_generation: int = 0
+    collision_count: int | None = None
+
+
+class DaemonSet(Object):
+    """A pod of one template on each node that it fits."""
+
+    spec: DaemonSetSpec = DaemonSetSpec()
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, ControllerRevision)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, ReplicaSet)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
 REPLICATION_CONTROLLERS = Resource(
     "", "v1", "replicationcontrollers", "ReplicationController", True, ReplicationController

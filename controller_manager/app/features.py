@@ -39,7 +39,7 @@ READ: Mapping[str, str] = MappingProxyType(
         DEVICES: "runs the controllers of claims to devices",
         DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
-        TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
+        TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",
     }
 )
 """The effect of each gate that the manager or one of its controllers reads; whoever reads another one adds it here."""

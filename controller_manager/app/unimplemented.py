@@ -106,7 +106,6 @@ class VolumeOptions(Options):
     )
 
 
-_daemon_set = _needs("daemonset-controller")
 _stateful_set = _needs("statefulset-controller")
 
 
@@ -115,7 +114,6 @@ class WorkloadOptions(Options):
 
     title = "Workload controllers"
 
-    concurrent_daemonset_syncs: Int32 = _daemon_set(2, "daemon sets worked on at the same time", minimum=1)
     concurrent_statefulset_syncs: Int32 = _stateful_set(5, "stateful sets worked on at the same time", minimum=1)
 
 

@@ -9,9 +9,10 @@ from typing import Self
 import msgspec
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS, Pod, is_pod_terminal
+from controller_manager.api.core import NODES, PODS, Pod, is_pod_terminal
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, key_of
+from controller_manager.api.scheduling import node_of_name
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
@@ -34,9 +35,10 @@ def _never(_: Pod) -> int | None:
 class PodAgent:
     """`async with PodAgent(cluster):` runs every pod of a cluster on one of `nodes`.
 
-    A pod is bound at once, and is running and ready after `start` seconds if `runs(pod)`, whatever that says later. One
-    that is being deleted is gone after `stop` seconds. One that runs ends `work` seconds later with the exit code that
-    `ends(pod)` gives, or never where that is None.
+    A pod is bound at once, to the node that its affinity names if there is such an object. It is running and ready
+    after `start` seconds if `runs(pod)`, whatever that says later. One that is being deleted is gone after `stop`
+    seconds. One that runs ends `work` seconds later with the exit code that `ends(pod)` gives, or never where that is
+    None.
     """
 
     def __init__(
@@ -104,8 +106,9 @@ class PodAgent:
         with contextlib.suppress(*_MISSED):
             match step:
                 case "bind":
-                    self._bound += 1
-                    await self.bind(pod, self._nodes[self._bound % len(self._nodes)])
+                    node = self._choose(pod)
+                    if node:
+                        await self.bind(pod, node)
                 case "start":
                     await asyncio.sleep(self.start)
                     await self.begin(pod)
@@ -118,6 +121,14 @@ class PodAgent:
                         await asyncio.sleep(self.stop)
                         await self.end(pod, _KILLED)
                     await self._cluster.client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid)
+
+    def _choose(self, pod: Pod) -> str:
+        """Return a node for a pod; empty if there is none that it may be on."""
+        wanted = node_of_name(pod.spec.affinity)
+        if wanted:
+            return wanted if self._cluster.api.store.get(NODES.name, wanted) is not None else ""
+        self._bound += 1
+        return self._nodes[self._bound % len(self._nodes)]
 
     def _is_going(self, pod: Pod) -> bool:
         """Return whether a pod is gone, or to be killed."""

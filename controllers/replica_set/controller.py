@@ -27,10 +27,8 @@ from controller_manager.controller import (
     PolicyRule,
     Requeue,
     TerminalError,
-    condition_of,
     controller_of,
     in_parallel,
-    key_of,
     pod_from_template,
     slow_start,
     update_status,
@@ -38,7 +36,7 @@ from controller_manager.controller import (
 from controller_manager.options import Int32, Options, flag
 
 from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned
-from .._pods import is_active, is_terminating
+from .._pods import is_active, is_terminating, workload_facts
 from .replicas import Decision, Replicated, decide, next_look, status_of
 
 COUNTS_TERMINATING = "DeploymentReplicaSetTerminatingReplicas"
@@ -155,7 +153,7 @@ class ReplicaSetController:
         if decision.delete:
             self._measure(active, decision.delete, now)
             deleted = await in_parallel(decision.delete, partial(self._delete, owner))
-            self._own.expect(owner, *(partial(self._is_gone, pod) for pod in deleted.done))
+            self._own.deleted(owner, *deleted.done)
             gone = {pod.metadata.uid for pod in deleted.done}
             return Outcome([pod for pod in active if pod.metadata.uid not in gone], deleted.done, deleted.error)
         return Outcome(active)
@@ -163,11 +161,6 @@ class ReplicaSetController:
     async def _delete(self, owner: Replicated, pod: Pod) -> Pod:
         await self._control.delete(owner, pod)
         return pod
-
-    def _is_gone(self, pod: Pod) -> bool:
-        """Return whether the local copy shows that a pod was deleted."""
-        now = self._pods.get(key_of(pod))
-        return now is None or now.metadata.uid != pod.metadata.uid or not is_active(now)
 
     def _related(self, owner: Replicated) -> Iterator[Pod]:
         """Return the pods of all owners that have the same owner as this one, such as those of a deployment."""
@@ -196,14 +189,6 @@ def _age(pod: Pod, now: datetime) -> float:
     return (now - created).total_seconds() if created is not None else 0.0
 
 
-def _facts(pod: Pod) -> object:
-    """Return what of a pod its owner looks at, but for what merely ranks it."""
-    meta = pod.metadata
-    ready = condition_of(pod.status.conditions, "Ready")
-    since = (ready.status, ready.last_transition_time) if ready is not None else None
-    return meta.uid, meta.labels, meta.owner_references, meta.deletion_timestamp, pod.status.phase, since
-
-
 def _selector_of_set(owner: ReplicaSet) -> LabelSelector:
     return owner.spec.selector.selector()
 
@@ -222,7 +207,7 @@ def _selects(kind: OwnerKind, owner: Replicated, pod: Pod) -> bool:
 
 
 def _watches(kind: OwnerKind) -> tuple[For[Any], Mapped[Pod]]:
-    concerned = owners_concerned(kind.resource, partial(_selects, kind), _facts)
+    concerned = owners_concerned(kind.resource, partial(_selects, kind), workload_facts)
     return For(kind.resource, indexes=BY_CONTROLLER), Mapped(PODS, concerned, indexes=BY_CONTROLLER)
 
 

@@ -1,5 +1,6 @@
 """Workloads as a person would write them, and what is to be seen of them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,9 +8,11 @@ import msgspec
 
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.apps import (
+    DAEMON_SETS,
     DEPLOYMENTS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    DaemonSet,
     Deployment,
     ReplicaSet,
     ReplicationController,
@@ -18,6 +21,7 @@ from controller_manager.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_
 from controller_manager.api.resource import Key
 from controller_manager.controller import controller_of
 from controller_manager.testing import Cluster
+from controllers.daemon_set.placement import node_of
 from controllers.deployment.templates import HASH
 
 Tree = dict[str, Any]
@@ -45,6 +49,12 @@ def deployment(name: str = "web", replicas: int = 3, image: str = "example.org/a
     made = template(image, **labels)
     given = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": made, **spec}
     return Deployment.decode(_json(DEPLOYMENTS, name, given))
+
+
+def daemon_set(name: str = "web", image: str = "example.org/app:1", **spec: Any) -> DaemonSet:
+    labels = {"app": name}
+    given = {"selector": {"matchLabels": labels}, "template": template(image, **labels), **spec}
+    return DaemonSet.decode(_json(DAEMON_SETS, name, given))
 
 
 def _json(kind: Any, name: str, spec: Tree) -> bytes:
@@ -78,14 +88,17 @@ async def events(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 class Counted:
-    """The numbers of pods that there were and that were ready, after each change of one."""
+    """The numbers of pods that there were and that were ready, after each change of one, in all and by node."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._pods: dict[str, Pod] = {}
+        rows = cluster.api.store.snapshot(PODS.name).items()
+        self._pods: dict[str, Pod] = {row.key: Pod.decode(row.data) for row in rows}
         self.active: list[int] = []
         self.ready: list[int] = []
         self.templates: list[int] = []
         """The number of templates that pods have which have not ended."""
+        self.on_nodes: list[Counter[str]] = []
+        self.ready_on_nodes: list[Counter[str]] = []
         cluster.api.store.subscribe(self._note)
 
     def _note(self, changes: Sequence[Change]) -> None:
@@ -97,6 +110,8 @@ class Counted:
         self.active.append(len(active))
         self.ready.append(sum(map(is_pod_ready, active)))
         self.templates.append(len({(pod.metadata.labels or {}).get(HASH) for pod in alive}))
+        self.on_nodes.append(Counter(map(node_of, active)))
+        self.ready_on_nodes.append(Counter(node_of(pod) for pod in active if is_pod_ready(pod)))
 
     def _take(self, one: Change) -> None:
         if one.deleted:

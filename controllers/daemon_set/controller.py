@@ -1,0 +1,247 @@
+"""Keeps the pods of daemon sets on their nodes, and brings them to the present template."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
+from controller_manager.api.core import NODES, PODS, Node, Pod
+from controller_manager.api.errors import ApiError
+from controller_manager.api.model import Object
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.client import TransportError
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    PodControl,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    controller_of,
+    in_parallel,
+    key_of,
+    slow_start,
+    update_status,
+)
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned
+from .._pods import PODS_BY_NODE, pods_on, workload_facts
+from .backoff import FailedPodsBackoff
+from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, status_of, until_next_available
+from .placement import facts_of, is_concerned, node_of, placement_of
+from .revisions import Present, Revisions
+from .templates import Template, generation_of
+
+COMPARES = "TaintTolerationComparisonOperators"
+# Pods that one look creates or deletes at most.
+BURST = 250
+
+_STALE = Family(
+    "daemonset_controller_stale_sync_skips_total",
+    "Looks at a daemon set for which the local copy of its pods was known to be too old, by what that is a copy of.",
+    "counter",
+    ("group", "resource"),
+)
+
+
+class DaemonSetOptions(Options):
+    """Daemon set controller"""
+
+    concurrent_daemonset_syncs: Int32 = flag(2, "Daemon sets that are worked on at the same time.", minimum=1)
+
+
+class Outcome(NamedTuple):
+    """The pods that were created, and what failed first."""
+
+    made: Sequence[Pod] = ()
+    failure: ApiError | TransportError | None = None
+
+
+# Observed: the set, its revisions, all nodes (labels and taints), and the pods that it controls or may adopt.
+# Decided:                                    Done:
+#   it is gone, or is being deleted           nothing
+#   its selector is empty                     a warning; nothing else
+#   its template has no revision              create it; one of before becomes the newest again
+#   nodes lack a pod, pods are too many,      create and delete those, 250 at most, the first ones 1, 2, 4, … at a time
+#     have ended, or are on wrong nodes
+#   otherwise, the rolling update goes on     create and delete those that its limits let it
+#   a failed pod has to wait, or a ready      look again then
+#     one is not available yet
+# What is decided for each node is in `decide.py`, and which nodes fit in `placement.py`. Then revisions beyond the
+# history are deleted, and the status follows. A failure is tried again.
+
+
+class DaemonSetController:
+    """Reconciles one daemon set."""
+
+    def __init__(self, context: Context, options: DaemonSetOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._daemon_sets = context.informers.get(DAEMON_SETS)
+        self._nodes = context.informers.get(NODES)
+        self._pods = context.informers.get(PODS)
+        self._revision_informer = context.informers.get(CONTROLLER_REVISIONS)
+        self._control = PodControl(context.client, context.events)
+        self._revisions = Revisions(context.client, self._control)
+        stale = partial(Counters(_STALE, context.runtime.registry).add, PODS.group, PODS.plural)
+        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
+        self._backoff = FailedPodsBackoff()
+        self._compares = context.enabled(COMPARES)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Take the next step of daemon set `key`."""
+        daemon_set = self._daemon_sets.get(key)
+        if daemon_set is None:
+            self._own.forget(key)
+            self._revisions.forget(key)
+            self._backoff.forget(key)
+            return None
+        selector = _selector(daemon_set)
+        if selector.empty:
+            self._events.warning(daemon_set, "SelectingAll", "A daemon set needs a selector that is not empty")
+            return None
+        if daemon_set.metadata.deletion_timestamp is not None:
+            return None
+        pods = await self._claim(daemon_set, selector)
+        revisions = claimable_by(self._revision_informer, daemon_set)
+        present = await self._revisions.present(daemon_set, selector, revisions, pods)
+        if present is None:
+            return None
+        return await self._go_on(daemon_set, present, pods)
+
+    async def _claim(self, daemon_set: DaemonSet, selector: LabelSelector) -> list[Pod]:
+        pods = await self._own.claimable_by(daemon_set, selector)
+        manager = ControllerRefManager(self._client, DAEMON_SETS, daemon_set)
+        return await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))
+
+    async def _go_on(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Requeue | None:
+        """Decide, do that, and tell."""
+        key, meta = key_of(daemon_set), daemon_set.metadata
+        self._backoff.begin(key, meta.uid, meta.generation, clock.monotonic())
+        seen = self._observe(daemon_set, present, pods)
+        decision = decide(seen, lambda node: self._backoff.wait(key, node, clock.monotonic()))
+        made, failure = await self._carry_out(daemon_set, present, decision)
+        if failure is None:
+            await self._revisions.clean_up(daemon_set, present, pods)
+        if made:
+            seen = dataclasses.replace(seen, pods=by_node([*pods, *made]))
+        status = replace(status_of(seen), collision_count=present.collisions or daemon_set.status.collision_count)
+        await update_status(self._client, DAEMON_SETS, daemon_set, replace(daemon_set, status=status))
+        if failure is not None:
+            raise failure
+        times = [seconds for seconds in (decision.seconds, until_next_available(seen)) if seconds is not None]
+        return Requeue(min(times)) if times else None
+
+    def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Observed:
+        placement = placement_of(daemon_set)
+        fits = {node.metadata.name: placement.of(node, compares=self._compares) for node in self._nodes.list()}
+        generation = generation_of(daemon_set)
+        return Observed(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
+
+    async def _carry_out(self, daemon_set: DaemonSet, present: Present, decision: Decision) -> Outcome:
+        """Create, and delete, whether or not that could be created."""
+        template = Template(daemon_set, present.code)
+        create = partial(self._create, daemon_set, template)
+        created = await slow_start(decision.create[:BURST], create)
+        made = [pod for pod in created.done if pod is not None]
+        self._own.wrote(daemon_set, *made)
+        delete = decision.delete[:BURST]
+        self._note_failures(daemon_set, delete)
+        deleted = await in_parallel(delete, partial(self._delete, daemon_set))
+        self._own.deleted(daemon_set, *deleted.done)
+        if may_be_done(created.error) or may_be_done(deleted.error):
+            self._own.doubt(daemon_set)
+        return Outcome(made, created.error or deleted.error)
+
+    def _note_failures(self, daemon_set: DaemonSet, pods: Iterable[Pod]) -> None:
+        """Tell of pods that have ended and are deleted, and remember nodes where they failed."""
+        key, failed = key_of(daemon_set), set()
+        for pod in pods:
+            where = f"daemon pod {key_of(pod)} on node {node_of(pod)}"
+            if pod.status.phase == FAILED:
+                failed.add(node_of(pod))
+                self._events.warning(daemon_set, "FailedDaemonPod", f"The {where} has failed and is deleted")
+            elif pod.status.phase == SUCCEEDED:
+                self._events.normal(daemon_set, "SucceededDaemonPod", f"The {where} has succeeded and is deleted")
+        for node in failed:
+            self._backoff.note(key, node, clock.monotonic())
+
+    async def _create(self, daemon_set: DaemonSet, template: Template, node: str) -> Pod | None:
+        return await self._control.create(daemon_set, template.pod(node))
+
+    async def _delete(self, daemon_set: DaemonSet, pod: Pod) -> Pod:
+        await self._control.delete(daemon_set, pod)
+        return pod
+
+
+def sets_for_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
+    """The daemon sets that a change of a node may concern; at the start all are looked at anyway."""
+    before, after = change.before, change.after
+    if change.initial or facts_of(before) == facts_of(after):
+        return
+    references = map(controller_of, pods_on(informers.get(PODS), change.key.name))
+    controllers = {reference.uid for reference in references if reference is not None}
+    for daemon_set in informers.get(DAEMON_SETS).list():
+        if is_concerned(daemon_set, before, after, controllers):
+            yield key_of(daemon_set)
+
+
+def _facts(pod: Pod) -> object:
+    return workload_facts(pod), pod.spec.node_name
+
+
+def _selector(daemon_set: DaemonSet) -> LabelSelector:
+    try:
+        return daemon_set.spec.selector.selector()
+    except KeyError as error:
+        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+
+
+def _selects(daemon_set: DaemonSet, obj: Object) -> bool:
+    try:
+        selector = daemon_set.spec.selector.selector()
+    except KeyError:
+        return False
+    return not selector.empty and selector.matches(obj.metadata.labels)
+
+
+SPECS = (
+    ControllerSpec(
+        name="daemonset-controller",
+        queue="daemonset",
+        aliases=("daemonset",),
+        service_account="daemon-set-controller",
+        reconciler=DaemonSetController,
+        options=DaemonSetOptions,
+        workers=lambda options: options.concurrent_daemonset_syncs,
+        watches=(
+            For(DAEMON_SETS),
+            Mapped(CONTROLLER_REVISIONS, owners_concerned(DAEMON_SETS, _selects), indexes=BY_CONTROLLER),
+            Mapped(PODS, owners_concerned(DAEMON_SETS, _selects, _facts), indexes={**BY_CONTROLLER, **PODS_BY_NODE}),
+            Mapped(NODES, sets_for_node),
+        ),
+        rbac=(
+            PolicyRule(groups=("apps",), resources=("daemonsets",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("apps",), resources=("daemonsets/status", "daemonsets/finalizers"), verbs=("update",)),
+            PolicyRule(
+                groups=("apps",),
+                resources=("controllerrevisions",),
+                verbs=("get", "list", "watch", "create", "update", "patch", "delete"),
+            ),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "create", "delete", "patch")),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("list", "watch")),
+        ),
+    ),
+)

@@ -1,0 +1,284 @@
+"""What a daemon set decides: on which nodes a pod is missing, and which pods are to go; pure.
+
+One look either puts right what is wrong on nodes (`_repair`), or goes on with an update (`_update`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStatus, RollingUpdateDaemonSet
+from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
+
+from .._int_or_percent import part_of
+from .._pods import is_available, until_available
+from .placement import Fit, node_of
+from .templates import is_updated
+
+FAILED, SUCCEEDED = "Failed", "Succeeded"
+
+Pods = Mapping[str, Sequence[Pod]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A daemon set, the nodes there are and how they fit, and its pods by the node that each is for, the first of a
+    node first; `code` and `generation` are those of the present template.
+    """
+
+    daemon_set: DaemonSet
+    fits: Mapping[str, Fit]
+    pods: Pods
+    code: str
+    generation: str
+    now: datetime
+
+    def available(self, pod: Pod) -> bool:
+        """Return whether a pod has been ready for long enough."""
+        return is_available(pod, self.daemon_set.spec.min_ready_seconds, self.now)
+
+    def updated(self, pod: Pod) -> bool:
+        """Return whether a pod is of the present template."""
+        return is_updated(pod, self.code, self.generation)
+
+    @property
+    def wanted(self) -> int:
+        """The number of nodes that are to have a pod."""
+        return sum(fit is Fit.RUN for fit in self.fits.values())
+
+
+class Decision(NamedTuple):
+    """The nodes that get a pod, and the pods that are deleted, in this order; `seconds` until a failed pod may go that
+    is left alone for now.
+    """
+
+    create: Sequence[str] = ()
+    delete: Sequence[Pod] = ()
+    seconds: float | None = None
+
+
+class Limits(NamedTuple):
+    """Numbers of nodes: that may have a second pod for one that is available, and whose pod need not be available."""
+
+    surge: int
+    unavailable: int
+
+
+def by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Return pods by the node that each is for, those on it and then the oldest first.
+
+    One that has ended and is being deleted is left out, and one that is for no node in particular.
+    """
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        name = node_of(pod)
+        if name and not (is_pod_terminal(pod) and pod.metadata.deletion_timestamp is not None):
+            found.setdefault(name, []).append(pod)
+    for some in found.values():
+        if len(some) > 1:
+            some.sort(key=_rank)
+    return found
+
+
+def _rank(pod: Pod) -> tuple[bool, str, str]:
+    return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
+
+
+def limits_of(daemon_set: DaemonSet, wanted: int) -> Limits:
+    """Return the limits of a rolling update; percentages are of the nodes that are to have a pod, rounded up.
+
+    Where both were 0 nothing could go on: then one pod need not be available.
+    """
+    rolling = daemon_set.spec.update_strategy.rolling_update or RollingUpdateDaemonSet()
+    surge = part_of(wanted, rolling.max_surge, round_up=True)
+    unavailable = part_of(wanted, rolling.max_unavailable, round_up=True)
+    return Limits(surge, 1 if wanted and not (surge or unavailable) else unavailable)
+
+
+def decide(seen: Observed, wait: Callable[[str], float]) -> Decision:
+    """Return what is to be done. `wait(node)` is how many seconds a failed pod of that node is still left alone."""
+    found = _repair(seen, wait)
+    if found.create or found.delete or seen.daemon_set.spec.update_strategy.type != ROLLING_UPDATE:
+        return found
+    limits = limits_of(seen.daemon_set, seen.wanted)
+    create, delete = _surge(seen, limits.surge) if limits.surge else _replace(seen, limits.unavailable)
+    return Decision(create, delete, found.seconds)
+
+
+# On a node that is to have a pod, or may keep it:
+#   none, not even one that is being deleted          create one, if it is to have one
+#   failed                                            delete it, unless that is too soon after the last of this node
+#   succeeded                                         delete it
+#   more than one is left, no surge                   delete all but the first
+#   more than one is left, surge                      delete all but the first of each, present and former template;
+#                                                       and the former one, if it is not ready or the present available
+#   none is left, surge                               create one, if it is to have one, and no failed one has to wait
+# On one that is not to have any: delete all. Of a node that is gone: delete those that never came to it, since nobody
+# else does.
+
+
+def _repair(seen: Observed, wait: Callable[[str], float]) -> Decision:
+    surges = _allows_surge(seen.daemon_set)
+    create: list[str] = []
+    delete: list[Pod] = []
+    seconds: list[float] = []
+    for node, fit in seen.fits.items():
+        pods = seen.pods.get(node)
+        if pods is None:
+            if fit is Fit.RUN:
+                create.append(node)
+            continue
+        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+        if fit is Fit.NONE:
+            delete += alive
+            continue
+        running = [pod for pod in alive if not is_pod_terminal(pod)]
+        failed = [pod for pod in alive if pod.status.phase == FAILED]
+        left = wait(node) if failed else 0.0
+        if left > 0:
+            seconds.append(left)
+        else:
+            delete += failed
+        delete += (pod for pod in alive if pod.status.phase == SUCCEEDED)
+        if len(running) > 1:
+            # The first stays: one that is available, or at least ready, where there is one.
+            running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
+            delete += _superfluous(seen, running) if surges else running[1:]
+        elif surges and not running and left <= 0 and fit is Fit.RUN:
+            create.append(node)
+    delete += _never_came(seen)
+    return Decision(create, delete, min(seconds, default=None))
+
+
+def _allows_surge(daemon_set: DaemonSet) -> bool:
+    return daemon_set.spec.update_strategy.type == ROLLING_UPDATE and limits_of(daemon_set, 1).surge > 0
+
+
+def _superfluous(seen: Observed, running: Sequence[Pod]) -> Iterator[Pod]:
+    """Yield which of the pods of a node are too many while there is a surge."""
+    present = [pod for pod in running if seen.updated(pod)]
+    former = [pod for pod in running if not seen.updated(pod)]
+    yield from (*present[1:], *former[1:])
+    if present and former and (not is_pod_ready(former[0]) or seen.available(present[0])):
+        yield former[0]
+
+
+def _never_came(seen: Observed) -> Iterator[Pod]:
+    for node, pods in seen.pods.items():
+        if node not in seen.fits:
+            yield from (pod for pod in pods if not pod.spec.node_name and pod.metadata.deletion_timestamp is None)
+
+
+class _Pair(NamedTuple):
+    """The pods of a node that are not being deleted: of the present template, and of a former one."""
+
+    present: Pod | None
+    former: Pod | None
+
+
+def _pairs(seen: Observed) -> Iterator[tuple[str, _Pair | None]]:
+    """Yield each node that is to have a pod, or may keep it, and what it has; None where that is too many."""
+    for node, fit in seen.fits.items():
+        pods = seen.pods.get(node, ())
+        if fit is Fit.NONE or (fit is Fit.STAY and not pods):
+            continue
+        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+        present = [pod for pod in alive if seen.updated(pod)]
+        former = [pod for pod in alive if not seen.updated(pod)]
+        fits = len(present) <= 1 and len(former) <= 1
+        yield node, _Pair(next(iter(present), None), next(iter(former), None)) if fits else None
+
+
+# Without a surge. A node counts as unavailable unless it has just one pod, which is available; a former pod
+#   that is not available     goes, since it serves nobody
+#   that is                   goes, while fewer nodes than the limit are unavailable
+
+
+def _replace(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
+    useless: list[Pod] = []
+    useful: list[Pod] = []
+    unavailable = 0
+    for _, pair in _pairs(seen):
+        if pair is None or (pair.present is None) is (pair.former is None):
+            unavailable += 1
+        elif pair.former is None:
+            unavailable += pair.present is not None and not seen.available(pair.present)
+        elif seen.available(pair.former):
+            useful.append(pair.former)
+        else:
+            useless.append(pair.former)
+            unavailable += 1
+    return (), (*useless, *useful[: max(0, limit - unavailable)])
+
+
+# With a surge. On a node with a former pod alone, which
+#   is not available          a present one is created beside it
+#   is                        as well, while fewer nodes than the limit have two
+#   may merely stay there     it goes, if it is not available, or if more pods are than nodes are to have one
+# and with both, the former one goes when the present one is available.
+
+
+def _surge(seen: Observed, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
+    useless: list[str] = []
+    useful: list[str] = []
+    delete: list[Pod] = []
+    spare: list[Pod] = []
+    surging = available = 0
+    for node, pair in _pairs(seen):
+        if pair is None:
+            surging += 1
+            continue
+        first = pair.former or pair.present
+        available += first is not None and seen.available(first)
+        if pair.former is None:
+            continue
+        if pair.present is not None:
+            if seen.available(pair.present):
+                delete.append(pair.former)
+            else:
+                surging += 1
+        elif seen.fits[node] is Fit.STAY:
+            (spare if seen.available(pair.former) else delete).append(pair.former)
+        else:
+            (useful if seen.available(pair.former) else useless).append(node)
+    delete += spare[: max(0, available - seen.wanted)]
+    return (*useless, *useful[: max(0, limit - surging)]), delete
+
+
+def status_of(seen: Observed) -> DaemonSetStatus:
+    """Return the status; of several pods on a node the first counts."""
+    wanted = current = ready = updated = available = misscheduled = 0
+    for node, fit in seen.fits.items():
+        pods = seen.pods.get(node)
+        if fit is not Fit.RUN:
+            misscheduled += pods is not None
+            continue
+        wanted += 1
+        if pods is not None:
+            current += 1
+            ready += is_pod_ready(pods[0])
+            available += seen.available(pods[0])
+            updated += seen.updated(pods[0])
+    return replace(
+        seen.daemon_set.status,
+        desired_number_scheduled=wanted,
+        current_number_scheduled=current,
+        number_misscheduled=misscheduled,
+        number_ready=ready,
+        updated_number_scheduled=updated,
+        number_available=available,
+        number_unavailable=wanted - available,
+        observed_generation=seen.daemon_set.metadata.generation,
+    )
+
+
+def until_next_available(seen: Observed) -> float | None:
+    """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
+    least = seen.daemon_set.spec.min_ready_seconds
+    if least <= 0:
+        return None
+    left = (until_available(pod, least, seen.now) for pods in seen.pods.values() for pod in pods)
+    return min((seconds for seconds in left if 0 < seconds <= least), default=None)

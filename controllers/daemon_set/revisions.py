@@ -1,0 +1,108 @@
+"""The history of a daemon set: the revision of its present template, and which revisions are kept."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
+from controller_manager.api.core import Pod
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.client import Client
+from controller_manager.controller import ControllerHistory, PodControl
+from controller_manager.controller.history import is_equal
+
+from .templates import HASH, state_of
+
+
+class Present(NamedTuple):
+    """The hash of the present template, the number of collisions of names, and the revisions, the newest last."""
+
+    code: str
+    collisions: int
+    revisions: Sequence[ControllerRevision]
+
+
+class Revisions:
+    """The revisions of daemon sets; what was found out is remembered until a set or one of its revisions changes."""
+
+    def __init__(self, client: Client, control: PodControl) -> None:
+        self._client = client
+        self._control = control
+        self._known: dict[Key, tuple[object, Present]] = {}
+
+    def forget(self, key: Key) -> None:
+        """There is no such set any more."""
+        self._known.pop(key, None)
+
+    async def present(
+        self, daemon_set: DaemonSet, selector: LabelSelector, found: Iterable[ControllerRevision], pods: Iterable[Pod]
+    ) -> Present | None:
+        """See that the present template has one revision, which is the newest, and that all have their hash as a label.
+
+        `found` are the revisions that the set controls or may adopt, and `pods` its pods. Returns None if nothing is
+        created in its namespace any more, or if revisions were merged, since then pods are to be looked at anew.
+        """
+        found = list(found)
+        meta = daemon_set.metadata
+        state = (meta.uid, meta.generation, *((one.metadata, one.revision) for one in found))
+        known = self._known.get(key_of(daemon_set))
+        if known is not None and known[0] == state:
+            return known[1]
+        history = self._history(daemon_set)
+        revisions = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
+        revisions = [await self._labelled(one) for one in revisions]
+        data = state_of(daemon_set)
+        if await self._merge([one for one in revisions if is_equal(one.data, data)], pods):
+            return None
+        labels = daemon_set.spec.template.metadata.labels or {}
+        recorded = await history.record(revisions, data, labels, daemon_set.status.collision_count or 0)
+        if recorded is None:
+            return None
+        newest = recorded.revision
+        others = [one for one in revisions if one.metadata.uid != newest.metadata.uid]
+        present = Present((newest.metadata.labels or {})[HASH], recorded.collision_count, (*others, newest))
+        self._known[key_of(daemon_set)] = state, present
+        return present
+
+    async def clean_up(self, daemon_set: DaemonSet, present: Present, pods: Iterable[Pod]) -> None:
+        """Delete the oldest revisions beyond the limit of the history, but for those that pods are of."""
+        limit = daemon_set.spec.revision_history_limit
+        if limit is None:
+            return
+        codes = {(pod.metadata.labels or {}).get(HASH) for pod in pods}
+        *former, newest = present.revisions
+        live = [one.metadata.name for one in former if (one.metadata.labels or {}).get(HASH) in codes]
+        kept = max(0, limit - len(live))  # those that are live count, too
+        await self._history(daemon_set).truncate(present.revisions, {newest.metadata.name, *live}, kept)
+
+    def _history(self, daemon_set: DaemonSet) -> ControllerHistory:
+        return ControllerHistory(self._client, DAEMON_SETS, daemon_set, hash_label=HASH)
+
+    async def _labelled(self, one: ControllerRevision) -> ControllerRevision:
+        """Return the revision with the label that its pods have, which is its name if it had none."""
+        labels = one.metadata.labels or {}
+        if HASH in labels:
+            return one
+        meta = replace(one.metadata, labels={**labels, HASH: one.metadata.name})
+        return await self._client.update(CONTROLLER_REVISIONS, replace(one, metadata=meta))
+
+    async def _merge(self, same: Sequence[ControllerRevision], pods: Iterable[Pod]) -> bool:
+        """Make one, the newest, of revisions that are the same, and their pods its own; return whether there was
+        anything to do.
+        """
+        if len(same) <= 1:
+            return False
+        *duplicates, kept = same
+        codes = {(one.metadata.labels or {}).get(HASH) for one in duplicates}
+        code = (kept.metadata.labels or {})[HASH]
+        for pod in pods:
+            if (pod.metadata.labels or {}).get(HASH) in codes:
+                await self._control.patch(pod, {"metadata": {"labels": {HASH: code}}})
+        for one in duplicates:
+            with suppress(NotFound):  # somebody else was faster
+                await self._client.delete(CONTROLLER_REVISIONS, key_of(one), uid=one.metadata.uid)
+        return True

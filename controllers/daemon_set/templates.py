@@ -1,0 +1,65 @@
+"""The pods that a daemon set makes of its template, the state of it that its history keeps, and which pods are of the
+present one; pure.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.apps import DAEMON_SETS, DaemonSet
+from controller_manager.api.core import Pod, PodTemplateSpec
+from controller_manager.api.scheduling import affinity_to
+from controller_manager.controller import pod_from_template
+
+from .placement import placement_of
+
+# The label of pods and revisions with the hash of a template, and the older one with a number that the server counts.
+HASH = "controller-revision-hash"
+GENERATION = "pod-template-generation"
+_GENERATION_OF_SET = "deprecated.daemonset.template.generation"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_INTEGER = re.compile(r"[-+]?[0-9]{1,100}", re.ASCII)
+_INTEGERS = range(-(1 << 63), 1 << 63)
+
+
+class Template:
+    """The template of a daemon set, whose revision has the hash `code`, from which the pods of all nodes are made."""
+
+    def __init__(self, daemon_set: DaemonSet, code: str) -> None:
+        template, generation = daemon_set.spec.template, generation_of(daemon_set)
+        numbered = {GENERATION: generation} if generation else {}
+        self._daemon_set = daemon_set
+        self._meta = replace(template.metadata, labels={**(template.metadata.labels or {}), **numbered, HASH: code})
+        tree: dict[str, Any] = (msgspec.json.decode(template.spec) if bytes(template.spec) else None) or {}
+        self._spec = {**tree, "tolerations": msgspec.to_builtins(placement_of(daemon_set).tolerations)}
+
+    def pod(self, node: str) -> Pod:
+        """Return the pod for the node of that name: its affinity requires this node instead of what the template does,
+        so that a scheduler binds it there.
+        """
+        affinity: Mapping[str, Any] = self._spec.get("affinity") or {}
+        of_nodes = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: msgspec.to_builtins(affinity_to(node))}
+        spec = {**self._spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
+        template = PodTemplateSpec(metadata=self._meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
+        return pod_from_template(DAEMON_SETS, self._daemon_set, template)
+
+
+def state_of(daemon_set: DaemonSet) -> msgspec.Raw:
+    """Return the state of a daemon set that is kept: the strategic merge patch which brings its template back."""
+    template = {**msgspec.to_builtins(daemon_set.spec.template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
+    return msgspec.Raw(msgspec.json.encode({"spec": {"template": template}}))
+
+
+def generation_of(daemon_set: DaemonSet) -> str:
+    """Return the number of the present template as a label has it; empty if the server counts none."""
+    text = (daemon_set.metadata.annotations or {}).get(_GENERATION_OF_SET, "")
+    return str(int(text)) if _INTEGER.fullmatch(text) and int(text) in _INTEGERS else ""
+
+
+def is_updated(pod: Pod, code: str, generation: str) -> bool:
+    """Return whether a pod was made of the template with that hash and number."""
+    labels = pod.metadata.labels or {}
+    return labels.get(HASH) == code or (generation != "" and labels.get(GENERATION) == generation)

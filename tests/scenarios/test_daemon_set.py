@@ -1,0 +1,579 @@
+"""Daemon sets in a cluster whose nodes run their pods, in virtual time."""
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, ControllerRevision, DaemonSet
+from controller_manager.api.core import NAMESPACES, NODES, PODS, Node
+from controller_manager.api.errors import Forbidden
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Response
+from controller_manager.base import clock
+from controller_manager.controller import controller_of
+from controller_manager.controller.history import in_order
+from controller_manager.testing import Cluster, builders
+from controller_manager.testing.pod_agent import PodAgent
+from controllers.daemon_set.placement import AUTOMATIC, node_of
+from controllers.daemon_set.templates import GENERATION, HASH
+from tests.scenarios.test_manager_flags import most_in_work
+from tests.scenarios.workloads import Counted, Tree, daemon_set, events, label, owned, pods, set_status, template
+
+pytestmark = pytest.mark.virtual
+
+FLAGS = ("--leader-elect=false", "--controllers=daemonset")
+WEB = Key("default", "web")
+OLD, NEW = "example.org/app:1", "example.org/app:2"
+
+
+async def join(cluster: Cluster, *names: str, **labels: str) -> None:
+    """Have nodes that are ready."""
+    for name in names:
+        await cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name, labels=labels)))
+        await taint(cluster, name)
+
+
+async def taint(cluster: Cluster, node: str, *taints: tuple[str, str]) -> None:
+    wanted = [{"key": key, "effect": effect} for key, effect in taints]
+    await cluster.client.patch(NODES, Key("", node), {"spec": {"taints": wanted or None}})
+
+
+async def relabel(cluster: Cluster, node: str, **labels: str | None) -> None:
+    await cluster.client.patch(NODES, Key("", node), {"metadata": {"labels": labels}})
+
+
+async def get(cluster: Cluster) -> DaemonSet:
+    return await cluster.client.get(DAEMON_SETS, WEB)
+
+
+async def change(cluster: Cluster, **spec: Any) -> None:
+    await cluster.client.patch(DAEMON_SETS, WEB, {"spec": spec})
+
+
+async def use(cluster: Cluster, image: str) -> None:
+    await change(cluster, template=template(image, app="web"))
+
+
+async def placed(cluster: Cluster, owner: str = "web") -> list[str]:
+    """The node of each pod of a daemon set that is not being deleted."""
+    return sorted(map(node_of, await owned(cluster, owner)))
+
+
+async def images(cluster: Cluster) -> list[str]:
+    return sorted(msgspec.json.decode(pod.raw)["spec"]["containers"][0]["image"][-1] for pod in await owned(cluster))
+
+
+async def revisions(cluster: Cluster) -> list[ControllerRevision]:
+    return in_order((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
+
+
+async def numbers(cluster: Cluster) -> tuple[int, ...]:
+    """Those of nodes that should run a pod, that have one, of the present template, ready, available, and that should
+    have none.
+    """
+    found = await get(cluster)
+    status = found.status
+    assert status.observed_generation == found.metadata.generation
+    assert status.number_unavailable == status.desired_number_scheduled - status.number_available
+    return (
+        status.desired_number_scheduled,
+        status.current_number_scheduled,
+        status.updated_number_scheduled,
+        status.number_ready,
+        status.number_available,
+        status.number_misscheduled,
+    )
+
+
+def required(*terms: Tree) -> Tree:
+    """A template of pods whose affinity requires one of these terms."""
+    made = template(app="web")
+    node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {**made, "spec": {**made["spec"], "affinity": {"nodeAffinity": node_affinity}}}
+
+
+async def test_each_node_has_a_pod_that_is_for_it_alone() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b", "c")
+        await cluster.manage(*FLAGS)
+        made = await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        assert await numbers(cluster) == (3, 3, 3, 3, 3, 0)
+        found = await owned(cluster)
+        assert await placed(cluster) == ["a", "b", "c"]
+        (revision,) = await revisions(cluster)
+        code = (revision.metadata.labels or {})[HASH]
+        assert revision.metadata.name == f"web-{code}"
+        for pod in found:
+            tree = msgspec.json.decode(pod.raw)["spec"]
+            (term,) = tree["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                "nodeSelectorTerms"
+            ]
+            wanted = {"key": "metadata.name", "operator": "In", "values": [pod.spec.node_name]}
+            assert term == {"matchFields": [wanted]}
+            assert pod.metadata.labels == {"app": "web", HASH: code, GENERATION: "1"}
+            assert pod.spec.tolerations[: len(AUTOMATIC)] == AUTOMATIC
+            assert tree["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+            reference = controller_of(pod)
+            assert reference is not None
+            assert (reference.uid, reference.kind) == (made.metadata.uid, "DaemonSet")
+        assert Counter(await events(cluster)) == {("Normal", "SuccessfulCreate"): 3}
+
+
+async def test_nodes_that_come_and_go() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage("--leader-elect=false", "--controllers=daemonset,podgc")
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await join(cluster, "b")
+        await cluster.settle()
+        assert await placed(cluster) == ["a", "b"]
+        await cluster.client.delete(NODES, Key("", "a"))
+        await cluster.advance(300)
+        assert await placed(cluster) == ["b"]
+        assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
+
+
+async def test_a_pod_for_a_node_that_went_before_it_came_is_deleted() -> None:
+    async with Cluster() as cluster:
+        await join(cluster, "a", "b")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await cluster.client.delete(NODES, Key("", "a"))
+        await cluster.settle()
+        assert await placed(cluster) == ["b"]
+        assert await numbers(cluster) == (1, 1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {**template(app="web"), "spec": {**template()["spec"], "nodeSelector": {"disk": "ssd"}}},
+        required({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]}),
+        required(
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["none"]}]},
+            {
+                "matchExpressions": [
+                    {"key": "disk", "operator": "Exists"},
+                    {"key": "disk", "operator": "NotIn", "values": ["hdd"]},
+                ]
+            },
+        ),
+    ],
+    ids=["selector", "affinity", "terms"],
+)
+async def test_labels_of_nodes_say_where_pods_are(chosen: Tree) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b", disk="hdd")
+        await join(cluster, "c", disk="ssd")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set(template=chosen))
+        await cluster.settle()
+        assert await placed(cluster) == ["c"]
+        await relabel(cluster, "a", disk="ssd")
+        await cluster.settle()
+        assert await placed(cluster) == ["a", "c"]
+        await relabel(cluster, "c", disk="hdd")
+        await cluster.settle()
+        assert await placed(cluster) == ["a"]
+        assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
+
+
+async def test_a_node_by_its_name() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        await cluster.manage(*FLAGS)
+        field = {"key": "metadata.name", "operator": "In", "values": ["b"]}
+        await cluster.client.create(DAEMON_SETS, daemon_set(template=required({"matchFields": [field]})))
+        await cluster.settle()
+        assert await placed(cluster) == ["b"]
+        made = template(app="web")
+        await change(cluster, template={**made, "spec": {**made["spec"], "affinity": None, "nodeName": "a"}})
+        await cluster.settle()
+        assert await placed(cluster) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "effect", "nodes", "misscheduled"),
+    [
+        ("example.org/own", "NoSchedule", ["a", "b"], 1),
+        ("example.org/own", "NoExecute", ["b"], 0),
+        ("example.org/own", "PreferNoSchedule", ["a", "b"], 0),
+        ("node.kubernetes.io/not-ready", "NoExecute", ["a", "b"], 0),
+        ("node.kubernetes.io/unreachable", "NoExecute", ["a", "b"], 0),
+        ("node.kubernetes.io/unschedulable", "NoSchedule", ["a", "b"], 0),
+        ("node.kubernetes.io/network-unavailable", "NoSchedule", ["a", "b"], 1),
+    ],
+)
+async def test_taints(key: str, effect: str, nodes: list[str], misscheduled: int) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await taint(cluster, "a", (key, effect))
+        await cluster.settle()
+        assert await placed(cluster) == nodes
+        wanted = len(nodes) - misscheduled
+        assert await numbers(cluster) == (wanted,) * 5 + (misscheduled,)
+        # A new pod comes only where it fits.
+        for pod in await owned(cluster):
+            await cluster.client.delete(PODS, Key("default", pod.metadata.name))
+        await cluster.advance(5)
+        assert len(await placed(cluster)) == wanted
+        await taint(cluster, "a")
+        await cluster.settle()
+        assert await placed(cluster) == ["a", "b"]
+        assert await numbers(cluster) == (2, 2, 2, 2, 2, 0)
+
+
+@pytest.mark.parametrize("gate", [True, False])
+async def test_tolerations_compare_numbers_where_the_gate_says_so(gate: bool) -> None:
+    async with Cluster(["--feature-gates=TaintTolerationComparisonOperators=true"]) as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.client.patch(
+            NODES, Key("", "a"), {"spec": {"taints": [{"key": "k", "value": "5", "effect": "NoSchedule"}]}}
+        )
+        await cluster.manage(*FLAGS, f"--feature-gates=TaintTolerationComparisonOperators={str(gate).lower()}")
+        made = template(app="web")
+        tolerations = [{"key": "k", "operator": "Gt", "value": "4", "effect": "NoSchedule"}]
+        wanted = daemon_set(template={**made, "spec": {**made["spec"], "tolerations": tolerations}})
+        await cluster.client.create(DAEMON_SETS, wanted)
+        await cluster.settle()
+        assert await placed(cluster) == (["a"] if gate else [])
+
+
+async def test_a_heartbeat_of_a_node_wakes_no_set() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        replica = await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        (before,) = (one.work for one in replica.manager.state().controllers)
+        for _ in range(3):
+            ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
+            await cluster.client.patch(NODES, Key("", "a"), {"status": {"conditions": [ready]}}, subresource="status")
+            await relabel(cluster, "b", unrelated=str(clock.monotonic()))
+            await taint(cluster, "b", ("node.kubernetes.io/not-ready", "NoExecute"))
+            await cluster.settle()
+        (after,) = (one.work for one in replica.manager.state().controllers)
+        assert before is not None
+        assert after is not None
+        assert after.outcomes == before.outcomes
+
+
+async def test_a_rolling_update_goes_node_by_node() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b", "c", "d")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set(minReadySeconds=10))
+        await cluster.advance(30)
+        counted = Counted(cluster)
+        began = clock.monotonic()
+        await use(cluster, NEW)
+        await cluster.advance(100)
+        assert await images(cluster) == ["2"] * 4
+        assert await numbers(cluster) == (4, 4, 4, 4, 4, 0)
+        assert (min(counted.ready), max(counted.active)) == (3, 4)
+        assert clock.monotonic() - began > 40
+        assert [one.revision for one in await revisions(cluster)] == [1, 2]
+
+
+async def test_a_percentage_of_nodes_is_updated_at_a_time() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, *(f"n{number}" for number in range(10)))
+        await cluster.manage(*FLAGS)
+        limits = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
+        await cluster.client.create(DAEMON_SETS, daemon_set(updateStrategy=limits))
+        await cluster.settle()
+        counted = Counted(cluster)
+        await use(cluster, NEW)
+        await cluster.advance(60)
+        assert await images(cluster) == ["2"] * 10
+        assert (min(counted.ready), max(counted.active)) == (7, 10)
+
+
+@pytest.mark.parametrize(("surge", "most"), [(1, 5), ("50%", 6), ("100%", 8)])
+async def test_with_a_surge_a_new_pod_comes_before_the_old_one_goes(surge: int | str, most: int) -> None:
+    async with Cluster() as cluster, PodAgent(cluster, start=3):
+        await join(cluster, "a", "b", "c", "d")
+        await cluster.manage(*FLAGS)
+        limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
+        await cluster.client.create(DAEMON_SETS, daemon_set(updateStrategy=limits, minReadySeconds=2))
+        await cluster.advance(30)
+        counted = Counted(cluster)
+        await use(cluster, NEW)
+        await cluster.advance(100)
+        assert await images(cluster) == ["2"] * 4
+        assert await placed(cluster) == ["a", "b", "c", "d"]
+        assert await numbers(cluster) == (4, 4, 4, 4, 4, 0)
+        assert (min(counted.ready), max(counted.active)) == (4, most)
+
+
+async def test_on_delete_waits_for_people() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set(updateStrategy={"type": "OnDelete"}))
+        await cluster.settle()
+        await use(cluster, NEW)
+        await cluster.advance(60)
+        assert (await images(cluster), (await numbers(cluster))[2]) == (["1", "1"], 0)
+        (one, _) = await owned(cluster)
+        await cluster.client.delete(PODS, Key("default", one.metadata.name))
+        await cluster.advance(10)
+        assert (await images(cluster), (await numbers(cluster))[2]) == (["1", "2"], 1)
+
+
+async def test_pods_of_a_template_that_does_not_run_are_replaced_and_hold_the_others_up() -> None:
+    async with Cluster() as cluster, PodAgent(cluster) as agent:
+        await join(cluster, "a", "b", "c")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        agent.runs = lambda pod: b"bad" not in pod.raw
+        await use(cluster, "example.org/app:bad")
+        await cluster.advance(60)
+        assert (await numbers(cluster))[2:5] == (1, 2, 2)
+        await use(cluster, NEW)
+        await cluster.advance(60)
+        assert await images(cluster) == ["2"] * 3
+        assert [one.revision for one in await revisions(cluster)] == [1, 2, 3]
+
+
+async def test_a_former_template_that_comes_again_is_the_newest_revision() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        made = daemon_set()
+        noted = replace(made.metadata, annotations={"kubernetes.io/change-cause": "first"})
+        await cluster.client.create(DAEMON_SETS, replace(made, metadata=noted))
+        await cluster.settle()
+        (first,) = await revisions(cluster)
+        await use(cluster, NEW)
+        await cluster.advance(30)
+        await use(cluster, OLD)
+        await cluster.advance(30)
+        (second, last) = await revisions(cluster)
+        assert (last.metadata.uid, last.revision, second.revision) == (first.metadata.uid, 3, 2)
+        assert (last.metadata.annotations or {})["kubernetes.io/change-cause"] == "first"
+        state = msgspec.json.decode(last.data)["spec"]["template"]
+        assert (state["$patch"], state["spec"]["containers"][0]["image"]) == ("replace", OLD)
+        assert await images(cluster) == ["1"]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, [4]), (1, [3, 4]), (10, [1, 2, 3, 4])])
+async def test_the_history_has_so_many_revisions(limit: int, kept: list[int]) -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set(revisionHistoryLimit=limit))
+        for number in range(2, 5):
+            await cluster.advance(20)
+            await use(cluster, f"example.org/app:{number}")
+        await cluster.advance(20)
+        assert [one.revision for one in await revisions(cluster)] == kept
+
+
+async def test_revisions_of_pods_that_are_there_stay() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        lazy = daemon_set(revisionHistoryLimit=1, updateStrategy={"type": "OnDelete"})
+        await cluster.client.create(DAEMON_SETS, lazy)
+        for number in range(2, 5):
+            await cluster.settle()
+            await use(cluster, f"example.org/app:{number}")
+        await cluster.settle()
+        assert [one.revision for one in await revisions(cluster)] == [1, 4]
+
+
+async def test_revisions_of_one_state_become_one_and_their_pods_with_them() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        replica = await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await replica.stop()
+        before = {pod.metadata.uid for pod in await owned(cluster)}
+        (first,) = await revisions(cluster)
+        labels = {**(first.metadata.labels or {}), HASH: "twin"}
+        meta = replace(first.metadata, name="web-twin", labels=labels, uid="", resource_version="")
+        twin = await cluster.client.create(CONTROLLER_REVISIONS, replace(first, metadata=meta, revision=7, raw=b""))
+        await cluster.manage(*FLAGS)
+        await cluster.advance(10)
+        (left,) = await revisions(cluster)
+        assert left.metadata.uid == twin.metadata.uid
+        found = {pod.metadata.uid: (pod.metadata.labels or {})[HASH] for pod in await owned(cluster)}
+        assert found == dict.fromkeys(before, "twin")
+
+
+async def test_a_name_of_a_revision_that_is_taken_is_a_collision() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await cluster.client.delete(DAEMON_SETS, WEB)  # nobody collects its revision
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        assert (await get(cluster)).status.collision_count == 1
+        assert len({one.metadata.name for one in await revisions(cluster)}) == 2
+        assert await placed(cluster) == ["a", "a"]
+        assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
+
+
+async def test_failed_pods_are_replaced_later_and_later() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, work=0.5, ends=lambda _: 1) as agent:
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        created: list[float] = []
+        seen: set[str] = set()
+
+        def note(changes: Any) -> None:
+            for one in changes:
+                if one.row.resource == PODS.name and one.row.key not in seen:
+                    seen.add(one.row.key)
+                    created.append(clock.monotonic())
+
+        cluster.api.store.subscribe(note)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.sleep(600)
+        gaps = [round(b - a) for a, b in pairwise(created)]
+        assert gaps[:9] == [2, 2, 2, 4, 8, 16, 32, 64, 128]
+        assert ("Warning", "FailedDaemonPod") in await events(cluster)
+        agent.ends = lambda _: None
+        await use(cluster, NEW)
+        await cluster.advance(20)
+        assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
+
+
+async def test_succeeded_pods_are_replaced_at_once() -> None:
+    async with Cluster() as cluster, PodAgent(cluster) as agent:
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        (pod,) = await owned(cluster)
+        await set_status(cluster, pod, phase="Succeeded")
+        await cluster.advance(10)
+        (other,) = await owned(cluster)
+        assert other.metadata.uid != pod.metadata.uid
+        assert ("Normal", "SucceededDaemonPod") in await events(cluster)
+        assert agent.start == 1
+
+
+async def test_pods_are_adopted_released_and_pruned() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, nodes=("a",)):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        orphan = await cluster.client.create(PODS, builders.pod("orphan", labels={"app": "web"}))
+        await cluster.settle()
+        await cluster.client.create(DAEMON_SETS, daemon_set(updateStrategy={"type": "OnDelete"}))
+        await cluster.advance(10)
+        (pod,) = await owned(cluster)
+        assert (pod.metadata.uid, await placed(cluster)) == (orphan.metadata.uid, ["a"])
+        await cluster.client.create(PODS, builders.pod("second", labels={"app": "web"}))
+        await cluster.advance(10)
+        assert [pod.metadata.name for pod in await owned(cluster)] == ["orphan"]
+        assert len(await pods(cluster)) == 1
+        await label(cluster, orphan, app="else")
+        await cluster.advance(10)
+        (found,) = [pod for pod in await pods(cluster) if pod.metadata.name == "orphan"]
+        assert found.metadata.owner_references == ()
+        assert len(await owned(cluster)) == 1
+
+
+async def test_a_set_that_is_being_deleted_does_nothing() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        await cluster.client.delete(DAEMON_SETS, WEB, propagation="Orphan")
+        await join(cluster, "b")
+        await use(cluster, NEW)
+        await cluster.advance(10)
+        assert (await placed(cluster), await images(cluster)) == (["a"], ["1"])
+
+
+async def test_that_pods_cannot_be_created_is_told_and_tried_again() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, *(f"n{number}" for number in range(20)))
+        replica = await cluster.manage(*FLAGS, strict=False)
+        await cluster.settle()
+        refusal = Response(403, {}, Forbidden("the quota is used up").status().encode())
+        refused: list[str] = []
+
+        def refuse(request: Any) -> Response | None:
+            if request.method != "POST" or not request.path.endswith("/pods"):
+                return None
+            refused.append(request.path)
+            return refusal
+
+        replica.network.intercept(refuse)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.sleep(0.004)
+        assert len(refused) == 2  # one for each look, of which there is a second for the revision
+        await cluster.sleep(10)
+        assert ("Warning", "FailedCreate") in await events(cluster)
+        assert (await numbers(cluster))[:2] == (20, 0)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await numbers(cluster) == (20, 20, 20, 20, 20, 0)
+
+
+async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+    async with Cluster() as cluster:
+        await join(cluster, "a")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        wanted = daemon_set()
+        await cluster.client.create(DAEMON_SETS, replace(wanted, metadata=replace(wanted.metadata, namespace="old")))
+        await cluster.client.delete(NAMESPACES, Key("", "old"))
+        await cluster.manage(*FLAGS)
+        await cluster.advance(60)
+        assert (await cluster.client.list(PODS, "old")).items == []
+
+
+async def test_nothing_is_written_that_nobody_needs() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, "a", "b")
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        await cluster.settle()
+        writes: list[str] = []
+        cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
+        await use(cluster, NEW)
+        await cluster.advance(3600)
+        # The edit, that it was seen; of each node: that its pod goes, is gone, was created, and is ready.
+        assert writes.count(DAEMON_SETS.name) <= 10
+        assert writes.count(CONTROLLER_REVISIONS.name) == 1
+
+
+async def test_hundreds_of_nodes() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await join(cluster, *(f"n{number}" for number in range(300)))
+        await cluster.manage(*FLAGS)
+        limits = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%"}}
+        await cluster.client.create(DAEMON_SETS, daemon_set(updateStrategy=limits))
+        await cluster.settle()
+        assert await numbers(cluster) == (300, 300, 300, 300, 300, 0)
+
+
+@pytest.mark.flag("concurrent-daemonset-syncs")
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_so_many_daemon_sets_are_worked_on_at_once(workers: int) -> None:
+    async with Cluster() as cluster:
+        slow = ("--leader-elect=false", "--controllers=daemonset", "--kube-api-qps=0.1", "--kube-api-burst=1")
+        replica = await cluster.manage(*slow, f"--concurrent-daemonset-syncs={workers}")
+        await cluster.sleep(60)
+        for number in range(6):
+            await cluster.client.create(DAEMON_SETS, daemon_set(f"web-{number}"))
+        assert await most_in_work(cluster, replica, "daemonset-controller") == workers

@@ -1,0 +1,194 @@
+"""Daemon sets while everything goes wrong, by seed (virtual time).
+
+Always, while nodes and limits stay, and pods fail only when they are deleted:
+- no node has two active pods, but with a surge: then at most two, and at most so many nodes have;
+- once all were available, there are never more nodes without one that is than may be.
+Once it is quiet, whatever people did to sets, nodes, pods and revisions:
+- each node that fits has one pod, of the present template, and no other node has any;
+- the status says so, and the newest revision is that of the template;
+- nobody writes anything any more.
+"""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
+from controller_manager.api.core import NODES, PODS, Node, is_pod_ready
+from controller_manager.api.errors import AlreadyExists, NotFound
+from controller_manager.api.resource import Key
+from controller_manager.controller.history import in_order
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controller_manager.testing.pod_agent import PodAgent
+from controllers.daemon_set.placement import Fit, node_of, placement_of
+from tests.scenarios.test_daemon_set import join, relabel, taint
+from tests.scenarios.test_workloads_faults import IMAGES, choose, go_on, is_quiet
+from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template
+
+WEB = Key("default", "web")
+FLAGS = ("--leader-elect=false", "--controllers=daemonset,podgc")
+PATHS = ("/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/daemonsets", "/apis/apps/v1/controllerrevisions")
+NAMES = ("a", "b", "c", "d", "e")
+KEYS = ("example.org/own", "node.kubernetes.io/not-ready")
+# Surge, what need not be available, and how many nodes may then have two pods, or none that is.
+LIMITS: tuple[tuple[Any, Any, int, int], ...] = (
+    (0, 1, 0, 1),
+    (0, 2, 0, 2),
+    (0, "50%", 0, 3),
+    (0, "100%", 0, 5),
+    (1, 0, 1, 0),
+    ("50%", 0, 3, 0),
+    ("100%", 0, 5, 0),
+)
+
+
+def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
+
+
+async def calm(cluster: Cluster, faults: FaultInjector) -> None:
+    await faults.heal()
+    await cluster.sleep(2500)  # longer than a silent watch goes unnoticed, and than what failed waits
+    await cluster.settle()
+
+
+async def check(cluster: Cluster) -> None:
+    """Raise AssertionError unless all is as the head of this file says."""
+    found = await cluster.client.get(DAEMON_SETS, WEB)
+    placement = placement_of(found)
+    nodes = (await cluster.client.list(NODES)).items
+    wanted = sorted(node.metadata.name for node in nodes if placement.of(node) is Fit.RUN)
+    some = [pod for pod in await owned(cluster) if placement.of(await node(cluster, node_of(pod))) is Fit.RUN]
+    assert sorted(map(node_of, some)) == wanted
+    assert all(map(is_pod_ready, some))
+    for pod in await owned(cluster):
+        assert placement.of(await node(cluster, node_of(pod))) is not Fit.NONE
+    (image,) = (one["image"] for one in msgspec.json.decode(found.spec.template.spec)["containers"])
+    assert all(f'"image":"{image}"'.encode() in pod.raw for pod in some)
+    status = found.status
+    numbers = (
+        status.desired_number_scheduled,
+        status.current_number_scheduled,
+        status.updated_number_scheduled,
+        status.number_ready,
+        status.number_available,
+    )
+    assert numbers == (len(wanted),) * 5
+    assert (status.number_unavailable, status.observed_generation) == (0, found.metadata.generation)
+    revisions = (await cluster.client.list(CONTROLLER_REVISIONS, "default")).items
+    mine = [one for one in revisions if one.metadata.owner_references]
+    assert image.encode() in bytes(in_order(mine)[-1].data)
+    assert len({bytes(one.data) for one in mine}) == len(mine)
+
+
+async def node(cluster: Cluster, name: str) -> Node:
+    return await cluster.client.get(NODES, Key("", name))
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
+        await join(cluster, *NAMES)
+        surge, unavailable, twice, missing = choose(LIMITS)
+        counted = Counted(cluster)
+        replica = await cluster.manage(*FLAGS, strict=False)
+        least = choose((0, 5))
+        wanted = daemon_set(updateStrategy=rolling(surge, unavailable), minReadySeconds=least)
+        await cluster.client.create(DAEMON_SETS, wanted)
+        await cluster.advance(60)
+        counted.ready_on_nodes.clear()
+        replica.network.rate = RATE
+        faults = FaultInjector(cluster, replica, FLAGS, PATHS)
+
+        async def use() -> None:
+            change = {"spec": {"template": template(choose(IMAGES), app="web")}}
+            await cluster.client.patch(DAEMON_SETS, WEB, change)
+
+        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen))
+        await calm(cluster, faults)
+        await check(cluster)
+        await is_quiet(cluster)
+        assert max(max(one.values(), default=0) for one in counted.on_nodes) <= (2 if twice else 1)
+        assert max(sum(number > 1 for number in one.values()) for one in counted.on_nodes) <= twice
+        assert min(map(len, counted.ready_on_nodes), default=len(NAMES)) >= len(NAMES) - missing
+
+
+@pytest.mark.virtual(seeds=40)
+async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
+        await join(cluster, *NAMES[:3])
+        counted = Counted(cluster)
+        replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
+        await cluster.client.create(DAEMON_SETS, daemon_set())
+        faults = FaultInjector(cluster, replica, FLAGS, PATHS)
+
+        async def edit() -> None:
+            made = template(choose(IMAGES), app="web")
+            selected = {**made, "spec": {**made["spec"], "nodeSelector": choose(({"x": "y"}, None))}}
+            strategies = [rolling(surge, unavailable) for surge, unavailable, *_ in LIMITS]
+            change = choose(
+                (
+                    {"template": made},
+                    {"template": selected},
+                    {"updateStrategy": choose([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
+                    {"minReadySeconds": choose((0, 5)), "revisionHistoryLimit": choose((0, 1, 10))},
+                )
+            )
+            await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
+
+        async def turn_node() -> None:
+            name = choose(NAMES)
+            match choose(("join", "leave", "label", "taint", "clear")):
+                case "join":
+                    with contextlib.suppress(AlreadyExists):
+                        await join(cluster, name, x="y")
+                case "leave":
+                    await cluster.client.delete(NODES, Key("", name))
+                case "label":
+                    await relabel(cluster, name, x=choose(("y", None)))
+                case "taint":
+                    await taint(cluster, name, (choose(KEYS), choose(("NoSchedule", "NoExecute"))))
+                case "clear":
+                    await taint(cluster, name)
+
+        async def turn_pod() -> None:
+            pod = choose(await pods(cluster))
+            match choose(("drop", "label", "Failed", "Succeeded", "stop")):
+                case "drop":
+                    await cluster.client.delete(PODS, Key("default", pod.metadata.name))
+                case "label":
+                    await label(cluster, pod, app=choose(("web", "else")))
+                case "stop":
+                    agent.runs = choose((lambda _: True, lambda _: False))
+                case phase:
+                    await set_status(cluster, pod, phase=phase)
+
+        async def spoil() -> None:
+            one = choose((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
+            key = Key("default", one.metadata.name)
+            match choose(("delete", "orphan", "number", "label")):
+                case "delete":
+                    await cluster.client.delete(CONTROLLER_REVISIONS, key)
+                case "orphan":
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"metadata": {"ownerReferences": None}})
+                case "number":
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": choose((1, 5, 9))})
+                case "label":
+                    change = {"metadata": {"labels": {"controller-revision-hash": None}}}
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, change)
+
+        people = (edit, edit, turn_node, turn_node, turn_pod, spoil, faults.kill, faults.cut, faults.deafen)
+        await go_on(cluster, people)
+        agent.runs = lambda _: True
+        change = {"updateStrategy": rolling(*choose(LIMITS)[:2]), "template": template(choose(IMAGES), app="web")}
+        await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
+        for pod in await pods(cluster):  # they hear of what they may do when they change
+            with contextlib.suppress(NotFound):
+                await label(cluster, pod, seen="")
+        await calm(cluster, faults)
+        await check(cluster)
+        await is_quiet(cluster)
+        assert max((max(one.values(), default=0) for one in counted.on_nodes), default=0) <= 3
