@@ -5,12 +5,14 @@ from collections.abc import Mapping
 import msgspec
 
 from controller_manager.api.conditions import Condition
-from controller_manager.api.core import PodTemplateSpec
+from controller_manager.api.core import PersistentVolumeClaimTemplate, PodTemplateSpec
 from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import LabelSelectorSpec
 
 RECREATE, ROLLING_UPDATE, ON_DELETE = "Recreate", "RollingUpdate", "OnDelete"
+ORDERED_READY, PARALLEL = "OrderedReady", "Parallel"
+RETAIN, DELETE = "Retain", "Delete"
 
 
 class ControllerRevision(Object):
@@ -155,10 +157,73 @@ class DaemonSet(Object):
     status: DaemonSetStatus = DaemonSetStatus()
 
 
+class StatefulSetOrdinals(Model):
+    start: int = 0
+
+
+class PersistentVolumeClaimRetentionPolicy(Model):
+    """The fate of the claims of a stateful set that is deleted, and of pods that it is scaled down by."""
+
+    when_deleted: str = RETAIN
+    when_scaled: str = RETAIN
+
+
+class RollingUpdateStatefulSet(Model):
+    """`partition` pods, from the first one, stay as they are; a number, or a percentage, may be unavailable."""
+
+    partition: int = 0
+    max_unavailable: int | str | None = None
+
+
+class StatefulSetUpdateStrategy(Model):
+    type: str = ROLLING_UPDATE
+    rolling_update: RollingUpdateStatefulSet | None = None
+
+
+class StatefulSetSpec(Model):
+    """`replicas` are one where nothing is said; a limit of the history that is absent is none."""
+
+    replicas: int = 1
+    min_ready_seconds: int = 0
+    ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
+    persistent_volume_claim_retention_policy: PersistentVolumeClaimRetentionPolicy = (
+        PersistentVolumeClaimRetentionPolicy()
+    )
+    pod_management_policy: str = ORDERED_READY
+    revision_history_limit: int | None = None
+    selector: LabelSelectorSpec = LabelSelectorSpec()
+    service_name: str = ""
+    template: PodTemplateSpec = PodTemplateSpec()
+    update_strategy: StatefulSetUpdateStrategy = StatefulSetUpdateStrategy()
+    volume_claim_templates: tuple[PersistentVolumeClaimTemplate, ...] = ()
+
+
+class StatefulSetStatus(Model):
+    """Numbers of pods, and the names of two revisions: `current_replicas` and `updated_replicas` are of these."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    current_replicas: int = 0
+    updated_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+    observed_generation: int = 0
+    collision_count: int | None = None
+
+
+class StatefulSet(Object):
+    """Pods of one template that each have a number, a name and claims of their own."""
+
+    spec: StatefulSetSpec = StatefulSetSpec()
+    status: StatefulSetStatus = StatefulSetStatus()
+
+
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, ControllerRevision)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, ReplicaSet)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True, StatefulSet)
 REPLICATION_CONTROLLERS = Resource(
     "", "v1", "replicationcontrollers", "ReplicationController", True, ReplicationController
 )

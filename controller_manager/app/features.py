@@ -18,6 +18,7 @@ AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"
 TERMINATING_REPLICAS = "DeploymentReplicaSetTerminatingReplicas"
 SELINUX_CHANGE_POLICY = "SELinuxChangePolicy"
+STATEFUL_MAX_UNAVAILABLE = "MaxUnavailableStatefulSet"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 VOLUME_ATTRIBUTES_CLASS = "VolumeAttributesClass"
 SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
@@ -33,6 +34,7 @@ READ: Mapping[str, str] = MappingProxyType(
         AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
         AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
         TERMINATING_REPLICAS: "counts pods that are being deleted in the status of replica sets and deployments",
+        STATEFUL_MAX_UNAVAILABLE: "lets updates of stateful sets take as many pods at a time as may be unavailable",
         SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
         SELINUX_CHANGE_POLICY: "allows the controller that warns of SELinux labels",
         VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",

@@ -106,20 +106,8 @@ class VolumeOptions(Options):
     )
 
 
-_stateful_set = _needs("statefulset-controller")
-
-
-class WorkloadOptions(Options):
-    """Flags of the number of objects that each controller works on at once."""
-
-    title = "Workload controllers"
-
-    concurrent_statefulset_syncs: Int32 = _stateful_set(5, "stateful sets worked on at the same time", minimum=1)
-
-
 AWAITED: tuple[type[Options], ...] = (
     CloudOptions,
     AttachOptions,
     VolumeOptions,
-    WorkloadOptions,
 )

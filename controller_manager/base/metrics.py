@@ -156,6 +156,10 @@ class Gauges(Series[float]):
         if self._most:
             self._kept[labels if labels in self._kept else self._room(labels)] = value
 
+    def forget(self, *labels: str) -> None:
+        """There is no such value any more."""
+        self._kept.pop(labels, None)
+
     def _nothing(self) -> float:
         return 0.0
 

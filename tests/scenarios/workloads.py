@@ -12,10 +12,12 @@ from controller_manager.api.apps import (
     DEPLOYMENTS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
     DaemonSet,
     Deployment,
     ReplicaSet,
     ReplicationController,
+    StatefulSet,
 )
 from controller_manager.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_terminal
 from controller_manager.api.resource import Key
@@ -55,6 +57,17 @@ def daemon_set(name: str = "web", image: str = "example.org/app:1", **spec: Any)
     labels = {"app": name}
     given = {"selector": {"matchLabels": labels}, "template": template(image, **labels), **spec}
     return DaemonSet.decode(_json(DAEMON_SETS, name, given))
+
+
+def stateful_set(name: str = "web", replicas: int = 3, image: str = "example.org/app:1", **spec: Any) -> StatefulSet:
+    labels = {"app": name}
+    made = {"selector": {"matchLabels": labels}, "serviceName": name, "template": template(image, **labels)}
+    return StatefulSet.decode(_json(STATEFUL_SETS, name, {"replicas": replicas, **made, **spec}))
+
+
+def claim_template(name: str = "data", **metadata: Any) -> Tree:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def _json(kind: Any, name: str, spec: Tree) -> bytes:

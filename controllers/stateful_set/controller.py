@@ -1,0 +1,266 @@
+"""Creates, deletes and updates the pods of stateful sets, one after the other or all at once, with their claims."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, StatefulSet
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import ApiError
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.api.timestamps import format_time
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Gauges
+from controller_manager.client import TransportError
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    slow_start,
+    update_status,
+)
+from controller_manager.controller.writes import LARGEST_BATCH
+from controller_manager.options import Int32, Options, flag
+
+from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned
+from .._pods import workload_facts
+from .decide import Observed, Row, by_ordinal, decide, max_unavailable
+from .identity import claim_names, ordinal_of
+from .pod_control import StatefulPodControl
+from .revisions import Recorded, Revisions
+from .status import next_look, status_of
+
+LIMITS = "MaxUnavailableStatefulSet"
+"""The gate of the number of pods that may be unavailable in an update; without it that is one."""
+
+_LABELS = ("statefulset_namespace", "statefulset_name", "pod_management_policy")
+_MOST = Family(
+    "statefulset_controller_statefulset_max_unavailable",
+    "Pods of a stateful set that may be unavailable in an update.",
+    "gauge",
+    _LABELS,
+)
+_UNAVAILABLE = Family(
+    "statefulset_controller_statefulset_unavailable_replicas",
+    "Pods of a stateful set that are not available, or not there.",
+    "gauge",
+    _LABELS,
+)
+_STALE = Family(
+    "statefulset_controller_stale_sync_skips_total",
+    "Looks at a stateful set for which the local copy of its pods was known to be too old, by what that is a copy of.",
+    "counter",
+    ("group", "resource"),
+)
+
+
+class StatefulSetOptions(Options):
+    """Stateful set controller"""
+
+    concurrent_statefulset_syncs: Int32 = flag(5, "Stateful sets that are worked on at the same time.", minimum=1)
+
+
+# Observed: the set, its revisions, its claims, and the pods that it controls or may adopt, which are named as its own.
+# Decided:                                       Done:
+#   it is gone                                   nothing
+#   it is being deleted                          status alone; what it controls goes with it, or is orphaned
+#   its template has no revision                 create it; one of before becomes the newest again
+#   pods are missing, too many, have ended, or   the steps of `decide.py`
+#     are not as they should be, or of before
+#   a ready pod is not available yet             look again when it is
+# The status follows in the same look, with what was created and deleted, and then revisions beyond the history are
+# deleted. A failure is tried again.
+
+
+class StatefulSetController:
+    """Reconciles one stateful set."""
+
+    def __init__(self, context: Context, options: StatefulSetOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._owners = context.informers.get(STATEFUL_SETS)
+        self._pods = context.informers.get(PODS)
+        self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+        self._revision_informer = context.informers.get(CONTROLLER_REVISIONS)
+        self._revisions = Revisions(context.client)
+        registry = context.runtime.registry
+        stale = partial(Counters(_STALE, registry).add, PODS.group, PODS.plural)
+        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
+        self._limits = context.enabled(LIMITS)
+        self._metrics = Metrics(Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)) if self._limits else None
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Take the next steps of stateful set `key`."""
+        owner = self._owners.get(key)
+        if owner is None:
+            self._own.forget(key)
+            self._revisions.forget(key)
+            if self._metrics is not None:
+                self._metrics.forget(key)
+            return None
+        selector = _selector(owner)
+        recorded = await self._record(owner, selector)
+        if recorded is None:
+            return None
+        pods = await self._claim(owner, selector)
+        return await self._go_on(owner, recorded, pods)
+
+    async def _record(self, owner: StatefulSet, selector: LabelSelector) -> Recorded | None:
+        """Return its revisions; of a set that is being deleted those that its status names."""
+        if owner.metadata.deletion_timestamp is not None:
+            status = owner.status
+            return Recorded(status.current_revision, status.update_revision, status.collision_count or 0)
+        return await self._revisions.record(owner, selector, claimable_by(self._revision_informer, owner))
+
+    async def _claim(self, owner: StatefulSet, selector: LabelSelector) -> list[Pod]:
+        """Return the pods that it controls, which are those with a name and labels of its own."""
+        manager = ControllerRefManager(self._client, STATEFUL_SETS, owner)
+        pods = await self._own.claimable_by(owner, selector)
+        return await manager.claim(PODS, pods, lambda pod: _is_member(owner, selector, pod))
+
+    async def _go_on(self, owner: StatefulSet, recorded: Recorded, pods: Sequence[Pod]) -> Requeue | None:
+        now, find = clock.utc_now(), partial(self._find, owner.metadata.namespace)
+        seen = Observed(owner, by_ordinal(owner, pods), find, recorded.update, now, self._limits)
+        control = StatefulPodControl(self._client, self._events, owner, recorded, find)
+        failure = await self._carry_out(control, decide(seen), ordered=seen.ordered)
+        self._own.wrote(owner, *control.made)
+        self._own.deleted(owner, *control.deleted)
+        if may_be_done(failure):
+            self._own.doubt(owner)
+        left = [*pods_left(pods, control.deleted, now), *control.made]
+        status = status_of(owner, left, recorded, now)
+        if self._metrics is not None:
+            self._metrics.set(owner, dataclasses.replace(seen, pods=by_ordinal(owner, left)).unavailable)
+        await update_status(self._client, STATEFUL_SETS, owner, replace(owner, status=status))
+        if failure is not None:
+            raise failure
+        await self._revisions.clean_up(owner, recorded, left)
+        seconds = next_look(owner, left, now)
+        return Requeue(seconds) if seconds is not None else None
+
+    async def _carry_out(
+        self, control: StatefulPodControl, rows: Sequence[Row], *, ordered: bool
+    ) -> ApiError | TransportError | None:
+        """Take the steps; return the first failure, behind which there are no more."""
+        for row in rows:
+            done = await slow_start(row, control.take, largest=1 if ordered else LARGEST_BATCH)
+            if done.error is not None:
+                return done.error
+        return None
+
+    def _find(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return self._claims.get(Key(namespace, name))
+
+
+class Metrics:
+    """The gauges of the limits of updates, by set."""
+
+    def __init__(self, most: Gauges, unavailable: Gauges) -> None:
+        self._gauges = most, unavailable
+        self._labels: dict[Key, tuple[str, str, str]] = {}
+
+    def set(self, owner: StatefulSet, unavailable: int) -> None:
+        """So many pods of a set are not available."""
+        key = Key(owner.metadata.namespace, owner.metadata.name)
+        labels = self._labels[key] = (*key, owner.spec.pod_management_policy)
+        for gauge, value in zip(self._gauges, (max_unavailable(owner), unavailable), strict=True):
+            gauge.set(value, *labels)
+
+    def forget(self, key: Key) -> None:
+        """There is no such set any more."""
+        labels = self._labels.pop(key, None)
+        if labels is not None:
+            for gauge in self._gauges:
+                gauge.forget(*labels)
+
+
+def pods_left(pods: Sequence[Pod], deleted: Sequence[Pod], now: datetime) -> Iterator[Pod]:
+    """Yield the pods that there are after some were deleted: those on a node are yet to stop, others are gone."""
+    uids = {pod.metadata.uid for pod in deleted}
+    for pod in pods:
+        if pod.metadata.uid not in uids:
+            yield pod
+        elif pod.spec.node_name:
+            yield replace(pod, metadata=replace(pod.metadata, deletion_timestamp=format_time(now)))
+
+
+def owners_of_lost_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the stateful set that a claim which is gone was of, by its name: a pod may wait for another one."""
+    if change.after is not None:
+        return
+    namespace, parts = change.key.namespace, change.key.name.split("-")
+    ordinal = parts.pop()
+    if not ordinal.isdecimal() or len(ordinal) > 10:
+        return
+    sets = informers.get(STATEFUL_SETS)
+    for at in range(1, len(parts)):
+        key = Key(namespace, "-".join(parts[at:]))
+        owner = sets.get(key)
+        if owner is not None and any(name == change.key.name for _, name in claim_names(owner, int(ordinal))):
+            yield key
+
+
+def _selector(owner: StatefulSet) -> LabelSelector:
+    try:
+        selector = owner.spec.selector.selector()
+    except KeyError as error:
+        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+    if selector.empty:
+        raise TerminalError("without a selector it has no pods")
+    return selector
+
+
+def _is_member(owner: StatefulSet, selector: LabelSelector, pod: Pod) -> bool:
+    return ordinal_of(owner, pod) is not None and selector.matches(pod.metadata.labels)
+
+
+def _selects(owner: StatefulSet, pod: Pod) -> bool:
+    try:
+        return _is_member(owner, owner.spec.selector.selector(), pod)
+    except KeyError:
+        return False
+
+
+SPECS = (
+    ControllerSpec(
+        name="statefulset-controller",
+        queue="statefulset",
+        aliases=("statefulset",),
+        reconciler=StatefulSetController,
+        options=StatefulSetOptions,
+        workers=lambda options: options.concurrent_statefulset_syncs,
+        watches=(
+            For(STATEFUL_SETS),
+            Mapped(PODS, owners_concerned(STATEFUL_SETS, _selects, workload_facts), indexes=BY_CONTROLLER),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, owners_of_lost_claim),
+            Mapped(CONTROLLER_REVISIONS, indexes=BY_CONTROLLER),
+        ),
+        rbac=(
+            PolicyRule(groups=("apps",), resources=("statefulsets",), verbs=("get", "list", "watch")),
+            PolicyRule(
+                groups=("apps",), resources=("statefulsets/status", "statefulsets/finalizers"), verbs=("update",)
+            ),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "create", "delete", "patch")),
+            PolicyRule(
+                groups=("apps",),
+                resources=("controllerrevisions",),
+                verbs=("get", "list", "watch", "create", "update", "patch", "delete"),
+            ),
+            PolicyRule(
+                groups=("",), resources=("persistentvolumeclaims",), verbs=("get", "list", "watch", "create", "update")
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,210 @@
+"""The steps of a look at a stateful set, from what is there; pure.
+
+Its pods stand in two rows: those that are to stay, by number, and those whose numbers are wanted no more, the highest
+first. OrderedReady goes through the first row from the lowest number on, and then through the second, up to the first
+pod that it has to wait for; Parallel waits for none.
+
+a pod that is to stay                            step     OrderedReady waits for it
+has ended, and is not being deleted              DELETE   yes
+is missing, its claims go with that of before    none     yes
+is missing                                       CREATE   yes
+is pending, its claims are not as they should    REPAIR   yes
+is not available, or is being deleted            none     yes
+has not its identity, its volumes or its claims  REPAIR   no
+otherwise                                        none     no
+
+a pod that is to go                              step     OrderedReady waits for it
+its claims have other owners than policy says    REPAIR   no
+is being deleted                                 none     yes
+is not available, but runs, nor the lowest such  none     yes
+otherwise                                        DELETE   yes
+
+Who waits for none takes a step of the update (`_update`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import NamedTuple
+
+from controller_manager.api.apps import ON_DELETE, PARALLEL, RollingUpdateStatefulSet, StatefulSet
+from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
+
+from .._int_or_percent import part_of
+from .._pods import is_available
+from .claims import Find, disowned, is_any_missing, is_any_stale
+from .identity import identity_patch, ordinal_of, ordinals, revision_of
+
+# Pods that one look creates at most.
+BURST = 500
+
+
+class Action(Enum):
+    """What is done with one pod."""
+
+    CREATE = auto()
+    """Create the claims that are missing, then the pod."""
+    DELETE = auto()
+    REPAIR = auto()
+    """See to the claims, the identity and the volumes; of a pod that is to go, to the owners of the claims alone."""
+
+
+class Step(NamedTuple):
+    """An action on the pod of that number, which is None if there is none yet."""
+
+    action: Action
+    ordinal: int
+    pod: Pod | None = None
+
+
+# Steps that may be taken at the same time, unless the set is ordered.
+Row = Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A stateful set, its pods by number, its claims by name, and the name of the revision of its present template.
+
+    `limits` says whether more than one pod may be unavailable in an update (KEP-961).
+    """
+
+    owner: StatefulSet
+    pods: Mapping[int, Pod]
+    find: Find
+    revision: str
+    now: datetime
+    limits: bool = False
+
+    @property
+    def ordered(self) -> bool:
+        """Return whether pods come and go one after the other."""
+        return self.owner.spec.pod_management_policy != PARALLEL
+
+    def available(self, ordinal: int) -> bool:
+        """Return whether there is a pod of that number that has been ready for long enough and is to go on so."""
+        pod = self.pods.get(ordinal)
+        return (
+            pod is not None
+            and is_running(pod)
+            and is_available(pod, self.owner.spec.min_ready_seconds, self.now)
+            and pod.metadata.deletion_timestamp is None
+        )
+
+    @property
+    def unavailable(self) -> int:
+        """The number of pods that are to be there and are not available."""
+        return self.owner.spec.replicas - sum(one in ordinals(self.owner) and self.available(one) for one in self.pods)
+
+
+def is_running(pod: Pod) -> bool:
+    """Return whether a pod runs and is ready."""
+    return pod.status.phase == "Running" and is_pod_ready(pod)
+
+
+def by_ordinal(owner: StatefulSet, pods: Iterable[Pod]) -> dict[int, Pod]:
+    """Return the pods of a set by number."""
+    found = ((ordinal_of(owner, pod), pod) for pod in pods)
+    return {ordinal: pod for ordinal, pod in found if ordinal is not None}
+
+
+def decide(seen: Observed) -> Sequence[Row]:
+    """Return the steps of a look, in rows: one is begun once that before is done, and nothing of it failed."""
+    if seen.owner.metadata.deletion_timestamp is not None:
+        return ()
+    staying, waits = _staying(seen)
+    if waits:
+        return (staying,)
+    condemned = sorted((one for one in seen.pods if one not in ordinals(seen.owner)), reverse=True)
+    disposed = [Step(Action.REPAIR, one, seen.pods[one]) for one in condemned if _is_disowned(seen, one)]
+    going = [Step(Action.DELETE, one, seen.pods[one]) for one in _may_go(seen, condemned)]
+    if seen.ordered and condemned:
+        return (staying, disposed, going)
+    return (staying, disposed, going, list(_update(seen, staying)))
+
+
+def max_unavailable(owner: StatefulSet) -> int:
+    """Return how many pods may be unavailable in an update."""
+    rolling = owner.spec.update_strategy.rolling_update
+    given = rolling.max_unavailable if rolling is not None else None
+    return 1 if given is None else max(1, part_of(owner.spec.replicas, given, round_up=False))
+
+
+def _staying(seen: Observed) -> tuple[Row, bool]:
+    """Return the steps on pods that are to stay, and whether that is all for now."""
+    steps: list[Step] = []
+    missing = 0
+    for ordinal in ordinals(seen.owner):
+        action, waits = _action_on(seen, ordinal)
+        if action is not None:
+            steps.append(Step(action, ordinal, seen.pods.get(ordinal)))
+            missing += action is Action.CREATE
+        if (waits and seen.ordered) or missing == BURST:
+            return steps, True
+    return steps, False
+
+
+def _action_on(seen: Observed, ordinal: int) -> tuple[Action | None, bool]:
+    """Return what is done with a pod that is to stay, and whether the next one waits for it, if they are ordered."""
+    pod, owner = seen.pods.get(ordinal), seen.owner
+    if pod is None:
+        return None if is_any_stale(owner, ordinal, seen.find) else Action.CREATE, True
+    if is_pod_terminal(pod):
+        return Action.DELETE if pod.metadata.deletion_timestamp is None else None, True
+    disowned_claims = _is_disowned(seen, ordinal)
+    if pod.status.phase == "Pending" and (disowned_claims or is_any_missing(owner, ordinal, seen.find)):
+        return Action.REPAIR, True
+    available = seen.available(ordinal)
+    if not available and seen.ordered:
+        return None, True
+    is_whole = not disowned_claims and not identity_patch(owner, pod, ordinal)
+    return None if is_whole else Action.REPAIR, not available
+
+
+def _is_disowned(seen: Observed, ordinal: int) -> bool:
+    return any(disowned(seen.owner, seen.pods[ordinal], ordinal, seen.find))
+
+
+def _may_go(seen: Observed, condemned: Sequence[int]) -> Iterator[int]:
+    """Yield which of these numbers, the highest first, go now."""
+    if not seen.ordered:
+        yield from (one for one in condemned if seen.pods[one].metadata.deletion_timestamp is None)
+        return
+    if not condemned or seen.pods[condemned[0]].metadata.deletion_timestamp is not None:
+        return
+    lowest = next((one for one in reversed(condemned) if not seen.available(one)), None)
+    if condemned[0] == lowest or seen.available(condemned[0]) or is_pod_terminal(seen.pods[condemned[0]]):
+        yield condemned[0]
+
+
+def _update(seen: Observed, staying: Row) -> Iterator[Step]:
+    """Yield the pods that are deleted since another template took the place of theirs, from the highest number on.
+
+    One at a time, up to the first pod that is not available; its own is deleted whether it is or not. With `limits` it
+    is as many as may be unavailable beside those that are.
+    """
+    strategy = seen.owner.spec.update_strategy
+    if strategy.type == ON_DELETE:
+        return
+    rolling, row = strategy.rolling_update or RollingUpdateStatefulSet(), ordinals(seen.owner)
+    numbers = range(row.start + rolling.partition, row.stop)
+    busy = {step.ordinal for step in staying if step.action is not Action.REPAIR}
+    if seen.limits:
+        found = (one for one in sorted(seen.pods, reverse=True) if one in numbers and one not in busy)
+        outdated = [one for one in found if _is_outdated(seen, one)]
+        spare = max(0, max_unavailable(seen.owner) - seen.unavailable)
+        yield from (Step(Action.DELETE, one, seen.pods[one]) for one in outdated[:spare])
+        return
+    for ordinal in reversed(numbers):
+        if ordinal in busy or ordinal not in seen.pods:
+            return
+        if _is_outdated(seen, ordinal):
+            yield Step(Action.DELETE, ordinal, seen.pods[ordinal])
+            return
+        if not seen.available(ordinal):
+            return
+
+
+def _is_outdated(seen: Observed, ordinal: int) -> bool:
+    pod = seen.pods[ordinal]
+    return revision_of(pod) != seen.revision and pod.metadata.deletion_timestamp is None

@@ -1,0 +1,106 @@
+"""Carries out the steps on the pods of one stateful set, and tells of them in its events."""
+
+from collections.abc import Callable
+from typing import Any
+
+from controller_manager.api.apps import StatefulSet
+from controller_manager.api.core import Pod
+from controller_manager.api.errors import ApiError, conflict
+from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
+from controller_manager.client import Client
+from controller_manager.client.events import Recorder
+from controller_manager.controller import PodControl, try_write
+from controller_manager.controller.pod_control import FAILED_CREATE, SUCCESSFUL_CREATE
+
+from .claims import Find, disowned, has_other_controller, new_claims
+from .decide import Action, Step
+from .identity import identity_patch, new_pod, ordinals
+from .revisions import Recorded
+
+SUCCESSFUL_UPDATE, FAILED_UPDATE = "SuccessfulUpdate", "FailedUpdate"
+CONFLICTING_CONTROLLER = "ConflictingController"
+
+
+class StatefulPodControl:
+    """Writes the pods and the claims of `owner`, as `recorded` says; claims are found in a local copy.
+
+    `pods` are those that there are as far as is known, `made` and `deleted` what this one did.
+    """
+
+    def __init__(self, client: Client, events: Recorder, owner: StatefulSet, recorded: Recorded, find: Find) -> None:
+        self._client = client
+        self._events = events
+        self._control = PodControl(client, events)
+        self._owner = owner
+        self._recorded = recorded
+        self._find = find
+        self.made: list[Pod] = []
+        self.deleted: list[Pod] = []
+
+    async def take(self, step: Step) -> None:
+        """Carry out a step. Raises what the server refuses, and Conflict where something has to be waited for."""
+        match step:
+            case Step(Action.CREATE, ordinal):
+                await self._create(ordinal)
+            case Step(Action.DELETE, _, Pod() as pod):
+                await self._control.delete(self._owner, pod)
+                self.deleted.append(pod)
+            case Step(Action.REPAIR, ordinal, Pod() as pod):
+                await self._repair(pod, ordinal)
+
+    async def _create(self, ordinal: int) -> None:
+        template, revision = self._recorded.template(self._owner, ordinal)
+        pod = new_pod(self._owner, template, ordinal, revision)
+        await self._create_claims(pod, ordinal)
+        await self._see_to_owners(pod, ordinal)
+        made = await self._control.create(self._owner, pod)
+        if made is not None:
+            self.made.append(made)
+
+    async def _create_claims(self, pod: Pod, ordinal: int) -> None:
+        """Create the claims of a pod that are missing; nothing goes on while one is being deleted."""
+        for claim in new_claims(self._owner, ordinal):
+            there = self._find(claim.metadata.name)
+            if there is None:
+                await self._create_claim(pod, claim)
+            elif there.metadata.deletion_timestamp is not None:
+                name = claim.metadata.name
+                message = f"Claim {name} of pod {pod.metadata.name} is being deleted"
+                self._events.warning(self._owner, FAILED_CREATE, message)
+                kind = PERSISTENT_VOLUME_CLAIMS
+                raise conflict(kind.group, kind.plural, name, "it is being deleted")
+
+    async def _create_claim(self, pod: Pod, claim: PersistentVolumeClaim) -> None:
+        what = f"claim {claim.metadata.name} of pod {pod.metadata.name}"
+
+        def tell(error: ApiError) -> None:
+            self._events.warning(self._owner, FAILED_CREATE, f"Error creating {what}: {error.message}")
+
+        if await try_write(self._client.create(PERSISTENT_VOLUME_CLAIMS, claim), tell):
+            self._events.normal(self._owner, SUCCESSFUL_CREATE, f"Created {what}")
+
+    async def _repair(self, pod: Pod, ordinal: int) -> None:
+        change = identity_patch(self._owner, pod, ordinal) if ordinal in ordinals(self._owner) else {}
+        if ordinal in ordinals(self._owner) and (pod.status.phase == "Pending" or "spec" in change):
+            await self._create_claims(pod, ordinal)
+        await self._see_to_owners(pod, ordinal)
+        if change:
+            await self._patch(pod, change)
+
+    async def _see_to_owners(self, pod: Pod, ordinal: int) -> None:
+        for claim in disowned(self._owner, pod, ordinal, self._find):
+            if has_other_controller(self._owner, pod, claim):
+                message = f"Claim {claim.metadata.name} has another controller, so that its policy has no effect"
+                self._events.warning(self._owner, CONFLICTING_CONTROLLER, message)
+            await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim), self._tell_of_update(pod))
+
+    async def _patch(self, pod: Pod, change: Any) -> None:
+        if await try_write(self._control.patch(pod, change), self._tell_of_update(pod)):
+            self._events.normal(self._owner, SUCCESSFUL_UPDATE, f"Updated pod: {pod.metadata.name}")
+
+    def _tell_of_update(self, pod: Pod) -> Callable[[ApiError], None]:
+        def tell(error: ApiError) -> None:
+            message = f"Error updating pod {pod.metadata.name}: {error.message}"
+            self._events.warning(self._owner, FAILED_UPDATE, message)
+
+        return tell

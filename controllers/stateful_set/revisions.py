@@ -1,0 +1,122 @@
+"""The history of a stateful set: the revision of its present template, and that which its pods are to be of before."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from controller_manager.api.apps import (
+    ROLLING_UPDATE,
+    STATEFUL_SETS,
+    ControllerRevision,
+    StatefulSet,
+)
+from controller_manager.api.core import Pod, PodTemplateSpec
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.client import Client
+from controller_manager.controller import ControllerHistory, TerminalError
+
+from .identity import revision_of
+
+
+class _RecordedSpec(Model):
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class _RecordedState(Model):
+    spec: _RecordedSpec = _RecordedSpec()
+
+
+_STATE = Decoder(_RecordedState)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The names of the revision that pods are of while an update has not reached them, and of that of the present
+    template; the number of collisions of names; and all revisions, in order.
+    """
+
+    current: str
+    update: str
+    collisions: int = 0
+    revisions: Sequence[ControllerRevision] = ()
+
+    def template(self, owner: StatefulSet, ordinal: int) -> tuple[PodTemplateSpec, str]:
+        """Return what the pod of that number is made of now, and the name of the revision of that."""
+        if self.current != self.update and is_before_update(owner, ordinal):
+            for one in self.revisions:
+                if one.metadata.name == self.current:
+                    return template_of(one), self.current
+        return owner.spec.template, self.update
+
+
+class Revisions:
+    """The revisions of stateful sets; what was found is remembered until a set, or one of them, changes."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[Key, tuple[object, Sequence[ControllerRevision], str, int]] = {}
+
+    def forget(self, key: Key) -> None:
+        """There is no such set any more."""
+        self._known.pop(key, None)
+
+    async def record(
+        self, owner: StatefulSet, selector: LabelSelector, found: Sequence[ControllerRevision]
+    ) -> Recorded | None:
+        """See that the present template has a revision, which is the newest; `found` are those that the set controls or
+        may adopt. Returns None if nothing is created in its namespace any more.
+        """
+        key, meta = key_of(owner), owner.metadata
+        state = meta.uid, meta.generation, {(one.metadata.uid, one.metadata.resource_version) for one in found}
+        known = self._known.get(key)
+        if known is None or known[0] != state:
+            history = ControllerHistory(self._client, STATEFUL_SETS, owner)
+            claimed = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
+            labels = owner.spec.template.metadata.labels or {}
+            made = await history.record(claimed, state_of(owner), labels, owner.status.collision_count or 0)
+            if made is None:
+                return None
+            newest = made.revision
+            others = [one for one in claimed if one.metadata.uid != newest.metadata.uid]
+            known = self._known[key] = state, (*others, newest), newest.metadata.name, made.collision_count
+        _, revisions, update, collisions = known
+        names = {one.metadata.name for one in revisions}
+        current = owner.status.current_revision if owner.status.current_revision in names else update
+        return Recorded(current, update, collisions, revisions)
+
+    async def clean_up(self, owner: StatefulSet, recorded: Recorded, pods: Iterable[Pod]) -> None:
+        """Delete the oldest revisions beyond the limit of the history, but for those that pods are of."""
+        limit = owner.spec.revision_history_limit
+        if limit is not None and limit >= 0 and len(recorded.revisions) > limit:
+            live = {recorded.current, recorded.update, *map(revision_of, pods)}
+            await ControllerHistory(self._client, STATEFUL_SETS, owner).truncate(recorded.revisions, live, limit)
+
+
+def state_of(owner: StatefulSet) -> msgspec.Raw:
+    """Return the state of a set that is kept: the strategic merge patch which brings its template back."""
+    template = {**msgspec.to_builtins(owner.spec.template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
+    return msgspec.Raw(msgspec.json.encode({"spec": {"template": template}}, order="sorted"))
+
+
+def template_of(revision: ControllerRevision) -> PodTemplateSpec:
+    """Return the template that a revision keeps. Raises TerminalError if there is none to be read."""
+    try:
+        return _STATE.decode(revision.data).spec.template
+    except msgspec.ValidationError as error:
+        raise TerminalError(f"the revision {revision.metadata.name} has no template: {error}") from error
+
+
+def is_before_update(owner: StatefulSet, ordinal: int) -> bool:
+    """Return whether the pod of that number is to be of the current revision: it is below the partition, or, where no
+    partition is given, among as many as are of it.
+    """
+    strategy = owner.spec.update_strategy
+    if strategy.type != ROLLING_UPDATE:
+        return False
+    rolling = strategy.rolling_update
+    kept = rolling.partition if rolling is not None else owner.status.current_replicas
+    return ordinal < owner.spec.ordinals.start + kept

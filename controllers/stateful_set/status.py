@@ -1,0 +1,47 @@
+"""The status of a stateful set; pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from controller_manager.api.apps import ROLLING_UPDATE, StatefulSet, StatefulSetStatus
+from controller_manager.api.core import Pod
+
+from .._pods import is_available, until_available
+from .decide import is_running
+from .identity import revision_of
+from .revisions import Recorded
+
+
+def status_of(owner: StatefulSet, pods: Iterable[Pod], recorded: Recorded, now: datetime) -> StatefulSetStatus:
+    """Return the status of a set with these pods; those that were just deleted say so.
+
+    Once all pods are of the present template and ready, its revision is the current one.
+    """
+    pods = list(pods)
+    running = [pod for pod in pods if is_running(pod)]
+    revisions = [revision_of(pod) for pod in pods if pod.metadata.deletion_timestamp is None]
+    status = replace(
+        owner.status,
+        replicas=len(pods),
+        ready_replicas=len(running),
+        available_replicas=sum(is_available(pod, owner.spec.min_ready_seconds, now) for pod in running),
+        current_replicas=revisions.count(recorded.current),
+        updated_replicas=revisions.count(recorded.update),
+        current_revision=recorded.current,
+        update_revision=recorded.update,
+        collision_count=recorded.collisions,
+        observed_generation=owner.metadata.generation,
+    )
+    numbers = {status.replicas, status.ready_replicas, status.updated_replicas, owner.spec.replicas}
+    if owner.spec.update_strategy.type == ROLLING_UPDATE and len(numbers) == 1:
+        return replace(status, current_replicas=status.updated_replicas, current_revision=recorded.update)
+    return status
+
+
+def next_look(owner: StatefulSet, pods: Iterable[Pod], now: datetime) -> float | None:
+    """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
+    least = owner.spec.min_ready_seconds
+    seconds = (until_available(pod, least, now) for pod in pods if least > 0 and is_running(pod))
+    return min((one for one in seconds if 0.0 < one < float("inf")), default=None)
