@@ -126,9 +126,23 @@ def bind_pod(pod: Tree, binding: Tree, now: str) -> None:
         given = binding["metadata"].get(name)
         if given:
             put_in(pod, ("metadata", name), {**pod["metadata"].get(name, {}), **given})
-    known = [c for _, c in dicts(get_in(pod, ("status", "conditions"))) if c.get("type") != _SCHEDULED]
-    scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": now}
-    put_in(pod, ("status", "conditions"), [*known, scheduled])
+    _set_condition(pod, {"type": _SCHEDULED, "status": "True"}, now)
+
+
+def mark_evicted(pod: Tree, now: str) -> None:
+    """Say of a Pod that it is evicted (KEP-3329), in place."""
+    reason = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    _set_condition(pod, {"type": "DisruptionTarget", "status": "True", **reason}, now)
+
+
+def _set_condition(pod: Tree, condition: Tree, now: str) -> None:
+    """Put a condition in the place of the one of its type; its transition was before if it has the same status."""
+    conditions = [known for _, known in dicts(get_in(pod, ("status", "conditions")))]
+    at = next((n for n, known in enumerate(conditions) if known.get("type") == condition["type"]), len(conditions))
+    before = conditions[at] if at < len(conditions) else {}
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else now
+    conditions[at : at + 1] = [{**condition, "lastTransitionTime": since}]
+    put_in(pod, ("status", "conditions"), conditions)
 
 
 ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"

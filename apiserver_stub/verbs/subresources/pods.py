@@ -10,7 +10,7 @@ from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import decode_body
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
-from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance
+from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance, mark_evicted
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.verbs.decode import read_body
@@ -83,11 +83,11 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
     for _ in range(scope.limits.attempts):
         cost, held = _judge(scope, request, options)
         try:
-            await write(scope, tried, removal(tried, held, None))
+            await write(scope, tried, _departure(tried, held))
             if cost.budget:
                 await _pay(scope, request, cost.budget)
             if not is_dry_run(request.query):
-                await write(scope, request, removal(request, held, None))
+                await write(scope, request, _departure(request, held))
         except _Again:
             continue
         except Conflict:
@@ -96,6 +96,17 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
             continue
         return Reply(created(), 201, warnings)
     raise stale(request)
+
+
+def _departure(request: APIRequest, options: DeleteOptions) -> Mutation:
+    """Return the mutation that deletes an object as an evicted one."""
+    deletion = removal(request, options, None)
+
+    def prepare(new: Tree, old: Tree | None) -> bool:
+        mark_evicted(new, format_time(utc_now()))
+        return deletion.prepare(new, old)
+
+    return replace(deletion, prepare=prepare)
 
 
 class _Again(Exception):

@@ -68,6 +68,41 @@ async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
     assert await left(api) == (1, ["p"])
 
 
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+           "message": "Eviction API: evicting"}  # fmt: skip
+THEN = "2020-01-01T00:00:00Z"
+
+
+def disrupted(status: str) -> dict[str, str]:
+    return EVICTED | {"status": status, "reason": "Mine", "lastTransitionTime": THEN}
+
+
+@pytest.mark.parametrize(
+    ("before", "since_then"), [(None, False), (disrupted("False"), False), (disrupted("True"), True)]
+)
+async def test_an_evicted_pod_says_so(api, before: dict[str, str] | None, since_then: bool) -> None:
+    """As a real server answers; job controllers tell evictions from failures by that."""
+    ready = RUNNING["conditions"]
+    await run(api, conditions=[*([before] if before else []), *ready])
+    await api.post(f"{PODS}/p/eviction", eviction())
+    conditions = (await api.get(f"{PODS}/p"))["status"]["conditions"]
+    at = 0 if before else 1
+    since = conditions[at].pop("lastTransitionTime")
+    assert (conditions.pop(at), conditions, since == THEN) == (EVICTED, ready, since_then)
+
+
+async def test_a_pod_that_was_deleted_before_is_evicted_all_the_same_but_once(api) -> None:
+    await run(api)
+    await api.delete(f"{PODS}/p")
+    deleted = await api.get(f"{PODS}/p")
+    await api.post(f"{PODS}/p/eviction", eviction())
+    evicted = await api.get(f"{PODS}/p")
+    assert [one["type"] for one in evicted["status"]["conditions"]] == ["Ready", "DisruptionTarget"]
+    assert evicted["metadata"]["deletionTimestamp"] == deleted["metadata"]["deletionTimestamp"]
+    await api.post(f"{PODS}/p/eviction", eviction())
+    assert await api.get(f"{PODS}/p") == evicted
+
+
 async def test_who_is_going_already_is_free(api) -> None:
     await run(api)
     await allow(api, 2)
