@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.apps import CONTROLLER_REVISIONS, ControllerRevision
+from controller_manager.api.core import PodTemplateSpec
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -30,6 +31,8 @@ from controller_manager.controller.writes import Refusal, refusal_of
 REVISION_HASH = f"controller.{PLATFORM_DOMAIN}/hash"
 
 _LONGEST_PREFIX = 223
+# What Go escapes within texts, beside what everybody must: it could mean something in HTML or JavaScript.
+_ESCAPED = tuple((one.encode(), f"\\u{ord(one):04x}".encode()) for one in "<>&\u2028\u2029")
 _ATTEMPTS = 10
 # Letters and digits that make no words.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -150,6 +153,19 @@ def superfluous(
     """Return the oldest of `revisions`, which are in order, beyond `limit`, without those named in `live`."""
     old = [one for one in revisions if one.metadata.name not in live]
     return old[: max(0, len(old) - limit)]
+
+
+def template_patch(template: PodTemplateSpec) -> msgspec.Raw:
+    """Return the state that the history of a workload keeps: the strategic merge patch which brings its template back.
+
+    It has the bytes that Go writes, since other programs compare these with their own.
+    """
+    tree = {**msgspec.to_builtins(template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
+    plain = msgspec.json.decode(msgspec.json.encode({"spec": {"template": tree}}))
+    data = msgspec.json.encode(_without_null(plain), order="sorted")
+    for character, escaped in _ESCAPED:
+        data = data.replace(character, escaped)
+    return msgspec.Raw(data)
 
 
 def new_revision(

@@ -13,9 +13,9 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.client import Client
 from controller_manager.controller import ControllerHistory, PodControl
-from controller_manager.controller.history import is_equal
+from controller_manager.controller.history import is_equal, template_patch
 
-from .templates import HASH, state_of
+from .templates import HASH
 
 
 class Present(NamedTuple):
@@ -55,7 +55,7 @@ class Revisions:
         history = self._history(daemon_set)
         revisions = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
         revisions = [await self._labelled(one) for one in revisions]
-        data = state_of(daemon_set)
+        data = template_patch(daemon_set.spec.template)
         if await self._merge([one for one in revisions if is_equal(one.data, data)], pods):
             return None
         labels = daemon_set.spec.template.metadata.labels or {}

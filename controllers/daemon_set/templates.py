@@ -1,6 +1,4 @@
-"""The pods that a daemon set makes of its template, the state of it that its history keeps, and which pods are of the
-present one; pure.
-"""
+"""The pods that a daemon set makes of its template, and which pods are of the present one; pure."""
 
 import re
 from collections.abc import Mapping
@@ -45,12 +43,6 @@ class Template:
         spec = {**self._spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
         template = PodTemplateSpec(metadata=self._meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
         return pod_from_template(DAEMON_SETS, self._daemon_set, template)
-
-
-def state_of(daemon_set: DaemonSet) -> msgspec.Raw:
-    """Return the state of a daemon set that is kept: the strategic merge patch which brings its template back."""
-    template = {**msgspec.to_builtins(daemon_set.spec.template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
-    return msgspec.Raw(msgspec.json.encode({"spec": {"template": template}}))
 
 
 def generation_of(daemon_set: DaemonSet) -> str:

@@ -18,6 +18,7 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.client import Client
 from controller_manager.controller import ControllerHistory, TerminalError
+from controller_manager.controller.history import template_patch
 
 from .identity import revision_of
 
@@ -77,7 +78,9 @@ class Revisions:
             history = ControllerHistory(self._client, STATEFUL_SETS, owner)
             claimed = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
             labels = owner.spec.template.metadata.labels or {}
-            made = await history.record(claimed, state_of(owner), labels, owner.status.collision_count or 0)
+            made = await history.record(
+                claimed, template_patch(owner.spec.template), labels, owner.status.collision_count or 0
+            )
             if made is None:
                 return None
             newest = made.revision
@@ -94,12 +97,6 @@ class Revisions:
         if limit is not None and limit >= 0 and len(recorded.revisions) > limit:
             live = {recorded.current, recorded.update, *map(revision_of, pods)}
             await ControllerHistory(self._client, STATEFUL_SETS, owner).truncate(recorded.revisions, live, limit)
-
-
-def state_of(owner: StatefulSet) -> msgspec.Raw:
-    """Return the state of a set that is kept: the strategic merge patch which brings its template back."""
-    template = {**msgspec.to_builtins(owner.spec.template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
-    return msgspec.Raw(msgspec.json.encode({"spec": {"template": template}}, order="sorted"))
 
 
 def template_of(revision: ControllerRevision) -> PodTemplateSpec:

@@ -25,7 +25,7 @@ from controllers.daemon_set.placement import (
     placement_of,
     with_automatic,
 )
-from controllers.daemon_set.templates import GENERATION, HASH, Template, generation_of, is_updated, state_of
+from controllers.daemon_set.templates import GENERATION, HASH, Template, generation_of, is_updated
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 RUN, STAY, NONE = Fit.RUN, Fit.STAY, Fit.NONE
@@ -350,11 +350,6 @@ def test_the_pod_of_a_node() -> None:
     assert spec["affinity"] == {"nodeAffinity": {**preferred, **requires("a")["nodeAffinity"]}, "podAffinity": {"z": 1}}
     assert len(spec["tolerations"]) == 7
     assert {name: spec[name] for name in TREE} == TREE
-
-
-def test_the_state_is_a_patch_that_replaces_the_template() -> None:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": TREE, "$patch": "replace"}
-    assert json.loads(bytes(state_of(daemon_set()))) == {"spec": {"template": template}}
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from controller_manager.api.core import Pod
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.storage import PersistentVolumeClaim
 from controller_manager.controller import TerminalError
+from controller_manager.controller.history import template_patch
 from controllers.stateful_set.claims import new_claims, owners_of_claim
 from controllers.stateful_set.controller import pods_left
 from controllers.stateful_set.decide import Action, Observed, by_ordinal, decide, max_unavailable
 from controllers.stateful_set.identity import identity_patch, new_pod, ordinal_of
-from controllers.stateful_set.revisions import Recorded, is_before_update, state_of, template_of
+from controllers.stateful_set.revisions import Recorded, is_before_update, template_of
 from controllers.stateful_set.status import next_look, status_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -338,7 +339,7 @@ def test_which_pods_are_made_of_the_current_revision(strategy: Any, current_repl
 
 def test_the_template_of_before_is_read_from_its_revision() -> None:
     former = owner(template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [], "nodeName": "n"}})
-    kept = ControllerRevision(metadata=ObjectMeta(name=OLD), data=state_of(former))
+    kept = ControllerRevision(metadata=ObjectMeta(name=OLD), data=template_patch(former.spec.template))
     assert template_of(kept) == former.spec.template
     of = owner(**rolling(partition=1))
     recorded = Recorded(OLD, NEW, 0, (kept,))

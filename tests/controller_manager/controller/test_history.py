@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller_manager.api import errors
-from controller_manager.api.core import CONFIG_MAPS, ConfigMap
+from controller_manager.api.core import CONFIG_MAPS, ConfigMap, PodTemplateSpec
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.random import random_source
@@ -36,6 +36,7 @@ from controller_manager.controller.history import (
     next_number,
     revision_hash,
     superfluous,
+    template_patch,
 )
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.faults import FaultyNetwork
@@ -142,6 +143,16 @@ def test_hashes_are_those_of_the_field() -> None:
         code = ((code * 0x01000193) % (1 << 32)) ^ byte
     assert revision_hash(raw("a"), 0) == "".join("456789bcdf"[int(digit)] for digit in str(code))
     assert len({revision_hash(raw("a"), count) for count in range(20)}) == 20
+
+
+def test_the_patch_of_a_template_has_the_bytes_that_go_writes() -> None:
+    args = '["a<b && c>\u2028","\u00e9\\u0001\\t\\\\"]'
+    spec = f'{{"restartPolicy": "Always", "containers":[{{"name":"m","env":null,"args":{args}}}]}}'.encode()
+    template = PodTemplateSpec(metadata=ObjectMeta(labels={"b": "2", "a": "1"}), spec=msgspec.Raw(spec))
+    assert bytes(template_patch(template)).decode() == (
+        '{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"a":"1","b":"2"}},"spec":{"containers":[{"args":'
+        r'["a\u003cb \u0026\u0026 c\u003e\u2028","é\u0001\t\\"],"name":"m"}],"restartPolicy":"Always"}}}}'
+    )
 
 
 def test_a_new_revision_is_named_and_labelled_by_its_hash() -> None:
