@@ -5,6 +5,7 @@ with the condition of disruption.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 
 from controller_manager.api.conditions import Condition, condition_of, with_condition
 from controller_manager.api.core import (
+    PODS,
     SERVICES,
     TCP,
     Pod,
@@ -21,11 +23,12 @@ from controller_manager.api.core import (
     is_pod_ready,
     is_pod_terminal,
 )
-from controller_manager.api.errors import NotFound
+from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource, key_of
 from controller_manager.api.timestamps import format_time, nonzero_time, time_of
-from controller_manager.client import Client
+from controller_manager.base import clock
+from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.controller import Change, Informer, Informers, Key
 
 # The condition that a pod is given before it is deleted, so that its owner learns why; pure.
@@ -54,6 +57,32 @@ def status_patch(pod: Pod, **status: object) -> Mapping[str, Any]:
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     changes = {name: msgspec.to_builtins(value) for name, value in status.items() if value}
     return {"metadata": seen, "status": changes}
+
+
+class Eviction(Enum):
+    """The outcome of an attempt to evict a pod."""
+
+    DONE = auto()
+    GONE = auto()
+    """Somebody else was faster."""
+    CHANGED = auto()
+    """The pod is not as it was seen any more."""
+
+
+async def evict(client: Client, pod: Pod, reason: str, message: str) -> Eviction:
+    """Tell a pod why and delete it, if it is still as it was seen."""
+    key, why = key_of(pod), disruption(pod, reason, message, clock.utc_now())
+    try:
+        if why is not None:
+            patch = status_patch(pod, conditions=(why,))
+            pod = await client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
+        meta = pod.metadata
+        await client.delete(PODS, key, uid=meta.uid, resource_version=meta.resource_version)
+    except Conflict:
+        return Eviction.CHANGED
+    except NotFound:
+        return Eviction.GONE
+    return Eviction.DONE
 
 
 # Pods as the controllers of workloads count them; pure.

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller_manager.api.core import NODES, PODS, Node, Pod, Taint, Toleration
-from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.errors import NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.scheduling import FOR_GOOD, by_key, no_execute, patience
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
-from controller_manager.client import STRATEGIC_MERGE_PATCH
 from controller_manager.controller import (
     Change,
     Context,
@@ -25,7 +24,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Options
 
-from ._pods import PODS_BY_NODE, disruption, pods_on, status_patch
+from ._pods import PODS_BY_NODE, Eviction, evict, pods_on
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"
@@ -133,21 +132,16 @@ class TaintEvictionController:
 
     async def _evict(self, pod: Pod, due: float) -> bool:
         """Tell the pod why and delete it, if it is still as it was seen."""
-        key = key_of(pod)
-        reason = disruption(pod, REASON, "A NoExecute taint of its node is not tolerated (any longer)", clock.utc_now())
-        try:
-            if reason is not None:
-                patch = status_patch(pod, conditions=(reason,))
-                pod = await self._client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
-            meta = pod.metadata
-            await self._client.delete(PODS, key, uid=meta.uid, resource_version=meta.resource_version)
-        except Conflict:
-            return False
-        except NotFound:
-            return True
+        match await evict(self._client, pod, REASON, "A NoExecute taint of its node is not tolerated (any longer)"):
+            case Eviction.CHANGED:
+                return False
+            case Eviction.GONE:
+                return True
         self._deletions.add()
         self._latency.observe(clock.monotonic() - due)
-        self._events.normal(pod, EVENT, f"Pod {key} is deleted: a taint of its node is not tolerated, or no longer")
+        self._events.normal(
+            pod, EVENT, f"Pod {key_of(pod)} is deleted: a taint of its node is not tolerated, or no longer"
+        )
         return True
 
 

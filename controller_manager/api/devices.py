@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from controller_manager.api.conditions import Condition
+from controller_manager.api.core import Taint, Toleration
 from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -41,16 +43,6 @@ class ResourceClaimSpec(Model):
     devices: DeviceClaim = DeviceClaim()
 
 
-class DeviceToleration(Model):
-    """What a request tolerates: without a `key` every taint, without `toleration_seconds` for good."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-
 class AllocatedDevice(Model):
     """A device that a claim was given, by its driver, pool and name."""
 
@@ -58,7 +50,7 @@ class AllocatedDevice(Model):
     driver: str = ""
     pool: str = ""
     device: str = ""
-    tolerations: tuple[DeviceToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class DeviceAllocationResult(Model):
@@ -108,7 +100,59 @@ class ResourceClaimTemplate(Object):
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
+class Device(Model):
+    name: str = ""
+    taints: tuple[Taint, ...] = ()
+
+
+class ResourcePool(Model):
+    """Slices of one generation, so many of them, make a pool; those of earlier ones are out of date."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Model):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(Object):
+    """Devices that a driver publishes."""
+
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(Model):
+    """The devices of a driver, of a pool, of a name, or of several of these."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Model):
+    device_selector: DeviceTaintSelector | None = None
+    taint: Taint = Taint(key="", effect="")
+
+
+class DeviceTaintRuleStatus(Model):
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeviceTaintRule(Object):
+    """A taint for devices that somebody else publishes (KEP-5055)."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+    status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
+
+
 RESOURCE_CLAIMS = Resource(GROUP, "v1", "resourceclaims", "ResourceClaim", True, ResourceClaim)
 RESOURCE_CLAIM_TEMPLATES = Resource(
     GROUP, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
 )
+RESOURCE_SLICES = Resource(GROUP, "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)
+DEVICE_TAINT_RULES = Resource(GROUP, "v1beta2", "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule)

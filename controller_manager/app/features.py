@@ -25,6 +25,8 @@ SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
 DEVICES = "DynamicResourceAllocation"
 DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
 DEVICE_ALTERNATIVES = "DRAPrioritizedList"
+DEVICE_TAINTS = "DRADeviceTaints"
+DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 
 READ: Mapping[str, str] = MappingProxyType(
     {
@@ -40,6 +42,8 @@ READ: Mapping[str, str] = MappingProxyType(
         VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",
         DEVICES: "runs the controllers of claims to devices",
         DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
+        DEVICE_TAINTS: "evicts pods for taints of their devices",
+        DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
         TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",
     }

@@ -42,6 +42,8 @@ def run(name: str, make: Callable[[], Program]) -> NoReturn:
 def _why_nothing(program: Program, parsed: Parsed) -> str:
     if not program.specs:
         return "the program has no controllers"
+    if off := catalog.not_enabled(program.specs, parsed):
+        return f"the feature gates are off of {', '.join(off)}"
     return f"--controllers={','.join(parsed[CatalogOptions].controllers)} turns on no controller that is there"
 
 

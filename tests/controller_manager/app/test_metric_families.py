@@ -27,7 +27,6 @@ FLAGS = ("--secure-port=0", "--authentication-kubeconfig=any", "--authorization-
 # Families of controllers that do not exist yet, by how their names begin.
 AWAITED = (
     "apiextensions_apiserver_",
-    "device_taint_eviction_controller_",
     "retroactive_storageclass_",
 )
 

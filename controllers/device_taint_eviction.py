@@ -1,0 +1,477 @@
+"""Deletes pods whose devices have NoExecute taints, once they tolerate them no longer, and says in the status of rules
+that taint devices how far that is (KEP-5055).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.conditions import Condition, condition_of
+from controller_manager.api.core import PODS, Pod, Taint, Toleration, is_pod_terminal
+from controller_manager.api.devices import (
+    DEVICE_TAINT_RULES,
+    GROUP,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    AllocatedDevice,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceClaim,
+    ResourceSlice,
+)
+from controller_manager.api.errors import NotFound
+from controller_manager.api.scheduling import FOR_GOOD, NO_EXECUTE, tolerates
+from controller_manager.api.timestamps import format_time, time_of
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+)
+from controller_manager.options import Int32, Options, flag
+
+from ._device_claims import is_meant, is_of_pod, is_reserved_for, known_claims
+from ._pods import Eviction, evict
+
+NAME = "device-taint-eviction-controller"
+GATE, RULES_GATE = "DRADeviceTaints", "DRADeviceTaintRules"
+REASON, EVENT = "DeletionByDeviceTaintManager", "DeviceTaintManagerEviction"
+IN_PROGRESS = "EvictionInProgress"
+# Seconds until another look when what was seen is no longer so.
+LATE = 1.0
+# Seconds between two statuses of a rule.
+PERIOD = 10.0
+# Users of 1.36 wait for these very words.
+_MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
+_POOL = "device pool"
+
+_DELETIONS = Family(
+    "device_taint_eviction_controller_pod_deletions_total",
+    "Pods deleted since they tolerate a taint of a device no longer.",
+    "counter",
+)
+_LATENCY = Family(
+    "device_taint_eviction_controller_pod_deletion_duration_seconds",
+    "Time from when a pod's toleration had run out until it was deleted.",
+    "histogram",
+    buckets=(0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240),
+)
+
+
+class DeviceTaintEvictionOptions(Options):
+    """Device taint eviction controller"""
+
+    title: ClassVar[str] = "Device taint eviction controller"
+
+    concurrent_device_taint_eviction_syncs: Int32 = flag(
+        8, "pods evicted, and device taint rules whose status is written, at the same time", minimum=1
+    )
+
+
+class OfRule(NamedTuple):
+    """A rule whose status is to say how far evictions are."""
+
+    name: str
+
+
+Origin = ResourceSlice | DeviceTaintRule
+
+
+class Cause(NamedTuple):
+    """A NoExecute taint of a device, tolerated until `due` (seconds since the Unix epoch), and where it comes from."""
+
+    origin: Origin
+    due: float
+
+
+class Counts(NamedTuple):
+    """What a rule does: devices published and allocated that it taints, pods to evict, and in how many namespaces."""
+
+    published: int
+    allocated: int
+    pods: int
+    namespaces: int
+
+
+# Observed: a pod on a node, its allocated claims that are reserved for it, the NoExecute taints of their devices: those
+# that the current slices of a pool have, and those of rules that select them.
+# Decided, by what the requests tolerate:                  Done:
+#   no taint, or all tolerated for good                    nothing; if an eviction was planned, an event says that it is
+#                                                          not any more
+#   tolerated until some time                              look again then; of several the earliest counts
+#   not tolerated, or that time is over                    the server is asked; if it has taint and claim that way too:
+#                                                          condition, deletion, event
+# Times count from `timeAdded` of the taints, so that nothing needs to be remembered.
+#
+# Observed: a rule; the pods to evict for it; how many were evicted since the start of this process.
+# Decided:                                                 Status, in the condition EvictionInProgress:
+#   NoExecute, and there are such pods                     True, PodsPendingEviction; looked at again every ten seconds
+#   NoExecute, and there are none                          False, Completed if there were some, otherwise NotStarted
+#   None                                                   False, NoEffect, with what NoExecute would do; once
+#   any other effect                                       False, OtherEffect
+
+
+class DeviceTaintEvictionController:
+    """Reconciles one pod with the taints of its devices, or the status `OfRule`."""
+
+    def __init__(self, context: Context, _: DeviceTaintEvictionOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._pods = context.informers.get(PODS)
+        self._claims = context.informers.get(RESOURCE_CLAIMS)
+        self._slices = context.informers.get(RESOURCE_SLICES)
+        self._rules = context.informers.get(DEVICE_TAINT_RULES) if context.enabled(RULES_GATE) else None
+        # The uid of each pod that is to be evicted.
+        self._planned: dict[Key, str] = {}
+        # The uid of each rule that had pods evicted, and of how many.
+        self._evicted: dict[str, tuple[str, int]] = {}
+        self._deletions = Counters(_DELETIONS, context.runtime.registry)
+        self._latency = Histograms(_LATENCY, context.runtime.registry).of()
+
+    async def reconcile(self, key: Key | OfRule) -> Requeue | None:
+        """Delete pod `key` if its time with its devices has run out, or write the status of a rule."""
+        if isinstance(key, OfRule):
+            return await self._tell(key.name)
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            self._planned.pop(key, None)
+            return None
+        causes = self._causes(pod, self._evicting())
+        if not causes:
+            if self._planned.pop(key, None) == pod.metadata.uid:
+                self._events.normal(pod, EVENT, f"Pod {key} may stay: the taints of its devices are gone")
+            return None
+        self._planned[key] = pod.metadata.uid
+        first = min(causes, key=lambda cause: cause.due)
+        left = first.due - clock.wall_seconds()
+        if left > 0:
+            return Requeue(left)
+        if not await self._is_current(pod, first.origin):
+            return Requeue(LATE)
+        return await self._evict(pod, causes, first.due)
+
+    def _evicting(self) -> list[DeviceTaintRule]:
+        rules = self._rules.list() if self._rules is not None else []
+        return [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
+
+    def _causes(self, pod: Pod, rules: Sequence[DeviceTaintRule]) -> list[Cause]:
+        """Return why a pod is to be evicted, if only these rules evict."""
+        if not pod.spec.node_name or is_pod_terminal(pod):
+            return []
+        allocated = (device for claim in claims_in_use(pod, self._claims.get) for device in devices_of(claim))
+        return [cause for device in allocated for cause in causes(device, self._pool(device), rules)]
+
+    def _pool(self, device: AllocatedDevice) -> list[ResourceSlice]:
+        return self._slices.by_index(_POOL, pool_key(device.driver, device.pool))
+
+    async def _is_current(self, pod: Pod, origin: Origin) -> bool:
+        """Return whether the server has the taint and the claims as they were seen: nobody is evicted by hearsay."""
+        try:
+            found: Origin
+            if isinstance(origin, ResourceSlice):
+                found = await self._client.get(RESOURCE_SLICES, key_of(origin))
+            else:
+                found = await self._client.get(DEVICE_TAINT_RULES, key_of(origin))
+            if found.metadata.uid != origin.metadata.uid or found.spec != origin.spec:
+                return False
+            for claim in claims_in_use(pod, self._claims.get):
+                current = await self._client.get(RESOURCE_CLAIMS, key_of(claim))
+                if current.metadata.uid != claim.metadata.uid or current.status != claim.status:
+                    return False
+        except NotFound:
+            return False
+        return True
+
+    async def _evict(self, pod: Pod, causes: Iterable[Cause], due: float) -> Requeue | None:
+        outcome = await evict(self._client, pod, REASON, _MESSAGE)
+        if outcome is Eviction.CHANGED:
+            return Requeue(LATE)
+        self._planned.pop(key_of(pod), None)
+        if outcome is Eviction.GONE:
+            return None
+        self._deletions.add()
+        self._latency.observe(clock.wall_seconds() - due)
+        self._events.normal(pod, EVENT, f"Pod {key_of(pod)} is deleted: a taint of its devices is not tolerated")
+        for name, uid in {(one.origin.metadata.name, one.origin.metadata.uid) for one in causes if _is_rule(one)}:
+            self._evicted[name] = (uid, self._evicted_by(name, uid) + 1)
+        return None
+
+    def _evicted_by(self, name: str, uid: str) -> int:
+        known, count = self._evicted.get(name, ("", 0))
+        return count if known == uid else 0
+
+    async def _tell(self, name: str) -> Requeue | None:
+        """Write the status of a rule, if it is not too early for that."""
+        rule = self._rules.get(Key("", name)) if self._rules is not None else None
+        if rule is None:
+            self._evicted.pop(name, None)
+            return None
+        known = condition_of(rule.status.conditions, IN_PROGRESS)
+        if known is not None and known.observed_generation == rule.metadata.generation:
+            if rule.spec.taint.effect == "None":
+                return None
+            written = time_of(known.last_transition_time)
+            left = PERIOD - (clock.utc_now() - written).total_seconds() if written is not None else 0.0
+            if left > 0:
+                return Requeue(left)
+        counts = self._count(rule)
+        new = progress(rule, counts, self._evicted_by(name, rule.metadata.uid))
+        if known is None or replace(known, last_transition_time=None) != new:
+            new = replace(new, last_transition_time=format_time(clock.utc_now()))
+            fields = {"status": {"conditions": [{"message": "", **msgspec.to_builtins(new)}]}}
+            key, uid = key_of(rule), rule.metadata.uid
+            await self._client.apply(DEVICE_TAINT_RULES, key, fields, NAME, uid=uid, subresource="status")
+        return Requeue(PERIOD) if new.status == "True" else None
+
+    def _count(self, rule: DeviceTaintRule) -> Counts:
+        """Count what the rule does, or would do if its effect were NoExecute."""
+        selects = selector_of(rule)
+        if rule.spec.taint.effect not in (NO_EXECUTE, "None"):
+            return Counts(0, 0, 0, 0)
+        acting = [replace(rule, spec=replace(rule.spec, taint=replace(rule.spec.taint, effect=NO_EXECUTE)))]
+        tainted = [(claim, device) for claim in self._claims.list() for device in devices_of(claim) if selects(device)]
+        users = {Key(claim.metadata.namespace, name) for claim, _ in tainted for name in pods_of(claim)}
+        pods = [pod for pod in map(self._pods.get, users) if pod is not None and self._is_to_go(pod, acting)]
+        published = sum(map(selects, published_devices(self._slices.list())))
+        return Counts(published, len(tainted), len(pods), len({pod.metadata.namespace for pod in pods}))
+
+    def _is_to_go(self, pod: Pod, rules: Sequence[DeviceTaintRule]) -> bool:
+        return pod.metadata.deletion_timestamp is None and any(map(_is_rule, self._causes(pod, rules)))
+
+
+def pool_key(driver: str, pool: str) -> str:
+    """The key of a pool in the indexes of slices and claims."""
+    return f"{driver}/{pool}"
+
+
+def _pool_of(one: ResourceSlice) -> Iterable[str]:
+    return (pool_key(one.spec.driver, one.spec.pool.name),)
+
+
+def _pools_of(claim: ResourceClaim) -> Iterable[str]:
+    return {pool_key(device.driver, device.pool) for device in devices_of(claim)}
+
+
+def changed_pod(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """A pod with claims that came, went, was bound, or was given other claims."""
+    before, after = change.before, change.after
+    if not change.object.spec.resource_claims:
+        return
+    if before is None or after is None or _facts(before) != _facts(after):
+        yield change.key
+
+
+def _facts(pod: Pod) -> object:
+    meta = pod.metadata
+    return meta.uid, meta.deletion_timestamp, pod.spec.node_name, pod.status.resource_claim_statuses
+
+
+def pods_of_claim(_: Informers, change: Change[ResourceClaim]) -> Iterator[Key]:
+    """The pods that a claim is or was reserved for, if that or its allocation has changed."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and before.status == after.status:
+        return
+    for claim in (before, after):
+        if claim is not None:
+            yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
+
+
+def pods_of_slice(informers: Informers, change: Change[ResourceSlice]) -> Iterator[Key]:
+    """The pods with devices of a pool whose slices change, if there are or were taints that evict."""
+    states = [one for one in (change.before, change.after) if one is not None]
+    if len(states) == 2 and states[0].spec == states[1].spec:
+        return
+    for pool in {pool_key(one.spec.driver, one.spec.pool.name) for one in states}:
+        if any(map(_evicts, (*states, *informers.get(RESOURCE_SLICES).by_index(_POOL, pool)))):
+            for claim in informers.get(RESOURCE_CLAIMS).by_index(_POOL, pool):
+                yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
+
+
+def _evicts(one: ResourceSlice) -> bool:
+    return any(taint.effect == NO_EXECUTE for device in one.spec.devices for taint in device.taints)
+
+
+def work_of_rule(informers: Informers, change: Change[DeviceTaintRule]) -> Iterator[Key | OfRule]:
+    """The status of a rule that has changed, first, and the pods with devices that it selects, or did."""
+    before, after = change.before, change.after
+    states = [(one.metadata.uid, one.spec) for one in (before, after) if one is not None]
+    if len(states) == 2 and states[0] == states[1]:
+        return
+    yield OfRule(change.key.name)
+    selectors = [selector_of(rule) for rule in (before, after) if rule is not None and _acts(rule)]
+    for claim in informers.get(RESOURCE_CLAIMS).list() if selectors else ():
+        if any(selects(device) for device in devices_of(claim) for selects in selectors):
+            yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
+
+
+def _acts(rule: DeviceTaintRule) -> bool:
+    return rule.spec.taint.effect == NO_EXECUTE
+
+
+def rules_of_claim(informers: Informers, change: Change[ResourceClaim]) -> Iterator[OfRule]:
+    """The rules that taint devices of a claim whose pods may be others now."""
+    yield from _rules_of(informers, devices_of(change.object))
+
+
+def rules_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[OfRule]:
+    """The rules that taint devices of a pod which came, went, was bound or is being deleted."""
+    for _ in changed_pod(informers, change):
+        for claim in claims_in_use(change.object, informers.get(RESOURCE_CLAIMS).get):
+            yield from _rules_of(informers, devices_of(claim))
+
+
+def _rules_of(informers: Informers, devices: Sequence[AllocatedDevice]) -> Iterator[OfRule]:
+    for rule in informers.get(DEVICE_TAINT_RULES).list() if devices else ():
+        if _acts(rule) and any(map(selector_of(rule), devices)):
+            yield OfRule(rule.metadata.name)
+
+
+def _period(_: object) -> float:
+    return PERIOD
+
+
+SPECS = (
+    ControllerSpec(
+        name=NAME,
+        gates=("DynamicResourceAllocation", GATE),
+        reconciler=DeviceTaintEvictionController,
+        options=DeviceTaintEvictionOptions,
+        workers=lambda options: options.concurrent_device_taint_eviction_syncs,
+        watches=(
+            Mapped(DEVICE_TAINT_RULES, work_of_rule, gate=RULES_GATE),
+            Mapped(PODS, changed_pod),
+            Mapped(RESOURCE_CLAIMS, pods_of_claim, indexes={_POOL: _pools_of}),
+            Mapped(RESOURCE_SLICES, pods_of_slice, indexes={_POOL: _pool_of}),
+            Mapped(PODS, rules_of_pod, delay=_period, gate=RULES_GATE),
+            Mapped(RESOURCE_CLAIMS, rules_of_claim, delay=_period, gate=RULES_GATE),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims", "resourceslices"), verbs=("get", "list", "watch")),
+            PolicyRule(
+                groups=(GROUP,), resources=("devicetaintrules",), verbs=("get", "list", "watch"), gate=RULES_GATE
+            ),
+            PolicyRule(groups=(GROUP,), resources=("devicetaintrules/status",), verbs=("patch",), gate=RULES_GATE),
+        ),
+    ),
+)
+
+
+def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
+    """The devices that a claim was given."""
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def pods_of(claim: ResourceClaim) -> list[str]:
+    """The names of the pods that a claim is reserved for."""
+    return [one.name for one in claim.status.reserved_for if is_of_pod(one)]
+
+
+def claims_in_use(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
+    """Return the claims of a pod that are allocated and reserved for it."""
+    known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
+    meant = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
+    return [claim for claim in meant if claim.status.allocation is not None and is_reserved_for(claim, pod)]
+
+
+def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of a pool that are not out of date."""
+    newest = max((one.spec.pool.generation for one in pool), default=0)
+    return [one for one in pool if one.spec.pool.generation == newest]
+
+
+def published_devices(slices: Iterable[ResourceSlice]) -> Iterator[AllocatedDevice]:
+    """The devices of current slices, named as those of allocations."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for one in slices:
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+    for (driver, pool), of_pool in pools.items():
+        for one in current(of_pool):
+            yield from (AllocatedDevice(driver=driver, pool=pool, device=device.name) for device in one.spec.devices)
+
+
+def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
+    """Return the function that says which devices a rule selects: none without a selector."""
+    wanted = rule.spec.device_selector
+    return lambda device: wanted is not None and _selects(wanted, device)
+
+
+def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
+    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
+    return all(want is None or want == there for want, there in pairs)
+
+
+def causes(
+    allocated: AllocatedDevice, pool: Sequence[ResourceSlice], rules: Iterable[DeviceTaintRule]
+) -> Iterator[Cause]:
+    """Yield the NoExecute taints of an allocated device that are not tolerated for good, of its pool and of rules."""
+    taints: list[tuple[Origin, Taint]] = [
+        (one, taint)
+        for one in current(pool)
+        for device in one.spec.devices
+        if device.name == allocated.device
+        for taint in device.taints
+    ]
+    taints += [(rule, rule.spec.taint) for rule in rules if selector_of(rule)(allocated)]
+    for origin, taint in taints:
+        seconds = tolerated_seconds(taint, allocated.tolerations) if taint.effect == NO_EXECUTE else FOR_GOOD
+        if seconds != FOR_GOOD:
+            added = time_of(taint.time_added)
+            yield Cause(origin, added.timestamp() + seconds if added is not None else 0.0)
+
+
+def tolerated_seconds(taint: Taint, tolerations: Iterable[Toleration]) -> float:
+    """Return how long a taint of a device is tolerated: `FOR_GOOD` if any toleration says so, else the shortest time
+    of those that match (resource/v1 DeviceToleration), 0 if none does.
+    """
+    limits = [one.toleration_seconds for one in tolerations if tolerates(one, taint)]
+    if None in limits:
+        return FOR_GOOD
+    return max(0.0, min((float(limit) for limit in limits if limit is not None), default=0.0))
+
+
+def progress(rule: DeviceTaintRule, counts: Counts, evicted: int) -> Condition:
+    """Return what the status of a rule says, but for the time."""
+    effect, pods = rule.spec.taint.effect, _some(counts.pods, "pod")
+    namespaces = "1 namespace" if counts.namespaces == 1 else f"{counts.namespaces} different namespaces"
+    status, reason, message = "False", "OtherEffect", "Eviction only happens for the NoExecute effect."
+    if effect == NO_EXECUTE and counts.pods:
+        need = "needs" if counts.pods == 1 else "need"
+        status, reason, message = "True", "PodsPendingEviction", f"{pods} {need} to be evicted in {namespaces}."
+    elif effect == NO_EXECUTE:
+        reason, message = "Completed" if evicted else "NotStarted", ""
+    elif effect == "None":
+        reason = "NoEffect"
+        message = (
+            f"{_some(counts.published, 'published device')} selected. "
+            f"{_some(counts.allocated, 'allocated device')} selected. "
+            f"{pods} would be evicted in {namespaces} if the effect was NoExecute. "
+            "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
+        )
+    so_far = f"{_some(evicted, 'pod')} evicted since starting the controller." if evicted else ""
+    return Condition(
+        type=IN_PROGRESS,
+        status=status,
+        reason=reason,
+        message=f"{message} {so_far}".strip(),
+        observed_generation=rule.metadata.generation,
+    )
+
+
+def _some(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _is_rule(cause: Cause) -> bool:
+    return isinstance(cause.origin, DeviceTaintRule)

@@ -1,0 +1,138 @@
+"""Evictions for taints of devices while requests fail, watches fall silent and managers are lost, by seed (virtual
+time).
+
+What holds for every seed:
+
+1. A pod is deleted only where its time had run out: within the last `LATENESS` seconds its device had a NoExecute taint
+   that was added as long ago as the pod tolerates it. So a pod that tolerates it for good is never deleted.
+2. A pod that is deleted says why.
+3. Once everything works again, every pod whose time runs out is deleted within its seconds and `BOUND`.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import PODS
+from controller_manager.api.devices import RESOURCE_CLAIMS, RESOURCE_SLICES
+from controller_manager.api.errors import ApiError
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import FaultInjector
+from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use
+
+T = TypeVar("T")
+READ = (PODS.path(), RESOURCE_CLAIMS.path(), RESOURCE_SLICES.path())
+ROUNDS = 16
+# From the answer that condemned a pod to its deletion: a few requests, each delayed, refused for a while or repeated.
+LATENESS = 30.0
+BOUND = 150.0
+DEVICES = ("gpu-0", "gpu-1")
+TROUBLES = ("k", "l")
+PATIENCE = (None, None, 5, 20, 60)
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Devices with taints and pods that use them, and what became of the pods."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        # Of each device its taints: when one was added, and until when it was there if it is gone.
+        self.taints: dict[str, list[tuple[str, float, float | None]]] = {name: [] for name in DEVICES}
+        self.pods: dict[str, tuple[str, dict[str, int | None]]] = {}
+        self.wrong: list[str] = []
+        self.deleted: set[str] = set()
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            row = change.row
+            if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
+                self.deleted.add(row.name)
+                if b"DeletionByDeviceTaintManager" not in row.data:
+                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                if not self.was_condemned(row.name, wall_seconds()):
+                    self.wrong.append(f"{row.name} was deleted too early, or tolerates the taint")
+
+    def was_condemned(self, pod: str, now: float) -> bool:
+        """Return whether the pod's time had run out at some moment between then and `LATENESS` before."""
+        device, tolerated = self.pods[pod]
+        for key, added, over in self.taints[device]:
+            seconds = tolerated.get(key, 0)
+            # A taint says to the second when it was added.
+            if seconds is not None and int(added) + seconds <= now and (over is None or over >= now - LATENESS):
+                return True
+        return False
+
+    def is_condemned(self, pod: str) -> bool:
+        device, tolerated = self.pods[pod]
+        return any(over is None and tolerated.get(key, 0) is not None for key, _, over in self.taints[device])
+
+    def there(self, device: str) -> list[str]:
+        return [key for key, _, over in self.taints[device] if over is None]
+
+    async def taint(self) -> None:
+        """Put a taint on a device, or take it away."""
+        device, key = one_of(DEVICES), one_of(TROUBLES)
+        now = wall_seconds()
+        if key in self.there(device):
+            kept = [entry for entry in self.taints[device] if entry[0] != key or entry[2] is not None]
+            await self.write({device: [one for one in self.there(device) if one != key]})
+            added = next(entry[1] for entry in self.taints[device] if entry not in kept)
+            self.taints[device] = [*kept, (key, added, wall_seconds())]
+        else:
+            self.taints[device].append((key, now, None))
+            await self.write({})
+
+    async def write(self, instead: dict[str, list[str]]) -> None:
+        """Publish the devices; those of `instead` with other taints."""
+        shown: dict[str, list[Tree]] = {}
+        for device in DEVICES:
+            keys = instead.get(device, self.there(device))
+            added = {key: added for key, added, over in self.taints[device] if over is None}
+            shown[device] = [taint(key, timeAdded=_time(added[key])) for key in keys]
+        await publish(self.cluster, shown)
+
+    async def bear(self) -> None:
+        """Have a pod run with a device."""
+        name, device = f"p-{len(self.pods)}", one_of(DEVICES)
+        tolerated = {key: one_of(PATIENCE) for key in TROUBLES if random_source().uniform(0, 1) < 0.8}
+        self.pods[name] = (device, tolerated)
+        with contextlib.suppress(ApiError):  # it is evicted as soon as it is bound
+            await use(self.cluster, *(toleration(s, key) for key, s in tolerated.items()), name=name, device=device)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def nothing() -> None:
+    """What fails by chance is enough."""
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_nobody_is_deleted_who_tolerates_and_everybody_else_in_the_end() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        await world.write({})
+        for _ in range(6):
+            await world.bear()
+        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        people = (world.taint, world.taint, world.bear)
+        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
+        for _ in range(ROUNDS):
+            await one_of((*people, *troubles))()
+            await cluster.sleep(random_source().uniform(0, 25))
+        await trouble.heal()
+        await cluster.sleep(60 + BOUND)
+        assert world.wrong == []
+        assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted
