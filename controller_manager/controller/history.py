@@ -161,11 +161,7 @@ def template_patch(template: PodTemplateSpec) -> msgspec.Raw:
     It has the bytes that Go writes, since other programs compare these with their own.
     """
     tree = {**msgspec.to_builtins(template, builtin_types=(msgspec.Raw,)), "$patch": "replace"}
-    plain = msgspec.json.decode(msgspec.json.encode({"spec": {"template": tree}}))
-    data = msgspec.json.encode(_without_null(plain), order="sorted")
-    for character, escaped in _ESCAPED:
-        data = data.replace(character, escaped)
-    return msgspec.Raw(data)
+    return msgspec.Raw(_canonical(msgspec.Raw(msgspec.json.encode({"spec": {"template": tree}}))))
 
 
 def new_revision(
@@ -194,7 +190,10 @@ def new_revision(
 
 
 def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
-    """Return the FNV-1 hash (32 bits) of a state and a collision count, in letters that make no words."""
+    """Return the FNV-1 hash (32 bits) of a state and a collision count, in letters that make no words.
+
+    Programs in Go come to the same one.
+    """
     code = 0x811C9DC5
     for byte in _canonical(data) + str(collision_count).encode():
         code = (code * 0x01000193 & 0xFFFFFFFF) ^ byte
@@ -202,7 +201,11 @@ def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
 
 
 def _canonical(data: msgspec.Raw) -> bytes:
-    return msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted")
+    """Return the bytes of JSON that Go writes of the same."""
+    found = msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted")
+    for character, escaped in _ESCAPED:
+        found = found.replace(character, escaped)
+    return found
 
 
 def _without_null(value: Any) -> Any:

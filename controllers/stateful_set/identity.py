@@ -69,7 +69,8 @@ def new_pod(owner: StatefulSet, template: PodTemplateSpec, ordinal: int, revisio
     labels = {**(template.metadata.labels or {}), **labels_of(owner, ordinal), REVISION: revision}
     meta = replace(template.metadata, labels=labels)
     made = PodTemplateSpec(metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
-    return pod_from_template(STATEFUL_SETS, owner, made, name=name)
+    pod = pod_from_template(STATEFUL_SETS, owner, made, name=name)
+    return replace(pod, metadata=replace(pod.metadata, generate_name=f"{owner.metadata.name}-"))
 
 
 def labels_of(owner: StatefulSet, ordinal: int) -> Mapping[str, str]:

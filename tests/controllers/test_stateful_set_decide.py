@@ -293,8 +293,9 @@ def test_a_pod_has_its_identity_from_the_first() -> None:
     spec = {"containers": [], "volumes": volumes, "hostname": "x", "unknown": 1}
     template = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": spec}
     of = owner(template=template, **CLAIMS)
-    made = msgspec.json.decode(new_pod(of, of.spec.template, 2, NEW).raw)
-    assert made["metadata"]["name"] == "web-2"
+    found = new_pod(of, of.spec.template, 2, NEW)
+    assert (found.metadata.name, found.metadata.generate_name) == ("web-2", "web-")
+    made = msgspec.json.decode(found.raw)
     assert made["metadata"]["annotations"] == {"a": "b"}
     assert made["metadata"]["labels"] == {
         "app": "web",
