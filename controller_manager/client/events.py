@@ -56,14 +56,14 @@ class Occurrence:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """Return who speaks about which object."""
+        """Return who speaks about which object, and whether it warns: warnings have room however much else is said."""
         it = self.regarding
-        return (self.component, it.api_version, it.kind, it.namespace, it.name, it.uid)
+        return (self.component, it.api_version, it.kind, it.namespace, it.name, it.uid, self.type)
 
     @property
     def same(self) -> tuple[str, ...]:
         """Return what two occurrences share that are one event."""
-        return (*self.source, self.regarding.field_path, self.type, self.reason, self.note, self.action)
+        return (*self.source, self.regarding.field_path, self.reason, self.note, self.action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Correlator:
 
     It remembers the events of the last ten minutes and how much each source has said about each object.
 
-    A source may say 25 things about one object at once and one more every five minutes. Both memories keep the
-    4,096 latest entries, and none that makes no difference any more.
+    A source may say 25 things of one type about one object at once and one more every five minutes. Both memories keep
+    the 4,096 latest entries, and none that makes no difference any more.
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:

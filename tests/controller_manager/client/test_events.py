@@ -153,6 +153,17 @@ async def test_a_counted_event_that_has_expired_is_told_anew() -> None:
 
 
 @virtual
+async def test_warnings_have_room_however_much_else_is_said() -> None:
+    kit = Kit()
+    async with kit.running():
+        for number in range(40):
+            kit.recorder.normal(POD, "Did", f"it {number}")
+        kit.recorder.warning(POD, "Failed", "it")
+        await kit.writer.flush()
+    assert (len(kit.server.events), kit.count("spam")) == (26, 15)
+
+
+@virtual
 async def test_one_object_may_not_flood() -> None:
     kit = Kit()
     other = msgspec.structs.replace(POD, metadata=ObjectMeta(name="b", namespace="ns"))
