@@ -48,6 +48,13 @@ class Tasks:
             task.cancel()
 
 
+def spawn(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Return a task that its caller keeps, ends, and gives up on where it does not end: for work of others that may
+    refuse to be cancelled, which a group would wait for.
+    """
+    return asyncio.get_running_loop().create_task(work, name=name)
+
+
 async def keep_running(
     work: Callable[[], Awaitable[None]],
     log: Logger,

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from controller_manager.api import errors
 from controller_manager.api.errors import Details, TooManyRequests
 from controller_manager.serving import http
+from controller_manager.serving.incoming import IncomingRequest
 
 _PER_CALLER, _OF_ALL = 4, 24  # times the largest body
 _PATIENCE = 10.0  # seconds that one waits for room
@@ -101,7 +102,7 @@ class Body:
 
     __slots__ = ("_budget", "_held", "_incoming", "_limit")
 
-    def __init__(self, incoming: web.BaseRequest, limit: int, budget: Budget) -> None:
+    def __init__(self, incoming: IncomingRequest, limit: int, budget: Budget) -> None:
         self._incoming = incoming
         self._limit = limit
         self._budget = budget
@@ -142,8 +143,9 @@ class Body:
             raise errors.BadRequest(f"the body cannot be read: {error}") from None
 
     def _give_leave(self) -> None:
-        if _waits_for_leave(self._incoming) and self._incoming.transport is not None:
-            self._incoming.transport.write(http.CONTINUE)
+        incoming, transport = self._incoming, self._incoming.protocol.transport
+        if incoming.waits_for_leave and transport is not None:
+            transport.write(http.CONTINUE)
 
     def release(self) -> None:
         """Count it no more: its request has been answered."""
@@ -175,8 +177,3 @@ class Body:
 
     def _too_large(self) -> errors.RequestEntityTooLarge:
         return errors.RequestEntityTooLarge(f"the body of a request is limited to {self._limit} bytes")
-
-
-def _waits_for_leave(incoming: web.BaseRequest) -> bool:
-    """Return whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
-    return incoming.headers.get("expect", "").lower() == "100-continue" and incoming.version >= HttpVersion11

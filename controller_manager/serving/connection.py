@@ -1,22 +1,33 @@
-"""One connection of a server as aiohttp's server keeps it, and the writing of answers on it."""
+"""One connection of a server: its requests, one after the other, and the writing of their answers.
+
+aiohttp's parser reads heads and bodies. Its server takes two tasks and three turns of the loop for each request around
+that, which is as much as most answers take: here a connection has one task, and a request one turn.
+"""
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
 
-from aiohttp import EMPTY_PAYLOAD, HttpVersion11, StreamReader, web
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.tcp_helpers import tcp_keepalive
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
+from controller_manager.serving.incoming import IncomingRequest
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.serving.trust import Roots, digest
 from controller_manager.transport.duplex import LIMIT, SocketStream
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
+_IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
 _WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
 _FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
@@ -24,40 +35,41 @@ _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its
 _BLANK = b"\r\n\r\n"  # ends the head of a request
 _SPACE = 32
 _SEAM = 16  # bytes of a head that what follows is read together with
+_UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
+_LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
+_HEADERS = 2000  # a user's groups come in one header each; the bytes of all are bounded below
+_MOST_WAITING = 32  # requests that came before the answer to an earlier one
 
 
-class _Written:
-    """Stands in for a response that is on the wire already: aiohttp has nothing left to send."""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, *, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing is left to prepare."""
-
-    async def write_eof(self) -> None:
-        """Nothing is left to write."""
+Serve = Callable[["ServerConnection", IncomingRequest], Awaitable[bool]]
+"""Answers a request; returns whether the connection may have another one."""
 
 
-KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
-CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
+class ServerConnection(BaseProtocol):
+    """One connection: remembers the client's certificate, and has each request answered by `serve`.
 
-
-class ServerConnection(web.RequestHandler):
-    """One connection: remembers the client's certificate, and answers what never reaches the handler.
-
-    `arrived` is called when it begins; from then on the `limiter` counts it. It ends when the head of a request has
-    more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client does not
-    take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget each.
+    When it begins, `arrived` is called, the `limiter` counts it, and `start` has it `run`. It ends when the head of a
+    request has more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client
+    does not take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget
+    each.
 
     Behind the head of a request that may offer another protocol, bytes are held until it is known whose they are.
     """
 
     __slots__ = (
-        *("_arrived", "_backlog", "_body", "_body_bytes", "_limiter", "_head_bytes", "_head_limit", "_head_timer"),
-        *("_drain", "_heads", "_held", "_is_plain", "_may_offer", "_roots", "_seam", "_stopped"),
+        *(
+            "_arrived",
+            "_backlog",
+            "_body",
+            "_body_bytes",
+            "_clock",
+            "_drain",
+            "_head_bytes",
+            "_head_limit",
+            "_head_timer",
+        ),
+        *("_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain", "_limiter"),
+        *("_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_start", "_stopped", "_task", "_waiter"),
         *("answering", "certificate", "is_serving", "may_switch", "remote"),
     )
     is_serving: bool  # a request, whose answer is being made
@@ -68,21 +80,43 @@ class ServerConnection(web.RequestHandler):
 
     def __init__(
         self,
-        manager: web.Server,
+        serve: Serve,
         roots: Roots,
         limiter: ConnectionLimiter,
         backlog: Backlog,
         heads: Backlog,
         head_limit: int,
+        start: Callable[["ServerConnection"], asyncio.Task[None]],
         arrived: Callable[[], None],
-        **more: Any,
     ) -> None:
-        super().__init__(manager, **more)
+        loop = asyncio.get_running_loop()
+        self._reader = HttpRequestParser(
+            self,
+            loop,
+            _UNREAD,
+            max_line_size=_LINE_LIMIT,
+            max_field_size=_LINE_LIMIT,
+            max_headers=_HEADERS,
+            payload_exception=web.RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=_MOST_WAITING,
+        )
+        super().__init__(loop, self._reader)
+        self._clock = loop.time
+        self._serve = serve
+        self._start = start
         self._arrived = arrived
         self._limiter = limiter
         self._backlog = backlog
         self._heads = heads
         self._head_limit = head_limit
+        self._requests: deque[tuple[RawRequestMessage, StreamReader] | HttpProcessingError] = deque()
+        self._waiter: asyncio.Future[None] | None = None  # for the next of them
+        self._task: asyncio.Task[None] | None = None
+        self._is_full = False  # whether no more of them are read
+        self._is_closing = False
+        self._idle_since = loop.time()
+        self._idle_timer: asyncio.TimerHandle | None = None
         self.answering = False
         self.certificate = None
         self.remote = ""
@@ -111,19 +145,104 @@ class ServerConnection(web.RequestHandler):
         if address := transport.get_extra_info("peername"):
             self.remote = str(address[0])
         super().connection_made(transport)
+        tcp_keepalive(cast("asyncio.Transport", transport))
         self._await_head()
+        self._idle_timer = self._loop.call_later(_IDLE_TIMEOUT, self._end_if_idle)
+        self._task = self._start(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End, whoever wanted it."""
+        """End, whoever wanted it; what is being answered is cancelled."""
         self._limiter.leave(self)
         self._head_complete()
         self._wake()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._is_closing = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if not self._body.is_eof():
+            self._body.set_exception(ConnectionResetError("the client is gone"))
+        if task is not asyncio.current_task():
+            task.cancel()
         super().connection_lost(exc)
+        super().__init__(self._loop)  # the parser, which knows this connection, is kept no longer
 
     def resume_writing(self) -> None:
         """Go on writing: the client has taken most of it."""
         super().resume_writing()
         self._wake()
+
+    async def run(self) -> None:
+        """Have requests answered, one after the other, until the connection ends."""
+        try:
+            while (incoming := await self._next()) is not None:
+                content = incoming.content
+                if not await self._answer(incoming) or self._is_closing or not content.is_eof():
+                    break
+                self._idle_since = self._clock()
+                if self._requests:
+                    await asyncio.sleep(0)  # whoever sends many at once is not alone
+        finally:
+            self.force_close()
+
+    def finish(self) -> None:
+        """Take no more requests: the connection ends when what is being answered is."""
+        self.close()
+        if not self.is_serving and not self._requests:
+            self.force_close()
+
+    def close(self) -> None:
+        """Look at nothing more that comes, and end behind the answer that is being made."""
+        self._is_closing = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def force_close(self) -> None:
+        """End once the client has taken what was written."""
+        self.close()
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            transport.close()
+
+    async def _next(self) -> IncomingRequest | None:
+        """Return the next request; None if none will come."""
+        while not self._requests:
+            if self._is_closing:
+                return None
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        found = self._requests.popleft()
+        if isinstance(found, HttpProcessingError):
+            self._refuse(errors.BadRequest(f"the request is not valid HTTP: {found.message}"))
+            return None
+        self._reader.message_consumed()
+        if self._is_full and len(self._requests) <= _MOST_WAITING // 2:
+            self._refill()
+        return IncomingRequest(self, *found)
+
+    async def _answer(self, incoming: IncomingRequest) -> bool:
+        """Have a request answered; return whether the connection may have another."""
+        try:
+            return await self._serve(self, incoming)
+        except Exception:  # noqa: BLE001  # of a handler: its client is told, and the connection ends
+            get_logger("site").exception("a request failed", path=incoming.message.path)
+            if not self.answering:
+                self._refuse(errors.InternalError("an internal error occurred"))
+            return False
+
+    def _refuse(self, error: errors.ApiError) -> None:
+        """Answer what never reaches a handler, or failed there, as the last thing on this connection."""
+        if self.transport is None:
+            return
+        refusal = http.refusal(error)
+        body = cast("bytes", refusal.body)
+        framing = http.content_length(refusal.status, len(body))
+        head = http.head(refusal.status, refusal.headers, http.date_line(wall_seconds()), framing, keep=False)
+        self.transport.write(head + body)
 
     def data_received(self, data: bytes) -> None:
         """Read on; what belongs to no body is the head of a request."""
@@ -135,21 +254,46 @@ class ServerConnection(web.RequestHandler):
             and b"pgrade" not in data
             and b"PGRADE" not in data
         ):  # one whole head, as nearly always: nothing to count or to hold
-            super().data_received(data)
+            self._parse(data)
         elif not self._stopped:
             self._receive(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Have the parser read on: heads become requests, and bodies come to those who read them."""
+        if self._is_closing:
+            return
+        requests = self._requests
+        try:
+            messages, has_left_http, _ = self._reader.feed_data(data)
+            requests.extend(messages)
+            self._is_closing = has_left_http  # what follows an offer is held, and if it counts for nothing, ignored
+        except HttpProcessingError as error:
+            requests.append(error)
+            self._is_closing = True
+        if requests and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        if len(requests) >= _MOST_WAITING and not self._is_full:
+            self._is_full = True
+            self._pause()
+
+    def _refill(self) -> None:
+        """Read on, now that there is room for more requests."""
+        self._is_full = False
+        self.data_received(b"")
+        if not self._is_full:
+            self._resume()
 
     def _receive(self, data: bytes) -> None:
         if self._held is not None:
             self._hold(data)
         elif not self._body.is_eof():
-            super().data_received(data)
+            self._parse(data)
             self._seam, self._is_plain = b"", True
             self._count_body(len(data))
         elif data:
             self._read_head(data)
         else:
-            super().data_received(data)
+            self._parse(data)
 
     def _read_head(self, data: bytes) -> None:
         """Count what comes until it is a whole head, and stop behind one that may offer another protocol."""
@@ -159,19 +303,19 @@ class ServerConnection(web.RequestHandler):
         self._is_plain = False
         if end < 0 or (not self._seam and data[0] <= _SPACE):
             self._seam = seen[-_SEAM:]
-            super().data_received(data)
+            self._parse(data)
             self._count_head(len(data))
             return
         end += len(_BLANK) - len(self._seam)
         self._seam = b"" if seen.endswith(_BLANK) else seen[-_SEAM:]
         if not self._may_offer:
             self._is_plain = not self._seam
-            super().data_received(data)
+            self._parse(data)
             return
         self._may_offer = False
         self._seam = b""
         self._held = bytearray()
-        super().data_received(data[:end])
+        self._parse(data[:end])
         self._hold(data[end:])
 
     def _hold(self, data: bytes) -> None:
@@ -195,7 +339,7 @@ class ServerConnection(web.RequestHandler):
             self._body.set_exception(web.RequestPayloadError("there is more framing than content"))
             self.stop_reading()
 
-    def begin(self, incoming: web.BaseRequest) -> None:
+    def begin(self, incoming: IncomingRequest) -> None:
         """Serve a request, whose head is complete, from now on."""
         self.is_serving = True
         if self._head_timer is not None or self._head_bytes:
@@ -204,10 +348,10 @@ class ServerConnection(web.RequestHandler):
         if self._held is not None:
             self._settle(incoming)
 
-    def _settle(self, incoming: web.BaseRequest) -> None:
+    def _settle(self, incoming: IncomingRequest) -> None:
         """Keep what is held if it follows an offer, and look at it otherwise."""
         assert self._held is not None
-        self.may_switch = _is_offer(incoming)
+        self.may_switch = incoming.is_offer
         if not self.may_switch:
             held, self._held, self._is_plain = bytes(self._held), None, True
             if len(held) >= LIMIT:
@@ -301,23 +445,48 @@ class ServerConnection(web.RequestHandler):
         else:
             self.force_close()
 
-    def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> Any:
-        """Answer a request that is no HTTP (400) or whose handler failed (500), and close the connection."""
-        if status < 500:
-            error: errors.ApiError = errors.BadRequest(f"the request is not valid HTTP: {message or exc}")
+    def _end_if_idle(self) -> None:
+        now = self._clock()
+        since = now if self.is_serving else self._idle_since
+        if now < since + _IDLE_TIMEOUT:
+            self._idle_timer = self._loop.call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
         else:
-            get_logger("site").error("a request failed", path=request.path, exc_info=exc)
-            error = errors.InternalError("an internal error occurred")
-        if self.answering or self.transport is None:
             self.force_close()
-            raise ConnectionResetError("the answer broke off")
-        refusal = http.refusal(error)
-        framing = http.content_length(refusal.status, len(cast("bytes", refusal.body)))
-        head = http.head(refusal.status, refusal.headers, http.date_line(wall_seconds()), framing, keep=False)
-        self.transport.write(head + cast("bytes", refusal.body))
-        return CLOSE
+
+    def open_transport(self) -> asyncio.Transport:
+        """Return where answers are written to. Raises ConnectionError when the client is gone."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        return transport
+
+    async def write_whole(self, head: bytes, body: bytes) -> None:
+        """Write an answer; returns once the client has taken most of it. Raises ConnectionError when it is gone."""
+        if len(body) > _PIECE:
+            self.open_transport().write(head)
+            await self._write_pieces(body, math.inf)
+            return
+        self.open_transport().write(head + body)
+        if self.writing_paused:
+            await self.drained(len(body))
+
+    async def write_chunks(self, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
+        """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
+        async for chunk in body:
+            if len(chunk) > _PIECE:
+                self.open_transport().write(b"%x\r\n" % len(chunk) if chunked else b"")
+                await self._write_pieces(chunk, until)
+                self.open_transport().write(b"\r\n" if chunked else b"")
+            elif chunk:
+                # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
+                self.open_transport().write(http.framed(chunk) if chunked else chunk)
+                await self.drained(len(chunk), until)
+
+    async def _write_pieces(self, data: bytes, until: float) -> None:
+        view = memoryview(data)
+        for start in range(0, len(data), _PIECE):
+            self.open_transport().write(view[start : start + _PIECE])
+            await self.drained(len(data), until)
 
 
 class ClientStream(SocketStream):
@@ -353,48 +522,3 @@ class ClientStream(SocketStream):
         super().connection_lost(error)
         if self._is_over:
             self._connection.connection_lost(None)
-
-
-def _is_offer(incoming: web.BaseRequest) -> bool:
-    """Return whether a client offers another protocol (RFC 9110, section 7.8) where it may: behind no body."""
-    if incoming.version < HttpVersion11 or incoming.method == "HEAD" or incoming.body_exists:
-        return False
-    return "upgrade" in incoming.headers
-
-
-def open_transport(incoming: web.BaseRequest) -> asyncio.Transport:
-    """The transport of a request; raises ConnectionError when the client is gone."""
-    transport = incoming.transport
-    if transport is None or transport.is_closing():
-        raise ConnectionResetError("the client is gone")
-    return transport
-
-
-async def write_whole(incoming: web.BaseRequest, head: bytes, body: bytes) -> None:
-    """Write an answer; returns once the client has taken most of it. Raises ConnectionError when it is gone."""
-    if len(body) > _PIECE:
-        open_transport(incoming).write(head)
-        return await _write_pieces(incoming, body, math.inf)
-    open_transport(incoming).write(head + body)
-    return await cast("ServerConnection", incoming.protocol).drained(len(body))
-
-
-async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
-    """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
-    connection = cast("ServerConnection", incoming.protocol)
-    async for chunk in body:
-        if len(chunk) > _PIECE:
-            open_transport(incoming).write(b"%x\r\n" % len(chunk) if chunked else b"")
-            await _write_pieces(incoming, chunk, until)
-            open_transport(incoming).write(b"\r\n" if chunked else b"")
-        elif chunk:
-            # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
-            open_transport(incoming).write(http.framed(chunk) if chunked else chunk)
-            await connection.drained(len(chunk), until)
-
-
-async def _write_pieces(incoming: web.BaseRequest, data: bytes, until: float) -> None:
-    connection, view = cast("ServerConnection", incoming.protocol), memoryview(data)
-    for start in range(0, len(data), _PIECE):
-        open_transport(incoming).write(view[start : start + _PIECE])
-        await connection.drained(len(data), until)

@@ -1,6 +1,6 @@
-"""A listening address in front of `handle(Request) -> Response`; with `connection`, all that knows aiohttp's server.
+"""A listening address in front of `handle(Request) -> Response`.
 
-aiohttp parses requests and keeps connections; answers are written as bytes, without its response classes.
+aiohttp parses requests (`connection`, `incoming`, `body`); answers are written as bytes.
 """
 
 import asyncio
@@ -10,34 +10,23 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion11
 from msgspec.structs import replace
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.tasks import spawn
 from controller_manager.serving import http
 from controller_manager.serving.body import Body, Budget
-from controller_manager.serving.connection import (
-    CLOSE,
-    KEEP,
-    ServerConnection,
-    open_transport,
-    write_chunks,
-    write_whole,
-)
+from controller_manager.serving.connection import ServerConnection
+from controller_manager.serving.incoming import IncomingRequest
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.serving.listening import Acceptor, CannotListen, ContextChoice, listen
 from controller_manager.serving.trust import Roots
 from controller_manager.transport.duplex import serve_upgrade
-
-_IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
-_UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
-_LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
-_VERSIONS = frozenset({HttpVersion10, HttpVersion11})
-_HEADERS = 2000  # a user's groups come in one header each; `connection` bounds the bytes of all
 
 __all__ = ["CannotListen", "HTTPServer", "ServerLimits"]
 
@@ -88,7 +77,7 @@ class HTTPServer:
         self._backlog, self._heads = Backlog(limits.backlog), Backlog(limits.heads)
         self._share_port = share_port
         self._acceptor: Acceptor | None = None
-        self._web: web.Server | None = None
+        self._connections: dict[ServerConnection, asyncio.Task[None]] = {}
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._date = (0, "")
@@ -107,24 +96,15 @@ class HTTPServer:
         """Listen; `port` then is the port in use. Raises CannotListen."""
         listener = listen(self._host, self.port, share_port=self._share_port)
         self.port = listener.getsockname()[1]
-        manager = self._web = web.Server(self._serve, handler_cancellation=True)
         connect = partial(
             ServerConnection,
-            manager,
+            self._serve,
             Roots(),
             self._limiter,
             self._backlog,
             self._heads,
             self._limits.head,
-            loop=asyncio.get_running_loop(),
-            access_log=None,
-            keepalive_timeout=_IDLE_TIMEOUT,
-            lingering_time=0,
-            read_bufsize=_UNREAD,
-            auto_decompress=False,
-            max_line_size=_LINE_LIMIT,
-            max_field_size=_LINE_LIMIT,
-            max_headers=_HEADERS,
+            self._begin,
         )
         self._acceptor = Acceptor(listener, connect, self._choose, self._limiter)
         await self._acceptor.open()
@@ -132,24 +112,43 @@ class HTTPServer:
     async def stop(self, grace: float = 10.0) -> None:
         """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
         self._stopping = True
-        if self._acceptor is None or self._web is None:
+        if self._acceptor is None:
             return
         await self._acceptor.close()
-        self._web.pre_shutdown()
+        for connection in tuple(self._connections):
+            connection.finish()
         for stream in tuple(self._streams):
             stream.cancel()
-        await self._web.shutdown(grace / 2)  # applied twice: to finish, then to end when cancelled
+        if self._connections:
+            await asyncio.wait(self._connections.values(), timeout=grace / 2)
+        left = dict(self._connections)
+        for task in left.values():
+            task.cancel()
+        if left:
+            await asyncio.wait(left.values(), timeout=grace / 2)
+        for connection in left:
+            connection.cut()
         self._acceptor = None
+
+    def _begin(self, connection: ServerConnection) -> asyncio.Task[None]:
+        """Have a connection serve requests until it ends, or its server does."""
+        task = self._connections[connection] = spawn(connection.run(), name="connection")
+        task.add_done_callback(lambda _: self._connections.pop(connection))
+        return task
 
     def _choose(self, address: str) -> ssl.SSLContext | None:
         return self._tls(address) if callable(self._tls) else self._tls
 
-    async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
-        connection = cast("ServerConnection", incoming.protocol)
-        body = Body(incoming, self._limits.body, self._budget) if _has_body(incoming) else None
+    async def _serve(self, connection: ServerConnection, incoming: IncomingRequest) -> bool:
+        """Answer a request; return whether its connection may have another."""
+        if incoming.method == "CONNECT":
+            incoming.content.feed_eof()  # the parser takes all that follows for a body
+            body = None
+        else:
+            body = Body(incoming, self._limits.body, self._budget) if incoming.has_body else None
         connection.begin(incoming)
         try:
-            keep = _may_stay(incoming)
+            keep = incoming.may_stay
             try:
                 request = self._understand(incoming, connection, body)
             except errors.ApiError as error:
@@ -166,19 +165,19 @@ class HTTPServer:
             connection.answering = True
             try:
                 if isinstance(response.body, bytes):
-                    await self._send(incoming, response, response.body, keep=keep)
+                    await self._send(connection, incoming, response, response.body, keep=keep)
                 elif isinstance(response.body, Upgrade):
                     await self._switch(connection, response, response.body)
-                    return CLOSE
+                    return False
                 else:
-                    await self._send_stream(incoming, response, response.body, keep=keep)
+                    await self._send_stream(connection, incoming, response, response.body, keep=keep)
                 if unwanted:
                     self._limiter.wait_for(connection)
                     await connection.part()
             except ConnectionError:
-                return CLOSE
+                return False
             connection.answering = False
-            return KEEP if keep else CLOSE
+            return keep
         finally:
             if body is not None:
                 body.release()
@@ -194,12 +193,12 @@ class HTTPServer:
             check_offered(request, response)
         return response
 
-    def _understand(self, incoming: web.BaseRequest, connection: ServerConnection, body: Body | None) -> Request:
-        if incoming.version not in _VERSIONS:
+    def _understand(self, incoming: IncomingRequest, connection: ServerConnection, body: Body | None) -> Request:
+        if not incoming.is_known_http:
             raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
         if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
-        target = _target(incoming)
+        target = incoming.target
         path, query = http.parse_target(target)
         method = "GET" if incoming.method == "HEAD" else incoming.method
         items = incoming.headers.items()
@@ -232,15 +231,23 @@ class HTTPServer:
             self._streams.discard(task)
             stream.release()
 
-    async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
+    async def _send(
+        self, connection: ServerConnection, incoming: IncomingRequest, response: Response, body: bytes, *, keep: bool
+    ) -> None:
         framing = http.content_length(response.status, len(body))
         head = self._head(response, framing, keep=keep)
         if incoming.method == "HEAD":
             body = b""
-        await write_whole(incoming, head, body)
+        await connection.write_whole(head, body)
 
     async def _send_stream(
-        self, incoming: web.BaseRequest, response: Response, body: AsyncIterator[bytes], *, keep: bool
+        self,
+        connection: ServerConnection,
+        incoming: IncomingRequest,
+        response: Response,
+        body: AsyncIterator[bytes],
+        *,
+        keep: bool,
     ) -> None:
         chunked = incoming.version >= HttpVersion11
         until = getattr(body, "ends_at", math.inf)
@@ -249,11 +256,11 @@ class HTTPServer:
         self._streams.add(task)
         try:
             framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
-            open_transport(incoming).write(self._head(response, framing, keep=keep))
+            connection.open_transport().write(self._head(response, framing, keep=keep))
             if incoming.method != "HEAD":
-                await write_chunks(incoming, body, until, chunked=chunked)
+                await connection.write_chunks(body, until, chunked=chunked)
         except asyncio.CancelledError:
-            if not self._stopping or incoming.transport is None:
+            if not self._stopping or connection.transport is None:
                 raise
             task.uncancel()  # it was stop() that ended the stream: the client gets a proper end
         finally:
@@ -262,8 +269,8 @@ class HTTPServer:
             if aclose is not None:
                 await aclose()
         if chunked and incoming.method != "HEAD":
-            open_transport(incoming).write(http.LAST_CHUNK)
-            await cast("ServerConnection", incoming.protocol).drained(0, until)
+            connection.open_transport().write(http.LAST_CHUNK)
+            await connection.drained(0, until)
 
     def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
         date, repeated = self._date_line(), response.repeated
@@ -286,24 +293,3 @@ def _files_for_clients() -> float:
     """Return how many connections a server may have so that the process has files left for what else it does."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4
-
-
-def _target(incoming: web.BaseRequest) -> str:
-    """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
-    raw = incoming.raw_path
-    return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
-
-
-def _has_body(incoming: web.BaseRequest) -> bool:
-    if incoming.method == "CONNECT":
-        incoming.content.feed_eof()  # aiohttp takes all that follows for a body
-        return False
-    return incoming.body_exists
-
-
-def _may_stay(incoming: web.BaseRequest) -> bool:
-    """Return whether the connection may serve another request."""
-    if not incoming.keep_alive or incoming.version < HttpVersion11:
-        return False
-    # What a client sends behind an offer to leave HTTP is no request to be trusted.
-    return incoming.method != "CONNECT" and "upgrade" not in incoming.headers
