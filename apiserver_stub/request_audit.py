@@ -1,18 +1,18 @@
 """The audit of a request on its way through the handler chain: what each stage tells of it."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextvars import Token
 
 import msgspec
 
 from apiserver_stub.api_request import APIRequest, Item, Reply, RequestContext, Stream
-from apiserver_stub.audit import Auditor, AuditRecord, Stage, set_current, without_managed_fields
+from apiserver_stub.audit import Auditor, AuditRecord, Stage, reference, set_current, without_managed_fields
 from apiserver_stub.encode.accept import Representation
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from controller_manager.api.errors import ApiError, NotAcceptable, Status
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Response
-from controller_manager.base.clock import precise_clock, wall_seconds
+from controller_manager.base.clock import precise_clock, wall_clock
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Authorization, Decision
 
@@ -30,27 +30,33 @@ class RequestAudit:
         self._auditor = auditor
         self._negotiator = negotiator
         self._now = precise_clock()
+        self._wall = wall_clock()
 
     def open(self, context: RequestContext) -> Token[AuditRecord | None]:
         """Give a request a record, for whatever happens in its name; return what takes that back."""
-        context.audit = AuditRecord(context.http, context.info, context.audit_id, wall_seconds())
+        context.audit = AuditRecord(context.http, context.info, context.audit_id, self._wall())
         return set_current(context.audit)
 
-    async def begin(self, context: RequestContext, user: User) -> None:
-        """Find out whether anything is to be told of a request of `user`, and tell that it has come. Raises
-        `InternalError` if that must be written down and cannot be; then nothing more is told of it.
+    def begin(self, context: RequestContext, user: User) -> Awaitable[None] | None:
+        """Find out whether anything is to be told of a request of `user`, and tell that it has come; return what is to
+        be awaited. That raises `InternalError` if the event must be written down and cannot be: then nothing more is
+        told of the request.
         """
         info, record = context.info, context.audit
         assert record is not None
         record.since = self._now()  # who authenticated told for itself how long it took
-        name = info.attributes(user).name if info.field_selector else info.name
-        waiting = self._auditor.begin(record, user, name)
-        context.audit = None
-        if waiting is None:
+        if not self._auditor.covers(record, user):
+            context.audit = None
             set_current(None)
-            return
-        for stored in waiting:
-            await stored
+            return None
+        record.begin(user, info.attributes(user).name if info.field_selector else info.name)
+        waiting = self._auditor.received(record)
+        return None if waiting is None else self._received(context, waiting)
+
+    @staticmethod
+    async def _received(context: RequestContext, waiting: Awaitable[None]) -> None:
+        record, context.audit = context.audit, None
+        await waiting
         context.audit = record
 
     @staticmethod
@@ -83,27 +89,33 @@ class RequestAudit:
             status = error.status()
             record.note_status(status, error.code, status.encode())
 
-    async def answered(self, record: AuditRecord, context: RequestContext, response: Response) -> None:
-        """Tell of an answer before it goes; of one that is a stream, that it begins."""
+    def answered(self, record: AuditRecord, context: RequestContext, response: Response) -> Awaitable[object] | None:
+        """Tell of an answer; of one that is a stream, that it begins. Return what is to be awaited before it goes."""
         record.note_code(response.status)
-        for told in self._told(record, context, response):
-            await told
+        auditor, is_whole = self._auditor, isinstance(response.body, bytes)
+        if context.user is None:
+            context.audit = None
+            if not auditor.covers(record, None):
+                return None
+            record.object_ref = reference(record.info, record.info.name)
+            return auditor.answered(record, Stage.RESPONSE_STARTED)
+        started = auditor.answered(record, Stage.RESPONSE_STARTED) if record.info.is_long_running else None
+        if not is_whole:
+            return started
+        complete = auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
+        if started is None or complete is None:
+            return complete if started is None else started
+        return _both(started, complete)
 
     def ended(self, context: RequestContext) -> None:
         """Tell that an answer has ended, or that its caller is gone before there was one."""
         if context.audit is not None and context.user is not None:
             self._auditor.ended(context.audit)
 
-    def _told(self, record: AuditRecord, context: RequestContext, response: Response) -> Sequence[Awaitable[object]]:
-        auditor = self._auditor
-        if context.user is None:
-            context.audit = None
-            return auditor.unrecognized(record)
-        started = auditor.answered(record, Stage.RESPONSE_STARTED) if record.info.is_long_running else ()
-        if not isinstance(response.body, bytes):
-            return started
-        complete = auditor.answered(record, Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE)
-        return (*started, *complete) if started else complete
+
+async def _both(one: Awaitable[object], other: Awaitable[object]) -> None:
+    await one
+    await other
 
 
 def shows_row(reply: Reply) -> bool:

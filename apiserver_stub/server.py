@@ -168,11 +168,13 @@ class Server:
             if token is not None:
                 reset_current(token)
         if audit is not None and context.audit is not None:
-            try:
-                await audit.answered(context.audit, context, response)
-            except asyncio.CancelledError:
-                await _give_up(context, response)
-                raise
+            told = audit.answered(context.audit, context, response)
+            if told is not None:
+                try:
+                    await told
+                except asyncio.CancelledError:
+                    await _give_up(context, response)
+                    raise
         response = self._finished(context, response)
         return response if context.span is None else context.span.answer(response)
 
@@ -185,7 +187,9 @@ class Server:
                 context.span = filters.tracer.begin(context, user)
             context.enter("audit")
             if self._audit is not None:
-                await self._audit.begin(context, user)
+                told = self._audit.begin(context, user)
+                if told is not None:
+                    await told
             context.enter("constrainedimpersonation")
             user = await self._impersonate(context, user)
             context.enter("priorityandfairness")

@@ -10,6 +10,7 @@ from apiserver_stub.audit.record import (
     annotate,
     current_record,
     note_latency,
+    reference,
     reset_current,
     set_current,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "current_record",
     "note_latency",
     "open_auditing",
+    "reference",
     "reset_current",
     "set_current",
     "without_managed_fields",

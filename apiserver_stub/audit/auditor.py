@@ -6,12 +6,13 @@ from apiserver_stub.audit.backends import Backend
 from apiserver_stub.audit.events import Level, Stage
 from apiserver_stub.audit.metrics import AuditMetrics
 from apiserver_stub.audit.policy import PolicyEvaluator
-from apiserver_stub.audit.record import AuditRecord, reference
+from apiserver_stub.audit.record import AuditRecord
 from controller_manager.api.errors import InternalError, Status
-from controller_manager.base.clock import wall_seconds
+from controller_manager.base.clock import wall_clock
 from controller_manager.serving.authentication import User
 
 _WORDS = tuple(level.word for level in Level)
+_Delivery = tuple[Backend, Awaitable[bool]]
 _CLOSED_EARLY = Status(status="Success", message="Connection closed early")
 
 
@@ -22,30 +23,30 @@ class Auditor:
         self._policy = policy
         self._backends = tuple(backends)
         self._metrics = metrics
+        self._wall = wall_clock()
 
-    def begin(self, record: AuditRecord, user: User, name: str) -> Sequence[Awaitable[None]] | None:
-        """Tell that a request of `user` has come, about an object of that name; return what is to be awaited before
-        anything else is done. None if nothing is told of the request.
+    def covers(self, record: AuditRecord, user: User | None) -> bool:
+        """Find out how fully is told of a request of `user` (None: of somebody who is not recognized); return whether
+        anything is.
+        """
+        coverage = record.coverage = self._policy.evaluate(record.info, user)
+        self._metrics.levels.add(_WORDS[coverage.level])
+        return coverage.level is not Level.NONE
+
+    def received(self, record: AuditRecord) -> Awaitable[None] | None:
+        """Tell that a request has come; return what is to be awaited before anything else is done.
 
         To await it raises `InternalError` if the event must be written down, and cannot be.
         """
-        if not self._cover(record, user):
-            return None
-        record.begin(user, name)
-        told = self._tell(record, Stage.REQUEST_RECEIVED, wait=True)
-        return [self._stored(backend, waiting) for backend, waiting in told] if told else ()
+        found = self._tell(record, Stage.REQUEST_RECEIVED, wait=True)
+        return self._stored(found) if found else None
 
-    def unrecognized(self, record: AuditRecord) -> Sequence[Awaitable[object]]:
-        """Tell of a request whose caller is not recognized: that it was refused, and nothing else."""
-        if not self._cover(record, None):
-            return ()
-        record.object_ref = reference(record.info, record.info.name)
-        return self.answered(record, Stage.RESPONSE_STARTED)
-
-    def answered(self, record: AuditRecord, stage: Stage) -> Sequence[Awaitable[object]]:
+    def answered(self, record: AuditRecord, stage: Stage) -> Awaitable[object] | None:
         """Tell that an answer is made, or begins; return what is to be awaited before it goes."""
-        told = self._tell(record, stage, wait=True)
-        return [waiting for _, waiting in told] if told else ()
+        found = self._tell(record, stage, wait=True)
+        if not found:
+            return None
+        return found[0][1] if len(found) == 1 else _all(found)
 
     def ended(self, record: AuditRecord) -> None:
         """Tell that an answer has ended, for which nobody waits any more; or that its caller is gone before it."""
@@ -55,30 +56,31 @@ class Auditor:
                 self._tell(record, Stage.RESPONSE_STARTED, wait=False)
         self._tell(record, Stage.RESPONSE_COMPLETE, wait=False)
 
-    def _cover(self, record: AuditRecord, user: User | None) -> bool:
-        """Find out how fully is told of a request; return whether anything is."""
-        coverage = record.coverage = self._policy.evaluate(record.info, user)
-        self._metrics.levels.add(_WORDS[coverage.level])
-        return coverage.level is not Level.NONE
-
-    def _tell(self, record: AuditRecord, stage: Stage, *, wait: bool) -> Sequence[tuple[Backend, Awaitable[bool]]]:
-        """Hand an event to the backends; return what is to be waited for."""
+    def _tell(self, record: AuditRecord, stage: Stage, *, wait: bool) -> list[_Delivery] | None:
+        """Hand an event to the backends; return what is to be waited for, if anything."""
         coverage = record.coverage
         if coverage is None or stage in coverage.omitted:
-            return ()
-        now = wall_seconds() if stage else record.received
-        if stage is Stage.RESPONSE_COMPLETE:
+            return None
+        begins = stage is Stage.REQUEST_RECEIVED
+        now = record.received if begins else self._wall()
+        if stage is Stage.RESPONSE_COMPLETE and record.latencies:
             record.tell_latency(now)
         self._metrics.events.add()
         event = record.event(stage, now)
-        begins, found = stage is Stage.REQUEST_RECEIVED, []
+        found: list[_Delivery] | None = None
         for backend in self._backends:
             waiting = backend.accept(event, wait=wait and not (begins and backend.in_order and not backend.strict))
             if waiting is not None:
-                found.append((backend, waiting))
+                found = [*(found or ()), (backend, waiting)]
         return found
 
-    async def _stored(self, backend: Backend, waiting: Awaitable[bool]) -> None:
-        if not await waiting and backend.strict:
-            self._metrics.rejected.add()
-            raise InternalError("the audit event of the request could not be stored")
+    async def _stored(self, deliveries: Sequence[_Delivery]) -> None:
+        for backend, waiting in deliveries:
+            if not await waiting and backend.strict:
+                self._metrics.rejected.add()
+                raise InternalError("the audit event of the request could not be stored")
+
+
+async def _all(deliveries: Sequence[_Delivery]) -> None:
+    for _, waiting in deliveries:
+        await waiting

@@ -61,6 +61,9 @@ class UserInfo(Struct, frozen=True, gc=False, omit_defaults=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
 
+_NOBODY = UserInfo()
+
+
 class ObjectReference(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The object that a request is about, as far as request and body name it."""
 
@@ -91,12 +94,12 @@ class AuthenticationMetadata(Struct, frozen=True, gc=False, rename="camel", omit
     impersonation_constraint: str = ""
 
 
-class Beginning(Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
+class Beginning(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The part of an event that tells of the request, and stays the same at most stages."""
 
-    request_uri: str = msgspec.field(name="requestURI")
-    verb: str
-    user: UserInfo
+    request_uri: str = msgspec.field(default="", name="requestURI")
+    verb: str = ""
+    user: UserInfo = _NOBODY
     impersonated_user: UserInfo | None = None
     authentication_metadata: AuthenticationMetadata | None = None
     source_ips: tuple[str, ...] = msgspec.field(default=(), name="sourceIPs")
@@ -138,38 +141,11 @@ def encode(value: Any) -> bytes:
 
 
 _TYPED = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
-_HEADS = tuple(
+HEADS = tuple(
     tuple(_TYPED + f'"level":"{level}","stage":"{stage}","auditID":'.encode() for stage in _STAGE_WORDS)
     for level in _WORDS
 )
-
-
-class Parts(Struct, gc=False):
-    """The parts of an event, as JSON: of the request, of its answer (an empty part is left out); times are text."""
-
-    audit_id: bytes
-    beginning: bytes
-    received: bytes
-    status: bytes = b""
-    request_object: bytes = b""
-    response_object: bytes = b""
-    annotations: bytes = b""
-
-    def event(self, level: Level, stage: Stage, at: bytes) -> bytes:
-        """Return the event of a stage, in one line."""
-        parts = [_HEADS[level][stage], self.audit_id, b",", self.beginning[1:-1]]
-        if self.status:
-            parts += b',"responseStatus":', self.status
-        if self.request_object:
-            parts += b',"requestObject":', self.request_object
-        if self.response_object:
-            parts += b',"responseObject":', self.response_object
-        parts += b',"requestReceivedTimestamp":"', self.received, b'","stageTimestamp":"', at
-        if self.annotations:
-            parts += b'","annotations":', self.annotations, b"}"
-        else:
-            parts.append(b'"}')
-        return b"".join(parts)
+"""How an event begins, by level and stage; the identifier follows."""
 
 
 def event_list(events: Sequence[bytes]) -> bytes:

@@ -14,11 +14,11 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct, field
 
 from apiserver_stub.audit.events import (
+    HEADS,
     AuthenticationMetadata,
     Beginning,
     Level,
     ObjectReference,
-    Parts,
     Stage,
     UserInfo,
     encode,
@@ -70,7 +70,8 @@ class AuditRecord(Struct):
     object_ref: ObjectReference | None = None
     has_object: bool = False
     latencies: dict[str, float] | None = None
-    parts: Parts | None = None
+    described: bytes = b""  # what all events tell of the request, as JSON, and the time at which it came
+    received_at: bytes = b""
 
     @property
     def level(self) -> Level:
@@ -96,7 +97,7 @@ class AuditRecord(Struct):
         """Note in whose name is asked, and the verb that allows it where that is one of constrained impersonation."""
         self.impersonated = user_info(user)
         self.authentication = AuthenticationMetadata(constraint) if constraint else None
-        self.parts = None
+        self.described = b""
 
     def note_latency(self, layer: str, seconds: float) -> None:
         """Add to the time that a layer took."""
@@ -105,7 +106,7 @@ class AuditRecord(Struct):
         self.latencies[layer] = self.latencies.get(layer, 0.0) + seconds
 
     def lap(self, layer: str, now: float) -> None:
-        """Note that a layer took all the time since the lap before; less than a millisecond is not worth it."""
+        """Note that a layer took all the time since the lap before, if that is a millisecond."""
         if now - self.since >= _BRIEF:
             self.note_latency(layer, now - self.since)
         self.since = now
@@ -128,7 +129,7 @@ class AuditRecord(Struct):
                 metadata.get("resourceVersion") or "",
                 found.subresource,
             )
-            self.parts = None
+            self.described = b""
         if self.level >= Level.REQUEST:
             omit = self.coverage is not None and self.coverage.omit_managed_fields
             self.request_object = without_managed_fields(encoded()) if omit else encoded()
@@ -151,28 +152,42 @@ class AuditRecord(Struct):
 
     def event(self, stage: Stage, at: float) -> bytes:
         """Return what is told of the request at a stage, which it reached at `at` (wall seconds), as JSON."""
-        parts = self.parts
-        if parts is None:
-            parts = self.parts = self._begun()
-        parts.status = self.status
-        parts.request_object, parts.response_object = self.request_object, self.response_object
+        described = self.described or self._describe()
+        parts = [HEADS[self.level][stage], described]
+        if self.status:
+            parts += b',"responseStatus":', self.status
+        if self.request_object:
+            parts += b',"requestObject":', self.request_object
+        if self.response_object:
+            parts += b',"responseObject":', self.response_object
+        received = self.received_at
+        parts += (
+            b',"requestReceivedTimestamp":"',
+            received,
+            b'","stageTimestamp":"',
+            micro_time(at) if stage else received,
+        )
         if self.annotations:
-            parts.annotations = encode(self.annotations)
-        return parts.event(self.level, stage, micro_time(at) if stage else parts.received)
+            parts += b'","annotations":', encode(self.annotations), b"}"
+        else:
+            parts.append(b'"}')
+        return b"".join(parts)
 
-    def _begun(self) -> Parts:
+    def _describe(self) -> bytes:
         request = self.request
         beginning = Beginning(
-            request_uri=request.target or _target_of(request),
-            verb=self.info.verb,
-            user=self.user,
-            impersonated_user=self.impersonated,
-            authentication_metadata=self.authentication,
-            source_ips=source_ips(request),
-            user_agent=_shortened(request.headers.get("user-agent", "")),
-            object_ref=self.object_ref,
+            request.target or _target_of(request),
+            self.info.verb,
+            self.user,
+            self.impersonated,
+            self.authentication,
+            source_ips(request),
+            _shortened(request.headers.get("user-agent", "")),
+            self.object_ref,
         )
-        return Parts(encode(self.audit_id), encode(beginning), micro_time(self.received))
+        self.received_at = self.received_at or micro_time(self.received)
+        described = self.described = b"%b,%b" % (encode(self.audit_id), encode(beginning)[1:-1])
+        return described
 
     def tell_latency(self, at: float) -> None:
         """Annotate the request with where its time went, if it was slow."""
@@ -207,9 +222,9 @@ def annotate(key: str, value: str, level: Level = Level.METADATA) -> None:
 
 
 def note_latency(layer: str, seconds: float) -> None:
-    """Add to the time that a layer took for the request that is being answered."""
+    """Add to the time that a layer took for the request that is being answered, if that is a millisecond."""
     record = _current.get()
-    if record is not None:
+    if record is not None and seconds >= _BRIEF:
         record.note_latency(layer, seconds)
 
 

@@ -90,6 +90,12 @@ def release_time(loop: asyncio.AbstractEventLoop) -> None:
         release()
 
 
+def wall_clock() -> Callable[[], float]:
+    """Return what `wall_seconds` asks, for whoever asks often: the clock of the loop that runs now."""
+    loop = loop_served()
+    return getattr(loop, "wall_time", None) or time.time
+
+
 def precise_clock() -> Callable[[], float]:
     """Return a clock, in seconds, that goes on during a callback, as those of some loops do not; that of the running
     loop where it carries its own wall time.

@@ -57,20 +57,10 @@ class ServerConnection(BaseProtocol):
     """
 
     __slots__ = (
-        *(
-            "_arrived",
-            "_backlog",
-            "_body",
-            "_body_bytes",
-            "_clock",
-            "_drain",
-            "_head_bytes",
-            "_head_limit",
-            "_head_timer",
-        ),
-        *("_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain", "_limiter"),
-        *("_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_start", "_stopped", "_task", "_waiter"),
-        *("answering", "certificate", "is_serving", "may_switch", "remote"),
+        *("_arrived", "_backlog", "_body", "_body_bytes", "_clock", "_drain", "_head_bytes", "_head_limit"),
+        *("_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain"),
+        *("_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_start", "_stopped"),
+        *("_task", "_waiter", "answering", "certificate", "is_serving", "may_switch", "remote"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
