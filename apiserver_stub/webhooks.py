@@ -11,6 +11,7 @@ import ssl
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urljoin, urlsplit
 from weakref import WeakValueDictionary
@@ -44,6 +45,7 @@ _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer n
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
 _REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
 _MOST_REDIRECTS = 10
+_MOST_TARGETS = 1024  # that are remembered
 _ATTEMPTS = 11  # of a call that the webhook asks to try again later
 _SAID_NOTHING: Mapping[int, str] = {
     400: "the server rejected our request for an unknown reason",
@@ -130,7 +132,12 @@ class WebhookConfig:
 
     def target(self, timeout: float) -> str:
         """Return path and query of a call that may take `timeout` seconds."""
-        return f"{quote(self.path, safe='/:@%')}?timeout={timeout:g}s"
+        return _target(self.path, timeout)
+
+
+@lru_cache(_MOST_TARGETS)
+def _target(path: str, timeout: float) -> str:
+    return f"{quote(path, safe='/:@%')}?timeout={timeout:g}s"
 
 
 class _Webhook:
@@ -177,15 +184,16 @@ class WebhookClient:
             webhook = self._take(config)
         except CannotStart as error:
             raise WebhookError(str(error)) from error
-        url, span = f"{config.scheme}://{config.authority}{config.target(timeout)}", current_span()
+        target, span = config.target(timeout), current_span()
+        url = f"{config.scheme}://{config.authority}{target}"
         try:
             async with asyncio.timeout(timeout):
-                shown = await _authorization(webhook)
+                shown = _NO_TRACE if webhook.credentials is None else await _authorization(webhook.credentials)
                 if span is None:
-                    response = await self._ask(webhook, config, _Message(config.target(timeout), body, headers=shown))
+                    response = await self._ask(webhook, config, _Message(target, body, headers=shown))
                 else:
                     with span.client("POST", url) as call:
-                        message = _Message(config.target(timeout), body, headers={**call.headers, **shown})
+                        message = _Message(target, body, headers={**call.headers, **shown})
                         response = await self._ask(webhook, config, message)
                         call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
@@ -253,23 +261,25 @@ class WebhookClient:
 
     def _take(self, config: WebhookConfig) -> _Webhook:
         """Return the connections of a configuration for one call more. Of those that are too many, the ones that nobody
-        uses go, the longest unused first.
+        uses are closed, the longest unused first.
         """
         webhook = self._webhooks.pop(config, None) or self._open(config)
         self._webhooks[config] = webhook
         webhook.calls += 1
+        if len(self._webhooks) > self._limits.kept:
+            self._close_unused()
+        return webhook
+
+    def _close_unused(self) -> None:
         for old in [each for each, kept in self._webhooks.items() if not kept.calls]:
             if len(self._webhooks) <= self._limits.kept:
                 break
             self._webhooks.pop(old).pool.close()
-        return webhook
 
 
-async def _authorization(webhook: _Webhook) -> Mapping[str, str]:
+async def _authorization(credentials: Credentials) -> Mapping[str, str]:
     """Return the header that tells who asks, if anything does. Raises `ConfigError`."""
-    if webhook.credentials is None:
-        return _NO_TRACE
-    token = (await webhook.credentials.current()).token
+    token = (await credentials.current()).token
     return {"authorization": f"Bearer {token}"} if token else _NO_TRACE
 
 
