@@ -137,7 +137,7 @@ class ServerConnection(BaseProtocol):
         super().connection_made(transport)
         tcp_keepalive(cast("asyncio.Transport", transport))
         self._await_head()
-        self._idle_timer = self._loop.call_later(_IDLE_TIMEOUT, self._end_if_idle)
+        self._idle_timer = asyncio.get_running_loop().call_later(_IDLE_TIMEOUT, self._end_if_idle)
         self._task = self._start(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -156,7 +156,7 @@ class ServerConnection(BaseProtocol):
         if task is not asyncio.current_task():
             task.cancel()
         super().connection_lost(exc)
-        super().__init__(self._loop)  # the parser, which knows this connection, is kept no longer
+        super().__init__(asyncio.get_running_loop())  # the parser, which knows this connection, is kept no longer
 
     def resume_writing(self) -> None:
         """Go on writing: the client has taken most of it."""
@@ -200,7 +200,7 @@ class ServerConnection(BaseProtocol):
         while not self._requests:
             if self._is_closing:
                 return None
-            self._waiter = self._loop.create_future()
+            self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
@@ -439,7 +439,7 @@ class ServerConnection(BaseProtocol):
         now = self._clock()
         since = now if self.is_serving else self._idle_since
         if now < since + _IDLE_TIMEOUT:
-            self._idle_timer = self._loop.call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
+            self._idle_timer = asyncio.get_running_loop().call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
         else:
             self.force_close()
 
