@@ -166,7 +166,12 @@ class TerminatedState(Model):
     finished_at: str | None = None
 
 
+class WaitingState(Model):
+    reason: str = ""
+
+
 class ContainerState(Model):
+    waiting: WaitingState | None = None
     terminated: TerminatedState | None = None
 
 
@@ -200,6 +205,7 @@ class PodStatus(Model):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
@@ -372,7 +378,16 @@ class NodeAddress(Model):
     address: str
 
 
+class AttachedVolume(Model):
+    """`status.volumesAttached[]`, complete; the name is a unique one of the volume."""
+
+    name: str
+    device_path: str = ""
+
+
 class NodeStatus(Model):
+    volumes_attached: tuple[AttachedVolume, ...] = ()
+    volumes_in_use: tuple[str, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     allocatable: Mapping[str, str] | None = None

@@ -44,30 +44,7 @@ class CloudOptions(Options):
         return self
 
 
-_attach = _needs("persistentvolume-attach-detach-controller")
 _binder = _needs("persistentvolume-binder-controller")
-
-
-class AttachOptions(Options):
-    """Flags of attaching volumes to nodes."""
-
-    title = "Attach-detach controller"
-
-    attach_detach_reconcile_sync_period: Duration = _attach(
-        "1m", "how often attached volumes are compared with those that should be; more than one second"
-    )
-    disable_attach_detach_reconcile_sync: bool = _attach(
-        False, "never compare attached volumes with those that should be; pods may then lack theirs"
-    )
-    disable_force_detach_on_timeout: bool = _attach(
-        False, "leave a volume attached to a node that is not ready, however long its unmounting takes"
-    )
-
-    @model_validator(mode="after")
-    def _is_not_hectic(self) -> Self:
-        if self.attach_detach_reconcile_sync_period <= 1:
-            raise ValueError("--attach-detach-reconcile-sync-period must be more than 1s")
-        return self
 
 
 class VolumeOptions(Options):
@@ -108,6 +85,5 @@ class VolumeOptions(Options):
 
 AWAITED: tuple[type[Options], ...] = (
     CloudOptions,
-    AttachOptions,
     VolumeOptions,
 )

@@ -45,6 +45,7 @@ COMPLETE = {
     ),
     core.NodeCondition: ("core.v1.NodeCondition",),
     core.Taint: ("core.v1.Taint",),
+    core.AttachedVolume: ("core.v1.AttachedVolume",),
     core.NodeSelectorTerm: ("core.v1.NodeSelectorTerm",),
     core.NodeSelector: ("core.v1.NodeSelector",),
     certificates.RequestCondition: ("certificates.v1.CertificateSigningRequestCondition",),

@@ -5,16 +5,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.storage import (
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    VOLUME_ATTACHMENTS,
     VOLUME_ATTRIBUTES_CLASSES,
     CSIDriver,
     PersistentVolume,
     PersistentVolumeClaim,
+    VolumeAttachment,
     VolumeAttributesClass,
 )
 from controller_manager.api.wire import Request
@@ -95,3 +97,41 @@ async def samples(replica: Replica, prefix: str) -> dict[str, float]:
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(prefix)]
     return {name: float(value) for name, _, value in lines}
+
+
+MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+
+async def add_node(cluster: Cluster, name: str, *, managed: bool = True, ready: bool = True) -> None:
+    """Make a node whose volumes are attached by the controller."""
+    annotations = {MANAGED: "true"} if managed else {}
+    await cluster.client.create(NODES, Node.decode(encoded(NODES, name, {}, annotations=annotations)))
+    await set_ready(cluster, name, ready=ready)
+
+
+async def set_ready(cluster: Cluster, name: str, *, ready: bool) -> None:
+    condition = {"type": "Ready", "status": str(ready)}
+    change = {"status": {"conditions": [condition]}}
+    await cluster.client.patch(NODES, Key("", name), change, subresource="status")
+
+
+async def use(cluster: Cluster, node: str, *volumes: str) -> None:
+    """Have a node say that it uses exactly these volumes of the driver."""
+    change = {"status": {"volumesInUse": [unique(one) for one in volumes] or None}}
+    await cluster.client.patch(NODES, Key("", node), change, subresource="status")
+
+
+def unique(handle: str, driver: str = DRIVER) -> str:
+    return f"kubernetes.io/csi/{driver}^{handle}"
+
+
+async def listed(cluster: Cluster, node: str) -> set[str]:
+    """The volumes that a node lists as attached."""
+    status = (await cluster.client.get(NODES, Key("", node))).status
+    return {one.name for one in status.volumes_attached}
+
+
+async def attachments(cluster: Cluster) -> dict[tuple[str, str], VolumeAttachment]:
+    """VolumeAttachments by volume and node."""
+    found = (await cluster.client.list(VOLUME_ATTACHMENTS)).items
+    return {(one.spec.source.persistent_volume_name or "", one.spec.node_name): one for one in found}

@@ -1,0 +1,70 @@
+"""VolumeAttachments: how a CSI driver is asked to attach a volume to a node, and what it answers; pure.
+
+The name follows from volume, driver and node: other components look for it.
+"""
+
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from controller_manager.api.model import EMPTY_RAW, ObjectMeta
+from controller_manager.api.storage import VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec
+
+from .._volume_specs import VolumeSpec
+from .state import Operation
+
+TIMEOUT = 120.0
+"""Seconds that a driver has for an answer."""
+
+
+class Outcome(NamedTuple):
+    """The end of an operation; while it has none, it is not `done` and there is no `problem`."""
+
+    done: bool = False
+    problem: str = ""
+
+
+def attachment_name(spec: VolumeSpec, node: str) -> str:
+    """Return the name of the VolumeAttachment of a volume to a node."""
+    return f"csi-{sha256(f'{spec.handle}{spec.driver}{node}'.encode()).hexdigest()}"
+
+
+def new_attachment(spec: VolumeSpec, node: str) -> VolumeAttachment:
+    """Return the VolumeAttachment of a volume to a node, to be created."""
+    inline = msgspec.Raw(msgspec.json.encode(spec.inline)) if spec.inline is not None else EMPTY_RAW
+    source = VolumeAttachmentSource(persistent_volume_name=spec.volume or None, inline_volume_spec=inline)
+    return VolumeAttachment(
+        metadata=ObjectMeta(name=attachment_name(spec, node)),
+        spec=VolumeAttachmentSpec(attacher=spec.driver, node_name=node, source=source),
+    )
+
+
+def judge_attachment(found: VolumeAttachment | None, operation: Operation, now: float) -> Outcome:
+    """Return what became of an attachment by what the local copy shows, which may be of the past."""
+    is_ours = found is not None and found.metadata.uid == operation.uid
+    operation.seen = operation.seen or is_ours
+    if found is not None and is_ours:
+        if found.metadata.deletion_timestamp is not None:
+            return Outcome(problem="the VolumeAttachment is being deleted")
+        if found.status.attached:
+            return Outcome(done=True)
+        if found.status.attach_error is not None:
+            return Outcome(problem=found.status.attach_error.message)
+    elif operation.seen:
+        return Outcome(problem="the VolumeAttachment was deleted")
+    return _late(operation, now, "attach")
+
+
+def judge_detachment(found: VolumeAttachment | None, operation: Operation, now: float) -> Outcome:
+    """Return what became of a detachment: it is done, as far as the local copy knows, once there is nothing."""
+    if found is None:
+        return Outcome(done=True)
+    if found.status.detach_error is not None:
+        return Outcome(problem=found.status.detach_error.message)
+    return _late(operation, now, "detach")
+
+
+def _late(operation: Operation, now: float, what: str) -> Outcome:
+    late = now >= operation.since + TIMEOUT
+    return Outcome(problem=f"timed out waiting for the attacher of the CSI driver to {what} the volume" if late else "")

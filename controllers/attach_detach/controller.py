@@ -1,0 +1,440 @@
+"""Attaches volumes to the nodes of the pods that use them, by asking CSI drivers for it, and detaches them.
+
+What is known is kept in `state`, what is next for a volume is decided in `decide`, and done in `operations`.
+"""
+
+import asyncio
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from pydantic import model_validator
+
+from controller_manager.api.core import NODES, PODS, Node, Pod
+from controller_manager.api.errors import Conflict, Invalid, NotFound
+from controller_manager.api.storage import (
+    CSI_DRIVERS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    VOLUME_ATTACHMENTS,
+    CSIDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeAttachment,
+)
+from controller_manager.base.clock import monotonic
+from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+)
+from controller_manager.options import Duration, Options, flag
+
+from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
+from .._pods import PODS_BY_NODE, pods_on
+from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, spec_of_name, spec_of_volume
+from .attachments import attachment_name
+from .decide import NodeFacts, decide, is_managed, needs_volumes, node_facts, note_wishes
+from .metrics import AttachDetachMetrics
+from .operations import Operations
+from .state import ActualState, AttachableVolume, DesiredState, Verb
+
+_WORKERS = 32
+"""Volumes worked on at the same time; a worker waits for answers of the server only, never for a driver."""
+_AT_ONCE = 500
+
+
+class AttachDetachOptions(Options):
+    """Attach-detach controller"""
+
+    attach_detach_reconcile_sync_period: Duration = flag(
+        "1m", "how often it is verified that what is attached still is; more than one second"
+    )
+    disable_attach_detach_reconcile_sync: bool = flag(
+        False, "never verify that what is attached still is; pods may then lack volumes"
+    )
+    disable_force_detach_on_timeout: bool = flag(
+        False, "leave a volume attached to a node that is not ready, however long its unmounting takes"
+    )
+
+    @model_validator(mode="after")
+    def _is_not_hectic(self) -> Self:
+        if self.attach_detach_reconcile_sync_period <= 1:
+            raise ValueError("--attach-detach-reconcile-sync-period must be more than 1s")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeName:
+    """A volume, by its unique name."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """A node, whose list of volumes is written and read."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentName:
+    """A VolumeAttachment that has changed."""
+
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverName:
+    """A driver whose volumes have to be attached from now on, or have not."""
+
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A node to which what is attached is to be verified."""
+
+    verified: str
+
+
+# Observed, by key:            taken down:                                        looked at next:
+#   a pod                        the volumes that it needs on its node              those that it needs anew, or no more
+#   a node                       what it uses; whether its volumes are our matter   its pods, its volumes that wait
+#   a VolumeAttachment           that it is there, if it is one of ours             its volume
+#   a driver                     -                                                  pods with its volumes
+#   a volume                     see `decide`
+# Done: volumes by `operations`; a node lists what is attached to it before its pods are told to mount anything, and no
+#   more what is about to be detached.
+# A pod that was seen to need a volume needs it until it ends, whatever becomes of its claim. At the start all of it is
+#   taken from what nodes list, and from VolumeAttachments, before anything is done.
+
+
+class AttachDetachController:
+    """Reconciles one volume, node, pod, attachment or driver."""
+
+    def __init__(self, context: Context, options: AttachDetachOptions) -> None:
+        self._client = context.client
+        self._log = context.log
+        self._options = options
+        self._pods = context.informers.get(PODS)
+        self._nodes = context.informers.get(NODES)
+        self._volumes = context.informers.get(PERSISTENT_VOLUMES)
+        self._attachments = context.informers.get(VOLUME_ATTACHMENTS)
+        self._specs = VolumeSpecs(context.informers)
+        self._actual, self._desired = ActualState(), DesiredState()
+        self._metrics = AttachDetachMetrics(context.runtime.registry, self._actual, self._desired)
+        self._operations = Operations(context, self._actual, self._desired, self._metrics, self._changed)
+        self._managed: set[str] = set()
+        self._started = False
+        # Who orders work, and what was ordered before that is known.
+        self._add: Add | None = None
+        self._early: dict[Hashable, str] = {}
+
+    async def run(self, add: Add) -> None:
+        """Hear what nodes use, and have what is attached verified now and then."""
+        self._add = add
+        for key, cause in self._early.items():
+            add(key, cause)
+        self._early.clear()
+        self._start()
+        end = self._nodes.subscribe(self._note_use)
+        try:
+            while not self._options.disable_attach_detach_reconcile_sync:
+                await asyncio.sleep(self._options.attach_detach_reconcile_sync_period)
+                for node in self._actual.nodes():
+                    add(Verification(node), "what is attached is verified")
+            await asyncio.Event().wait()
+        finally:
+            end()
+
+    def _note_use(self, change: Change[Node]) -> None:
+        """Note what a node says that it uses; one that is deleted has said so before."""
+        self._actual.node_uses(change.key.name, change.object.status.volumes_in_use)
+
+    async def reconcile(
+        self, key: Key | VolumeName | NodeName | AttachmentName | DriverName | Verification
+    ) -> Requeue | None:
+        """Take down what is new, or do what is next."""
+        self._start()
+        match key:
+            case VolumeName(volume=name):
+                return await self._reconcile_volume(name)
+            case NodeName(node=name):
+                await self._reconcile_node(name)
+            case AttachmentName(attachment=name):
+                self._reconcile_attachment(name)
+            case DriverName(driver=name):
+                await self._reconcile_driver(name)
+            case Verification(verified=name):
+                await self._verify(name)
+            case Key():
+                self._reconcile_pod(key)
+        return None
+
+    def _wake(self, key: Hashable, cause: str) -> None:
+        if self._add is not None:
+            self._add(key, cause)
+        else:
+            self._early[key] = cause
+
+    def _changed(self, volume: str, node: str) -> None:
+        self._wake(NodeName(node), f"the volume {volume}")
+        self._wake(VolumeName(volume), f"at the node {node}")
+
+    def _start(self) -> None:
+        """Take down everything there is, once, before anything is decided."""
+        if self._started:
+            return
+        self._started = True
+        for node in self._nodes.list():
+            self._take_down_node(node)
+        for found in self._attachments.list():
+            self._take_down_attachment(found)
+        for pod in self._pods.list():
+            if pod.spec.volumes:
+                self._reconcile_pod(key_of(pod))
+        for name in self._actual.volumes:
+            self._wake(VolumeName(name), "the start")
+
+    def _take_down_node(self, node: Node) -> None:
+        name = node.metadata.name
+        for listed in node.status.volumes_attached:
+            spec = spec_of_name(listed.name)
+            if spec is None:
+                self._actual.found_foreign(listed.name, name)
+                continue
+            self._actual.found_listed(spec, name)
+            if spec.plugin == CSI:
+                self._operations.places[attachment_name(spec, name)] = (spec.name, name)
+        self._actual.node_uses(name, node.status.volumes_in_use)
+        if is_managed(node):
+            self._managed.add(name)
+
+    def _take_down_attachment(self, found: VolumeAttachment) -> None:
+        """Take down a VolumeAttachment of ours that is not known: the volume may be attached."""
+        volume = self._volumes.get(Key("", found.spec.source.persistent_volume_name or ""))
+        spec = spec_of_volume(volume) if volume is not None else None
+        node = found.spec.node_name
+        if spec is None or found.metadata.name != attachment_name(spec, node):
+            return
+        self._operations.places[found.metadata.name] = (spec.name, node)
+        if self._actual.found_attachment(spec, node):
+            self._wake(VolumeName(spec.name), f"the VolumeAttachment {found.metadata.name}")
+
+    def _reconcile_pod(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        if pod is None or not needs_volumes(pod) or pod.spec.node_name not in self._managed:
+            changed = self._desired.release(key)
+        else:
+            changed = self._desired.want(key, pod.metadata.uid, pod.spec.node_name, self._needed(pod))
+        for name in changed:
+            self._wake(VolumeName(name), f"the pod {key}")
+
+    def _needed(self, pod: Pod) -> Mapping[str, VolumeSpec]:
+        """Return the volumes of a pod that have to be attached, also those whose claims are gone by now."""
+        found = {spec.name: spec for _, spec in self._specs.of_pod(pod)}
+        before = self._desired.volumes_of(key_of(pod), pod.metadata.uid)
+        return {name: spec for name, spec in {**before, **found}.items() if self._specs.is_attachable(spec)}
+
+    async def _reconcile_node(self, name: str) -> None:
+        node = self._nodes.get(Key("", name))
+        if node is not None and is_managed(node) and name not in self._managed:
+            self._managed.add(name)
+            for pod in pods_on(self._pods, name):
+                self._wake(key_of(pod), f"the node {name}")
+        elif node is None and self._desired.is_empty(name):
+            self._managed.discard(name)
+        await self._list_attached(name, node)
+        for volume, attachment in self._actual.at(name):
+            if attachment.unwanted is not None or attachment.operation is not None:
+                self._wake(VolumeName(volume.spec.name), f"the node {name}")
+        if node is None and name not in self._managed and not any(self._actual.at(name)):
+            self._actual.forget_node(name)
+
+    async def _list_attached(self, name: str, node: Node | None) -> None:
+        """Have the status of a node list what is attached to it, and go on with what it lists no more."""
+        listed = self._actual.to_list(name)
+        if node is not None and listed is not None:
+            paths = {one.name: one.device_path for one in node.status.volumes_attached}
+            if listed != paths.keys():
+                await self._write_list(node, {one: paths.get(one, "") for one in sorted(listed)})
+        for volume, attachment in self._actual.at(name):
+            operation = attachment.operation
+            if operation is not None and operation.verb is Verb.DETACH and volume.spec.name not in (listed or ()):
+                operation.unlisted = True
+
+    async def _write_list(self, node: Node, paths: Mapping[str, str]) -> None:
+        volumes = [{"name": name, "devicePath": path} for name, path in paths.items()]
+        change = {"metadata": {"uid": node.metadata.uid}, "status": {"volumesAttached": volumes or None}}
+        try:
+            await self._client.patch(NODES, key_of(node), change, STRATEGIC_MERGE_PATCH, subresource="status")
+        except NotFound:
+            return
+        except Invalid as error:  # another node of that name
+            raise Conflict(error.message, error.details) from None
+
+    def _reconcile_attachment(self, name: str) -> None:
+        found = self._attachments.get(Key("", name))
+        place = self._operations.places.get(name)
+        if place is None:
+            if found is not None:
+                self._take_down_attachment(found)
+            return
+        volume = self._actual.volumes.get(place[0])
+        if found is not None and volume is not None and found.status.attached:
+            volume.resume(place[1], Verb.ATTACH)
+        self._wake(VolumeName(place[0]), f"the VolumeAttachment {name}")
+
+    async def _reconcile_driver(self, name: str) -> None:
+        for number, pod in enumerate(self._pods.list(), 1):
+            if pod.spec.volumes and any(spec.driver == name for _, spec in self._specs.of_pod(pod)):
+                self._wake(key_of(pod), f"the driver {name}")
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _reconcile_volume(self, name: str) -> Requeue | None:
+        wanted, spec = self._desired.nodes_for(name), self._desired.spec_of(name)
+        volume = self._actual.known(spec) if spec is not None else self._actual.volumes.get(name)
+        if volume is None:
+            return None
+        late = await self._operations.follow(volume, wanted)
+        wanted, now = self._desired.nodes_for(name), monotonic()
+        note_wishes(volume, wanted, now)
+        facts = partial(self._facts, name)
+        plan = decide(volume, wanted, facts, now, force=not self._options.disable_force_detach_on_timeout)
+        await self._operations.perform(volume, plan)
+        late = await self._operations.follow(volume, self._desired.nodes_for(name)) or late
+        if not volume.attachments and not self._desired.nodes_for(name):
+            self._actual.forget(name)
+        again = min(plan.again, late or math.inf)
+        return Requeue(max(again - monotonic(), 0.0)) if again < math.inf else None
+
+    def _facts(self, volume: str, node: str) -> NodeFacts:
+        return node_facts(self._nodes.get(Key("", node)), uses=self._actual.is_used(volume, node))
+
+    async def _verify(self, node: str) -> None:
+        """See whether the drivers still have attached to a node what they had."""
+        began, failed = monotonic(), True
+        try:
+            for volume, attachment in self._actual.at(node):
+                if volume.spec.plugin != CSI or not attachment.confirmed or not self._specs.is_attachable(volume.spec):
+                    continue
+                found = await self._find(volume, node)
+                if not attachment.confirmed or attachment.operation is not None or (found and found.status.attached):
+                    continue
+                self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
+                if found is None:
+                    self._operations.detached(volume, node)
+                else:
+                    attachment.confirmed = attachment.reported = False
+                    self._changed(volume.spec.name, node)
+            failed = False
+        finally:
+            self._metrics.verified(monotonic() - began, failed=failed)
+
+    async def _find(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
+        key = Key("", attachment_name(volume.spec, node))
+        found = self._attachments.get(key)
+        if found is not None:
+            return found
+        try:
+            return await self._client.get(VOLUME_ATTACHMENTS, key)
+        except NotFound:
+            return None
+
+
+def _pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """Yield a pod with volumes whose needs may have changed."""
+    if not change.object.spec.volumes:
+        return
+    before, after = (one is not None and needs_volumes(one) for one in (change.before, change.after))
+    if before != after:
+        yield change.key
+
+
+def _nodes(_: Informers, change: Change[Node]) -> Iterator[NodeName]:
+    """Yield a node of which something has changed that matters to volumes."""
+    before, after = (_facts_of(one) if one is not None else None for one in (change.before, change.after))
+    if before != after or change.initial:
+        yield NodeName(change.key.name)
+
+
+def _facts_of(node: Node) -> object:
+    status = node.status
+    return (node_facts(node, uses=False), is_managed(node), set(status.volumes_in_use), set(status.volumes_attached))
+
+
+def _pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the pods of a claim that is bound to a volume now."""
+    before, after = change.before, change.after
+    if after is None or after.status.phase != "Bound":
+        return
+    if before is None or (before.status.phase, before.spec.volume_name) != (after.status.phase, after.spec.volume_name):
+        yield from pods_of_claim(informers, change)
+
+
+def _pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
+    """Yield the pods of the claim that a volume is bound to now."""
+    now = change.after.spec.claim_ref if change.after is not None else None
+    was = change.before.spec.claim_ref if change.before is not None else None
+    if now is not None and (was is None or was.uid != now.uid):
+        yield from (key_of(pod) for pod in pods_with_claim(informers, Key(now.namespace, now.name)))
+
+
+def _attachments(_: Informers, change: Change[VolumeAttachment]) -> Iterator[AttachmentName]:
+    yield AttachmentName(change.key.name)
+
+
+def _drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[DriverName]:
+    """Yield a driver whose volumes have to be attached now, or have not any more."""
+    required = [one is None or one.spec.attach_required is not False for one in (change.before, change.after)]
+    if required[0] != required[1]:
+        yield DriverName(change.key.name)
+
+
+SPECS = (
+    ControllerSpec(
+        name="persistentvolume-attach-detach-controller",
+        aliases=("attachdetach",),
+        service_account="attachdetach-controller",
+        reporter="attachdetach-controller",
+        reconciler=AttachDetachController,
+        options=AttachDetachOptions,
+        workers=lambda _: _WORKERS,
+        watches=(
+            Mapped(PODS, _pods, indexes={**PODS_BY_CLAIM, **PODS_BY_NODE}),
+            Mapped(NODES, _nodes),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, _pods_of_claim),
+            Mapped(PERSISTENT_VOLUMES, _pods_of_volume),
+            Mapped(VOLUME_ATTACHMENTS, _attachments),
+            Mapped(CSI_DRIVERS, _drivers),
+        ),
+        rbac=(
+            PolicyRule(
+                groups=("",),
+                resources=("pods", "nodes", "persistentvolumeclaims", "persistentvolumes"),
+                verbs=("list", "watch"),
+            ),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("get",)),
+            PolicyRule(groups=("",), resources=("nodes/status",), verbs=("patch",)),
+            PolicyRule(groups=(CSI_DRIVERS.group,), resources=("csidrivers",), verbs=("list", "watch")),
+            PolicyRule(
+                groups=(VOLUME_ATTACHMENTS.group,),
+                resources=("volumeattachments",),
+                verbs=("list", "watch", "get", "create", "delete"),
+            ),
+        ),
+    ),
+)

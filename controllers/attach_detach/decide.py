@@ -1,0 +1,171 @@
+"""What is next for one volume, at each node; pure.
+
+node                                            then
+wants the volume, and it is attached there      nothing; what was asked before is taken back
+wants it, nothing is known of it there          it is attached, unless it may be at one node and is, or may be, at
+                                                  another: then the pods are told, once
+does not want it, and does not use it           it is detached
+does not want it, and uses it                   it is detached
+                                                  once the node is out of service, or
+                                                  is not ready and it has been unwanted for `FORCE_AFTER`
+Detaching goes first. What failed is tried again after a pause; of a volume for one node, one thing is done at a time.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from controller_manager.api.conditions import is_condition_true
+from controller_manager.api.core import Node, Pod, is_pod_terminal
+from controller_manager.api.platform import PLATFORM_DOMAIN
+
+from .state import AttachableVolume, Verb
+
+FORCE_AFTER = 360.0
+"""Seconds that a node which is not ready has to unmount a volume."""
+OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
+MANAGED = f"volumes.{PLATFORM_DOMAIN}/controller-managed-attach-detach"
+"""The annotation of nodes whose volumes are attached by us."""
+
+TIMEOUT, TAINT = "timeout", "out-of-service"
+
+
+class NodeFacts(NamedTuple):
+    """What matters of a node to one volume."""
+
+    uses: bool = False
+    ready: bool = True
+    out_of_service: bool = False
+
+
+class Attach(NamedTuple):
+    """The volume is to be attached to a node."""
+
+    node: str
+
+
+class Detach(NamedTuple):
+    """The volume is to be detached from a node; `verify` that the node does not use it, unless it is `forced` for a
+    reason.
+    """
+
+    node: str
+    verify: bool
+    forced: str = ""
+
+
+class Refuse(NamedTuple):
+    """Pods of a node are to be told that the volume is at others."""
+
+    node: str
+    others: tuple[str, ...]
+
+
+class Plan(NamedTuple):
+    """What is to be done now, and at what time (seconds of the loop) is to be looked again."""
+
+    steps: tuple[Attach | Detach | Refuse, ...]
+    again: float = math.inf
+
+
+def decide(
+    volume: AttachableVolume,
+    wanted: Collection[str],
+    facts: Callable[[str], NodeFacts],
+    now: float,
+    *,
+    force: bool = True,
+) -> Plan:
+    """Return what is next for a volume that pods want at these nodes; without `force` no silence is a reason."""
+    steps: list[Attach | Detach | Refuse] = []
+    again, busy = math.inf, volume.is_busy
+    for node, attachment in volume.attachments.items():
+        if node in wanted or attachment.operation is not None or busy:
+            continue
+        since = attachment.unwanted if attachment.unwanted is not None else now
+        pause = volume.paused(node, Verb.DETACH, now)
+        if pause:
+            again = min(again, pause)
+            continue
+        step = _detachment(node, facts(node), expired=force and now >= since + FORCE_AFTER)
+        if step is None:
+            again = min(again, since + FORCE_AFTER) if force and now < since + FORCE_AFTER else again
+            continue
+        steps.append(step)
+        busy = volume.spec.exclusive
+    for node in sorted(wanted):
+        attachment_there = volume.attachments.get(node)
+        if busy or (attachment_there and (attachment_there.operation is not None or attachment_there.confirmed)):
+            continue
+        others = tuple(sorted(other for other in volume.attachments if other != node))
+        if volume.spec.exclusive and others:
+            if node not in volume.refused:
+                steps.append(Refuse(node, others))
+            continue
+        pause = volume.paused(node, Verb.ATTACH, now)
+        if pause:
+            again = min(again, pause)
+            continue
+        steps.append(Attach(node))
+        busy = volume.spec.exclusive
+    return Plan(tuple(steps), again)
+
+
+def _detachment(node: str, facts: NodeFacts, *, expired: bool) -> Detach | None:
+    """Return how a volume that nobody wants is detached; None if it must stay for now."""
+    forced = expired and not facts.ready
+    if facts.uses and not forced and not facts.out_of_service:
+        return None
+    if expired:
+        return Detach(node, verify=False, forced=TIMEOUT)
+    return Detach(node, verify=not facts.out_of_service, forced=TAINT if facts.out_of_service else "")
+
+
+def note_wishes(volume: AttachableVolume, wanted: Collection[str], now: float) -> None:
+    """Note since when nobody wants a volume where it is, and forget what pods were told who are gone."""
+    for node, attachment in volume.attachments.items():
+        if node in wanted:
+            attachment.unwanted = None
+        elif attachment.unwanted is None:
+            attachment.unwanted = now
+    volume.refused.intersection_update(wanted)
+
+
+def is_managed(node: Node) -> bool:
+    """Return whether volumes of a node are attached by us."""
+    return MANAGED in (node.metadata.annotations or {})
+
+
+def node_facts(node: Node | None, *, uses: bool) -> NodeFacts:
+    """Return what matters of a node; one that is gone is not ready."""
+    if node is None:
+        return NodeFacts(uses, ready=False)
+    out_of_service = any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+    return NodeFacts(uses, is_condition_true(node.status.conditions, "Ready"), out_of_service)
+
+
+def needs_volumes(pod: Pod) -> bool:
+    """Return whether a pod on a node may still use its volumes: it has not ended, or is deleted but runs."""
+    if not pod.spec.node_name or is_pod_terminal(pod):
+        return False
+    if pod.metadata.deletion_timestamp is None:
+        return True
+    status = pod.status
+    every = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
+    return any(one.state.terminated is None and one.state.waiting is None for one in every)
+
+
+def refusal(volume: str, pod: Pod, others: Collection[Pod]) -> str:
+    """Return what a pod is told of a volume that other pods have at other nodes; those of other namespaces are not
+    named.
+    """
+    told = f'Multi-Attach error for volume "{volume}"'
+    if not others:
+        return f"{told} Volume is attached to another node, and can be attached to one only"
+    names = sorted(one.metadata.name for one in others if one.metadata.namespace == pod.metadata.namespace)
+    hidden = len(others) - len(names)
+    if not names:
+        return f"{told} Volume is in use by {hidden} pod(s) of other namespaces"
+    return f"{told} Volume is in use by pod(s) {', '.join(names)}" + (
+        f" and {hidden} of other namespaces" if hidden else ""
+    )

@@ -1,0 +1,230 @@
+"""Attaches and detaches: performs what was decided for a volume, and follows it until it has ended.
+
+operation   steps                                                            ended by
+attach      a VolumeAttachment is created, unless there is one                its status, its deletion, or time
+detach      1. the node does not list the volume any more                     the pods, if they want it again
+            2. the node says to the server that it does not use it, unless    a refusal
+               that is no matter any more
+            3. the VolumeAttachment is deleted                                its absence, its status, or time
+An operation that failed leaves the volume where it may be attached. What local copies show is believed of the very
+VolumeAttachment that was made or found; that none is left is asked of the server.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+
+from controller_manager.api.core import NODES, PODS, Pod
+from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.base.clock import monotonic
+from controller_manager.client import TransportError
+from controller_manager.controller import Context, in_parallel
+
+from .._pods import is_gone
+from .._volume_specs import CSI
+from .attachments import TIMEOUT, attachment_name, judge_attachment, judge_detachment, new_attachment
+from .decide import Attach, Detach, Plan, Refuse, refusal
+from .metrics import AttachDetachMetrics
+from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Verb
+
+
+class Operations:
+    """Works on volumes, one call at a time for each; `changed(volume, node)` has both looked at again, by name."""
+
+    def __init__(
+        self,
+        context: Context,
+        actual: ActualState,
+        desired: DesiredState,
+        metrics: AttachDetachMetrics,
+        changed: Callable[[str, str], None],
+    ) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._log = context.log
+        self._pods = context.informers.get(PODS)
+        self._attachments = context.informers.get(VOLUME_ATTACHMENTS)
+        self._actual = actual
+        self._desired = desired
+        self._metrics = metrics
+        self._changed = changed
+        # The volume and the node of each VolumeAttachment.
+        self.places: dict[str, tuple[str, str]] = {}
+
+    async def perform(self, volume: AttachableVolume, plan: Plan) -> None:
+        """Take the steps of a plan, and those that detachments have still to take.
+
+        Raises the first error that the server answered; what failed has a pause by then.
+        """
+
+        async def take(step: Attach | Detach | Refuse) -> None:
+            match step:
+                case Attach(node=node):
+                    await self._attach(volume, node)
+                case Detach():
+                    self._unlist(volume, step)
+                case Refuse(node=node, others=others):
+                    self._refuse(volume, node, others)
+
+        first = await in_parallel(plan.steps, take)
+        waiting = [one for one in volume.attachments.values() if _may_be_asked(one.operation)]
+        second = await in_parallel(waiting, lambda one: self._detach(volume, one))
+        error = first.error or second.error
+        if error is not None:
+            raise error
+
+    async def follow(self, volume: AttachableVolume, wanted: Mapping[str, Collection[Key]]) -> float | None:
+        """End operations that have ended; return the time (of the loop) at which the next one is late."""
+        times = []
+        for attachment in list(volume.attachments.values()):
+            operation = attachment.operation
+            if operation is None:
+                continue
+            if operation.verb is Verb.ATTACH:
+                self._follow_attachment(volume, attachment, operation)
+            elif operation.asked:
+                await self._follow_detachment(volume, attachment, operation)
+            elif attachment.node in wanted:  # nobody has been asked: it stays attached
+                attachment.operation, attachment.reported = None, attachment.confirmed
+                self._changed(volume.spec.name, attachment.node)
+            if attachment.operation is not None and (operation.asked or operation.verb is Verb.ATTACH):
+                times.append(operation.since + TIMEOUT)
+        return min(times, default=None)
+
+    def detached(self, volume: AttachableVolume, node: str) -> None:
+        """A volume is not attached to a node any more."""
+        volume.detach(node)
+        self.places.pop(attachment_name(volume.spec, node), None)
+        self._changed(volume.spec.name, node)
+
+    def _local(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
+        return self._attachments.get(Key("", attachment_name(volume.spec, node)))
+
+    async def _attach(self, volume: AttachableVolume, node: str) -> None:
+        spec = volume.spec
+        operation = volume.begin(node, Verb.ATTACH, monotonic())
+        self._actual.touched(spec.name, node)
+        if spec.plugin != CSI:
+            self._attached(volume, node, operation)
+            return
+        self.places[attachment_name(spec, node)] = (spec.name, node)
+        try:
+            found = await self._obtain(volume, node)
+        except (ApiError, TransportError) as error:
+            self._failed(volume, volume.attachments[node], str(error))
+            raise
+        operation.uid = found.metadata.uid
+
+    async def _obtain(self, volume: AttachableVolume, node: str) -> VolumeAttachment:
+        """Return the VolumeAttachment that there is by the word of the server: a copy may be of one that is gone."""
+        wanted = new_attachment(volume.spec, node)
+        with contextlib.suppress(NotFound):
+            if self._local(volume, node) is not None:
+                return await self._client.get(VOLUME_ATTACHMENTS, key_of(wanted))
+        try:
+            return await self._client.create(VOLUME_ATTACHMENTS, wanted)
+        except AlreadyExists:
+            return await self._client.get(VOLUME_ATTACHMENTS, key_of(wanted))
+
+    def _follow_attachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
+        outcome = judge_attachment(self._local(volume, attachment.node), operation, monotonic())
+        if outcome.problem:
+            self._failed(volume, attachment, outcome.problem)
+        elif outcome.done:
+            self._attached(volume, attachment.node, operation)
+
+    def _attached(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
+        volume.attach(node)
+        self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
+        for pod in self._users(volume, (node,)):
+            told = f'AttachVolume.Attach succeeded for volume "{volume.spec.title}"'
+            self._events.normal(pod, "SuccessfulAttachVolume", told)
+        self._changed(volume.spec.name, node)
+
+    def _failed(self, volume: AttachableVolume, attachment: Attachment, problem: str) -> None:
+        operation, node = attachment.operation, attachment.node
+        volume.fail(node, monotonic())
+        self._changed(volume.spec.name, node)
+        if operation is None:
+            return
+        self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=True)
+        if operation.verb is Verb.DETACH:
+            self._log.warning("a volume was not detached", volume=volume.spec.name, node=node, problem=problem)
+            return
+        for pod in self._users(volume, (node,)):
+            told = f'AttachVolume.Attach failed for volume "{volume.spec.title}" : {problem}'
+            self._events.warning(pod, "FailedAttachVolume", told)
+
+    def _refuse(self, volume: AttachableVolume, node: str, others: Collection[str]) -> None:
+        volume.refused.add(node)
+        there = self._users(volume, others)
+        for pod in self._users(volume, (node,)):
+            self._events.warning(pod, "FailedAttachVolume", refusal(volume.spec.title, pod, there))
+
+    def _users(self, volume: AttachableVolume, nodes: Collection[str]) -> list[Pod]:
+        """Return the pods that need a volume on some nodes."""
+        wanted = self._desired.nodes_for(volume.spec.name)
+        found = (self._pods.get(key) for node in nodes for key in sorted(wanted.get(node, ())))
+        return [pod for pod in found if pod is not None]
+
+    def _unlist(self, volume: AttachableVolume, step: Detach) -> None:
+        if step.forced:
+            self._metrics.forced(step.forced)
+        volume.begin(step.node, Verb.DETACH, monotonic(), verify=step.verify)
+        volume.attachments[step.node].reported = False
+        self._changed(volume.spec.name, step.node)
+
+    async def _detach(self, volume: AttachableVolume, attachment: Attachment) -> None:
+        """Ask the driver to detach a volume that its node does not list any more."""
+        operation, node = attachment.operation, attachment.node
+        if operation is None:
+            return
+        operation.since = monotonic()
+        try:
+            problem = await self._still_used(volume, node) if operation.verify else ""
+            if problem:
+                self._failed(volume, attachment, problem)
+                return
+            operation.asked = True
+            if volume.spec.plugin == CSI:
+                await self._client.delete(VOLUME_ATTACHMENTS, Key("", attachment_name(volume.spec, node)))
+        except NotFound:
+            self._ended(volume, node, operation)
+            return
+        except (ApiError, TransportError) as error:
+            self._failed(volume, attachment, str(error))
+            raise
+        await self._follow_detachment(volume, attachment, operation)
+
+    async def _still_used(self, volume: AttachableVolume, node: str) -> str:
+        """Return why a volume may not be detached, by what the server says of its node; empty if it may."""
+        try:
+            status = (await self._client.get(NODES, Key("", node))).status
+        except NotFound:
+            return ""
+        if volume.spec.name in status.volumes_in_use:
+            return "the node still uses the volume"
+        if any(one.name == volume.spec.name for one in status.volumes_attached):
+            return "the node still lists the volume"
+        return ""
+
+    async def _follow_detachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
+        node = attachment.node
+        found = self._local(volume, node) if volume.spec.plugin == CSI else None
+        outcome = judge_detachment(found, operation, monotonic())
+        if outcome.problem:
+            self._failed(volume, attachment, outcome.problem)
+        elif outcome.done:
+            key = Key("", attachment_name(volume.spec, node))
+            if volume.spec.plugin != CSI or await is_gone(self._client, VOLUME_ATTACHMENTS, key):
+                self._ended(volume, node, operation)
+
+    def _ended(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
+        self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
+        self.detached(volume, node)
+
+
+def _may_be_asked(operation: Operation | None) -> bool:
+    """Return whether it is time to ask a driver to detach a volume."""
+    return operation is not None and operation.verb is Verb.DETACH and operation.unlisted and not operation.asked

@@ -1,0 +1,416 @@
+"""Volumes that are attached to nodes and detached, in a whole cluster with a simulated driver, in virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import EVENTS, NODES, PODS
+from controller_manager.api.resource import Key
+from controller_manager.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
+from controller_manager.testing import Cluster
+from controller_manager.testing.cluster import Replica
+from controller_manager.testing.csi_driver import SimulatedDriver
+from controllers.attach_detach import SPECS
+from tests.scenarios.volumes import (
+    DRIVER,
+    METRICS,
+    UNPROTECTED,
+    add_node,
+    attachments,
+    bind,
+    csi_driver,
+    listed,
+    of_claim,
+    pod,
+    samples,
+    set_ready,
+    unique,
+    use,
+)
+
+pytestmark = pytest.mark.virtual
+ON = ("--leader-elect=false", "--controllers=attachdetach", METRICS)
+FAMILY = "storage_operation_duration_seconds_count"
+FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
+DONE = ("Normal", "SuccessfulAttachVolume")
+FAILED = ("Warning", "FailedAttachVolume")
+
+
+@asynccontextmanager
+async def world(
+    *flags: str, nodes: tuple[str, ...] = ("a", "b"), **driver: Any
+) -> AsyncIterator[tuple[Cluster, SimulatedDriver, Replica]]:
+    """A cluster with these nodes, a driver and a manager."""
+    async with Cluster((UNPROTECTED,)) as cluster, SimulatedDriver(cluster, DRIVER, **driver) as simulated:
+        for node in ("a", "b"):
+            await add_node(cluster, node)
+        yield cluster, simulated, await cluster.manage(*ON, *flags, specs=SPECS)
+
+
+async def told(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+    """The type and reason of each event about a pod."""
+    found = (await cluster.client.list(EVENTS, "default")).items
+    mine = [event for event in found if event.involved_object.name == name]
+    return [(event.type, event.reason) for event in sorted(mine, key=lambda one: int(one.metadata.resource_version))]
+
+
+async def delete_pod(cluster: Cluster, name: str) -> None:
+    await cluster.client.delete(PODS, Key("default", name), grace=0)
+    await cluster.settle()
+
+
+async def test_a_volume_is_attached_for_a_pod_and_detached_once_it_is_unmounted() -> None:
+    async with world() as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        (found,) = (await cluster.client.list(VOLUME_ATTACHMENTS)).items
+        assert found.metadata.name == f"csi-{sha256(f'v{DRIVER}a'.encode()).hexdigest()}"
+        assert (found.spec.attacher, found.spec.node_name, found.spec.source.persistent_volume_name) == (
+            DRIVER,
+            "a",
+            "v",
+        )
+        assert await listed(cluster, "a") == {unique("v")}
+        assert await told(cluster, "p") == [DONE]
+        await use(cluster, "a", "v")
+        await delete_pod(cluster, "p")
+        await cluster.sleep(3600)  # the node is ready, and still uses it
+        assert await attachments(cluster) != {}
+        assert await listed(cluster, "a") == {unique("v")}
+        await use(cluster, "a")
+        await cluster.settle()
+        assert await attachments(cluster) == {}
+        assert await listed(cluster, "a") == set()
+        counted = await samples(replica, FAMILY)
+        plugin = f'volume_plugin="kubernetes.io/csi:{DRIVER}"'
+        for name in ("volume_attach", "volume_detach"):
+            assert counted[f'{FAMILY}{{migrated="false",operation_name="{name}",status="success",{plugin}}}'] == 1
+
+
+async def test_a_node_lists_a_volume_no_more_before_its_driver_is_asked_to_detach_it() -> None:
+    async with world() as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        seen = []
+        cluster.api.store.subscribe(lambda changes: seen.extend(changes))
+        await delete_pod(cluster, "p")
+        order = [change.row.resource for change in seen if change.row.resource in (NODES.name, VOLUME_ATTACHMENTS.name)]
+        assert order[:2] == [NODES.name, VOLUME_ATTACHMENTS.name]
+
+
+async def test_a_volume_for_one_node_is_refused_to_another_until_it_is_free() -> None:
+    async with world() as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await cluster.client.create(PODS, pod("q", of_claim("v"), node="b"))
+        await cluster.advance(300)
+        assert await told(cluster, "q") == [FAILED]
+        (event,) = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.type == "Warning"]
+        assert event.message.startswith('Multi-Attach error for volume "v"')
+        assert event.message.endswith("p")
+        assert event.source.component == "attachdetach-controller"
+        await delete_pod(cluster, "p")
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+        await use(cluster, "a")
+        await cluster.settle()
+        assert (await attachments(cluster)).keys() == {("v", "b")}
+        assert await listed(cluster, "b") == {unique("v")}
+        assert await told(cluster, "q") == [FAILED, DONE]
+
+
+async def test_a_volume_for_many_nodes_is_attached_to_all() -> None:
+    async with world() as (cluster, _, __):
+        await bind(cluster, "v", modes=("ReadWriteMany",))
+        for node in ("a", "b"):
+            await cluster.client.create(PODS, pod(f"p-{node}", of_claim("v"), node=node))
+        await cluster.settle()
+        assert (await attachments(cluster)).keys() == {("v", "a"), ("v", "b")}
+        await delete_pod(cluster, "p-a")
+        assert (await attachments(cluster)).keys() == {("v", "b")}
+
+
+async def test_a_driver_that_fails_is_told_of_and_asked_again_less_and_less_often() -> None:
+    problem = "no such disk"
+    async with world(fails=lambda step, _: problem if step == "attach" else "") as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.sleep(120)
+        assert set(await told(cluster, "p")) == {FAILED}
+        (event,) = (await cluster.client.list(EVENTS, "default")).items
+        assert event.message == 'AttachVolume.Attach failed for volume "v" : no such disk'
+        assert 6 <= event.count <= 9
+        assert await listed(cluster, "a") == set()
+        problem = ""
+        await cluster.advance(10)
+        assert await listed(cluster, "a") == {unique("v")}
+        assert await told(cluster, "p") == [FAILED, DONE]
+        counted = await samples(replica, FAMILY)
+        assert sum(value for name, value in counted.items() if "fail-unknown" in name) == event.count
+
+
+async def test_a_driver_that_is_silent_fails_after_two_minutes_and_may_come_late() -> None:
+    async with world(delay=200.0) as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.sleep(119)
+        assert await told(cluster, "p") == []
+        await cluster.sleep(5)
+        assert await told(cluster, "p") == [FAILED]
+        await cluster.advance(120)
+        assert await told(cluster, "p") == [FAILED, DONE]
+
+
+async def test_a_driver_that_cannot_detach_keeps_the_volume_from_others() -> None:
+    stuck = "busy"
+    async with world(fails=lambda step, _: stuck if step == "detach" else "") as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await delete_pod(cluster, "p")
+        await cluster.client.create(PODS, pod("q", of_claim("v"), node="b"))
+        await cluster.sleep(600)
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+        assert await listed(cluster, "a") == set()
+        stuck = ""
+        await cluster.advance(300)
+        assert (await attachments(cluster)).keys() == {("v", "b")}
+
+
+@pytest.mark.flag("disable-force-detach-on-timeout")
+@pytest.mark.parametrize("disabled", [False, True])
+async def test_of_a_node_that_is_silent_volumes_are_taken_after_six_minutes(disabled: bool) -> None:
+    async with world(*(["--disable-force-detach-on-timeout"] if disabled else [])) as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await set_ready(cluster, "a", ready=False)
+        await delete_pod(cluster, "p")
+        await cluster.sleep(355)
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+        await cluster.advance(10)
+        forced = await samples(replica, FORCED)
+        assert (await attachments(cluster) != {}) is disabled
+        assert forced == ({} if disabled else {f'{FORCED}{{reason="timeout"}}': 1})
+
+
+async def test_of_a_node_that_is_out_of_service_volumes_are_taken_at_once() -> None:
+    async with world("--disable-force-detach-on-timeout") as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await delete_pod(cluster, "p")
+        assert await attachments(cluster) != {}
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        await cluster.client.patch(NODES, Key("", "a"), {"spec": {"taints": [taint]}})
+        await cluster.settle()
+        assert await attachments(cluster) == {}
+        assert await samples(replica, FORCED) == {f'{FORCED}{{reason="out-of-service"}}': 1}
+
+
+async def test_of_a_node_that_is_gone_volumes_are_taken_after_six_minutes_if_it_used_them() -> None:
+    async with world() as (cluster, _, __):
+        for name in ("v", "w"):
+            await bind(cluster, name)
+        await cluster.client.create(PODS, pod("p", of_claim("v"), of_claim("w"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await cluster.client.delete(NODES, Key("", "a"))
+        await cluster.settle()
+        assert (await attachments(cluster)).keys() == {("v", "a"), ("w", "a")}  # the pod is still there
+        await delete_pod(cluster, "p")
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+        await cluster.advance(365)
+        assert await attachments(cluster) == {}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_needs_no_volume(phase: str) -> None:
+    async with world() as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await cluster.client.patch(PODS, Key("default", "p"), {"status": {"phase": phase}}, subresource="status")
+        await cluster.settle()
+        assert await attachments(cluster) == {}
+
+
+async def test_what_is_not_to_be_attached() -> None:
+    async with world() as (cluster, _, __):
+        await add_node(cluster, "unmanaged", managed=False)
+        await bind(cluster, "v")
+        await bind(cluster, "nfs", source={"nfs": {"server": "s", "path": "/"}})
+        inline = {"name": "inline", "csi": {"driver": DRIVER}}
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="unmanaged"))
+        await cluster.client.create(PODS, pod("q", of_claim("nfs"), inline, {"name": "e", "emptyDir": {}}, node="a"))
+        await cluster.client.create(PODS, pod("pending", of_claim("v")))
+        await cluster.client.create(PODS, pod("unbound", of_claim("nobody"), node="a"))
+        await cluster.advance(120)
+        assert await attachments(cluster) == {}
+        annotations = {"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}
+        await cluster.client.patch(NODES, Key("", "unmanaged"), annotations)
+        await cluster.settle()
+        assert (await attachments(cluster)).keys() == {("v", "unmanaged")}
+
+
+async def test_a_driver_whose_volumes_need_not_be_attached() -> None:
+    async with world() as (cluster, _, __):
+        await cluster.client.create(CSI_DRIVERS, csi_driver(attachRequired=False))
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        assert await attachments(cluster) == {}
+        await cluster.client.delete(CSI_DRIVERS, Key("", DRIVER))
+        await cluster.settle()
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+        await cluster.client.create(CSI_DRIVERS, csi_driver(attachRequired=False))
+        await cluster.settle()
+        assert await attachments(cluster) == {}
+
+
+async def test_volumes_that_nodes_reach_by_themselves_are_listed() -> None:
+    async with world() as (cluster, _, replica):
+        await bind(
+            cluster,
+            "v",
+            source={"iscsi": {"targetPortal": "1.2.3.4:3260", "iqn": "iqn.2026-01.org.example:x", "lun": 1}},
+        )
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        assert await listed(cluster, "a") == {"kubernetes.io/iscsi/1.2.3.4:3260:iqn.2026-01.org.example:x:1"}
+        assert await told(cluster, "p") == [DONE]
+        total = await samples(replica, "attachdetach_controller_total_volumes")
+        family, plugin = "attachdetach_controller_total_volumes", 'plugin_name="kubernetes.io/iscsi"'
+        states = ("actual_state_of_world", "desired_state_of_world")
+        assert total == {f'{family}{{{plugin},state="{state}"}}': 1 for state in states}
+        in_use = await samples(replica, "storage_count_attachable_volumes_in_use")
+        assert list(in_use) == ['storage_count_attachable_volumes_in_use{node="a",volume_plugin="kubernetes.io/iscsi"}']
+        await delete_pod(cluster, "p")
+        assert await listed(cluster, "a") == set()
+
+
+async def test_a_volume_that_a_pod_describes_itself_and_that_moved_to_a_driver() -> None:
+    async with world() as (cluster, _, __):
+        source = {"name": "disk", "cinder": {"volumeID": "abc", "fsType": "ext4"}}
+        await cluster.client.create(PODS, pod("p", source, node="a"))
+        await cluster.settle()
+        (found,) = (await cluster.client.list(VOLUME_ATTACHMENTS)).items
+        assert found.spec.attacher == "cinder.csi.openstack.org"
+        assert msgspec.json.decode(found.spec.source.inline_volume_spec) == {
+            "csi": {"driver": "cinder.csi.openstack.org", "volumeHandle": "abc", "fsType": "ext4"},
+            "accessModes": ["ReadWriteOnce"],
+            "volumeMode": "Filesystem",
+        }
+
+
+async def test_a_new_leader_goes_on_where_the_one_before_was() -> None:
+    async with world() as (cluster, driver, first):
+        for name in ("kept", "left", "hanging"):
+            await bind(cluster, name)
+        await cluster.client.create(PODS, pod("p", of_claim("kept"), node="a"))
+        await cluster.client.create(PODS, pod("q", of_claim("left"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "kept", "left")
+        driver.delay = 30.0
+        await cluster.client.create(PODS, pod("r", of_claim("hanging"), node="b"))
+        await cluster.sleep(5)
+        await first.kill()
+        for name in ("q", "r"):
+            await cluster.client.delete(PODS, Key("default", name), grace=0)
+        kept = (await attachments(cluster))["kept", "a"]
+        await cluster.manage(*ON, specs=SPECS)
+        await cluster.advance(120)
+        found = await attachments(cluster)
+        assert found.keys() == {("kept", "a"), ("left", "a")}
+        assert found["kept", "a"].metadata.uid == kept.metadata.uid
+        assert await listed(cluster, "a") == {unique("kept"), unique("left")}
+        await use(cluster, "a", "kept")
+        await cluster.advance(60)
+        assert (await attachments(cluster)).keys() == {("kept", "a")}
+        assert await told(cluster, "p") == [DONE]
+
+
+async def test_attachments_of_others_are_left_alone() -> None:
+    async with world() as (cluster, _, __):
+        await bind(cluster, "v")
+        tree = {"attacher": DRIVER, "nodeName": "a", "source": {"persistentVolumeName": "v"}}
+        data = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "VolumeAttachment",
+            "metadata": {"name": "mine"},
+            "spec": tree,
+        }
+        made = VOLUME_ATTACHMENTS.type.decode(msgspec.json.encode(data))
+        await cluster.client.create(VOLUME_ATTACHMENTS, made)
+        await cluster.advance(600)
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+
+
+async def test_a_volume_that_is_wanted_again_while_it_is_detached_is_attached_anew() -> None:
+    async with world(delay=20.0) as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.advance(30)
+        first = (await attachments(cluster))["v", "a"]
+        await delete_pod(cluster, "p")
+        await cluster.client.create(PODS, pod("q", of_claim("v"), node="a"))
+        await cluster.advance(60)
+        found = (await attachments(cluster))["v", "a"]
+        assert found.metadata.uid != first.metadata.uid
+        assert found.status.attached
+        assert await listed(cluster, "a") == {unique("v")}
+
+
+async def lose(cluster: Cluster, *, whole: bool) -> None:
+    """Have the driver say that a volume is not attached any more, or its VolumeAttachment go."""
+    (found,) = (await attachments(cluster)).values()
+    name = Key("", found.metadata.name)
+    if whole:
+        await cluster.client.delete(VOLUME_ATTACHMENTS, name)
+        await cluster.client.patch(VOLUME_ATTACHMENTS, name, {"metadata": {"finalizers": None}})
+    else:
+        await cluster.client.patch(VOLUME_ATTACHMENTS, name, {"status": {"attached": False}}, subresource="status")
+
+
+@pytest.mark.flag("attach-detach-reconcile-sync-period", "disable-attach-detach-reconcile-sync")
+@pytest.mark.parametrize(("flags", "after"), [((), 60), (("--attach-detach-reconcile-sync-period=10m",), 600)])
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_is_no_longer_attached_is_noticed_and_attached_again(
+    flags: tuple[str, ...], after: int, whole: bool
+) -> None:
+    async with world(*flags, fails=lambda step, obj: "") as (cluster, driver, _):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        driver.fails = lambda step, obj: "gone"
+        await cluster.sleep(1)
+        await lose(cluster, whole=whole)
+        await cluster.sleep(after - 20)
+        assert await listed(cluster, "a") == {unique("v")}
+        await cluster.sleep(20)
+        assert await listed(cluster, "a") == set()
+        driver.fails = lambda step, obj: ""
+        await cluster.advance(after)
+        assert await listed(cluster, "a") == {unique("v")}
+        assert ("v", "a") in await attachments(cluster)
+
+
+@pytest.mark.flag("disable-attach-detach-reconcile-sync")
+async def test_what_is_no_longer_attached_is_not_looked_for_if_that_is_off() -> None:
+    async with world("--disable-attach-detach-reconcile-sync") as (cluster, driver, _):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        driver.fails = lambda step, obj: "gone"
+        await lose(cluster, whole=True)
+        await cluster.sleep(3600)
+        assert await listed(cluster, "a") == {unique("v")}

@@ -1,0 +1,216 @@
+"""Volumes of pods that come and go while requests fail, watches fall silent, managers are lost, nodes say nothing and
+drivers fail, by seed (virtual time).
+
+What holds for every seed:
+
+1. A volume for one node has VolumeAttachments of one node only.
+2. Nothing is detached from a node that has it mounted, unless the node is not ready, and no pod has wanted it there for
+   six minutes.
+3. A node that mounts what its status lists finds it attached.
+4. Once everything works again, exactly those volumes are attached and listed that pods need.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import NODES, PODS, Node, Pod
+from controller_manager.api.model import Object
+from controller_manager.api.resource import key_of
+from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.base.clock import monotonic
+from controller_manager.base.random import random_source
+from controller_manager.base.tasks import Tasks
+from controller_manager.testing import Cluster
+from controller_manager.testing.csi_driver import SimulatedDriver
+from controller_manager.testing.fault_injector import FaultInjector
+from controllers.attach_detach.decide import FORCE_AFTER
+from tests.scenarios.volumes import (
+    DRIVER,
+    UNPROTECTED,
+    add_node,
+    attachments,
+    bind,
+    listed,
+    of_claim,
+    pod,
+    set_ready,
+    unique,
+    use,
+)
+
+T = TypeVar("T")
+
+FLAGS = ("--leader-elect=false", "--controllers=attachdetach")
+READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
+NODES_MADE = ("a", "b", "c")
+ALONE, SHARED = ("v", "w", "x"), ("shared",)
+ROUNDS = 14
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Nodes that mount what they list for their pods, and what the store saw."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.silent: set[str] = set()
+        self.mounted: dict[str, set[str]] = defaultdict(set)
+        self.pods: dict[str, Pod] = {}
+        self.made = 0
+        # By volume the VolumeAttachments, by node; by volume and node when a pod last wanted it there.
+        self.there: dict[str, dict[str, VolumeAttachment]] = defaultdict(dict)
+        self.wanted: dict[tuple[str, str], float] = {}
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == VOLUME_ATTACHMENTS.name:
+                self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
+            elif change.row.resource == PODS.name:
+                found = Pod.decode(change.row.data)
+                for volume in self._volumes(found):
+                    self.wanted[volume, found.spec.node_name] = monotonic()
+                if change.deleted:
+                    self.pods.pop(found.metadata.name, None)
+                else:
+                    self.pods[found.metadata.name] = found
+
+    def _judge(self, found: VolumeAttachment, *, deleted: bool) -> None:
+        volume, node = found.spec.source.persistent_volume_name or "", found.spec.node_name
+        before = self.there[volume].get(node)
+        going = deleted or found.metadata.deletion_timestamp is not None
+        if going and before is not None and before.metadata.deletion_timestamp is None:
+            self._judge_detachment(volume, node)
+        if deleted:
+            self.there[volume].pop(node, None)
+        else:
+            self.there[volume][node] = found
+        if volume in ALONE and len(self.there[volume]) > 1:
+            self.wrong.append(f"{volume} is at {sorted(self.there[volume])}")
+
+    def _judge_detachment(self, volume: str, node: str) -> None:
+        if volume not in self.mounted[node]:
+            return
+        age = monotonic() - self.wanted.get((volume, node), 0.0)
+        if node not in self.silent or age < FORCE_AFTER or self._wants(volume, node):
+            self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
+
+    def _volumes(self, found: Pod) -> set[str]:
+        return {one.persistent_volume_claim.claim_name for one in found.spec.volumes if one.persistent_volume_claim}
+
+    def _wants(self, volume: str, node: str) -> bool:
+        return any(one.spec.node_name == node and volume in self._volumes(one) for one in self.pods.values())
+
+    async def run(self) -> None:
+        """Have the nodes mount and unmount, in steps of a second."""
+        while True:
+            for name in NODES_MADE:
+                if name not in self.silent:
+                    await self._sync(name)
+            await asyncio.sleep(1)
+
+    async def _sync(self, name: str) -> None:
+        row = self.cluster.api.store.get(NODES.name, name)
+        assert row is not None
+        status, mounted = Node.decode(row.data).status, self.mounted[name]
+        wanted = {one for one in (*ALONE, *SHARED) if self._wants(one, name)}
+        offered = {one for one in wanted if unique(one) in {it.name for it in status.volumes_attached}}
+        used = {one for one in (*ALONE, *SHARED) if unique(one) in status.volumes_in_use}
+        mounted &= wanted
+        for one in (offered & used) - mounted:
+            found = self.there[one].get(name)
+            if found is None or not found.status.attached:
+                self.wrong.append(f"{name} mounts {one}, which is not attached")
+            mounted.add(one)
+        if mounted | offered != used:
+            await use(self.cluster, name, *sorted(mounted | offered))
+
+    async def add(self) -> None:
+        """A pod comes to a node."""
+        self.made += 1
+        volumes = [of_claim(name) for name in {one_of(ALONE), one_of((*ALONE, *SHARED))}]
+        await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=one_of(NODES_MADE)))
+
+    async def delete(self) -> None:
+        """A pod goes."""
+        if self.pods:
+            found = one_of(sorted(self.pods.values(), key=key_of))
+            await self.cluster.client.delete(PODS, key_of(found), grace=0)
+
+    async def silence(self) -> None:
+        """A node says nothing for a while, or speaks again."""
+        name = one_of(NODES_MADE)
+        ready = name in self.silent
+        await set_ready(self.cluster, name, ready=ready)
+        (self.silent.discard if ready else self.silent.add)(name)
+
+
+async def wait(cluster: Cluster) -> None:
+    await cluster.sleep(one_of((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
+
+
+@pytest.mark.virtual(seeds=12)
+async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
+    broken: set[str] = set()
+
+    def fails(step: str, _: Object) -> str:
+        return "broken" if step in broken and random_source().uniform(0, 1) < 0.7 else ""
+
+    async with Cluster((UNPROTECTED,)) as cluster, SimulatedDriver(cluster, DRIVER, fails=fails) as driver:
+        for name in NODES_MADE:
+            await add_node(cluster, name)
+        for name in ALONE:
+            await bind(cluster, name)
+        for name in SHARED:
+            await bind(cluster, name, modes=("ReadWriteMany",))
+        world = World(cluster)
+        async with Tasks() as tasks:
+            kubelets = tasks.start(world.run(), name="nodes")
+            injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+            for _ in range(ROUNDS):
+                driver.delay = one_of((0.1, 1.0, 20.0))
+                broken ^= {one_of(("attach", "detach"))}
+                await one_of((world.add, world.delete))()
+                await one_of(
+                    (injector.kill, injector.cut, injector.deafen, world.silence, world.add, world.add, world.delete)
+                )()
+                await wait(cluster)
+            await injector.heal()
+            broken.clear()
+            driver.delay = 0.5
+            for name in sorted(world.silent):
+                await set_ready(cluster, name, ready=True)
+            world.silent.clear()
+            await cluster.sleep(1800)
+            await check(cluster, world)
+            for found in list(world.pods.values()):
+                await cluster.client.delete(PODS, key_of(found), grace=0)
+            await cluster.sleep(600)
+            await check(cluster, world)
+            assert await attachments(cluster) == {}
+            kubelets.cancel()
+        assert world.wrong == []
+
+
+async def check(cluster: Cluster, world: World) -> None:
+    """Raise AssertionError unless exactly what pods need is attached, and listed."""
+    there = await attachments(cluster)
+    needed = {(name, node) for node in NODES_MADE for name in (*ALONE, *SHARED) if world._wants(name, node)}
+    for name in ALONE:
+        places = [node for volume, node in needed if volume == name]
+        found = [node for volume, node in there if volume == name]
+        assert len(found) == min(len(places), 1)
+        assert set(found) <= set(places)
+    assert {one for one in there if one[0] in SHARED} == {one for one in needed if one[0] in SHARED}
+    assert all(one.status.attached for one in there.values())
+    for node in NODES_MADE:
+        assert await listed(cluster, node) == {unique(name) for name, place in there if place == node}
