@@ -199,6 +199,7 @@ class ExtendedResourceClaimStatus(Model):
 class PodStatus(Model):
     phase: str = ""
     reason: str = ""
+    message: str = ""
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")

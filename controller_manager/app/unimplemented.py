@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from controller_manager.api.platform import VENDOR
 from controller_manager.options import Duration, Int32, Options, flag
 
 
@@ -44,46 +43,4 @@ class CloudOptions(Options):
         return self
 
 
-_binder = _needs("persistentvolume-binder-controller")
-
-
-class VolumeOptions(Options):
-    """Flags of volumes and their claims."""
-
-    title = "Volume controllers"
-
-    enable_dynamic_provisioning: bool = _binder(True, "make volumes for claims that name a class")
-    enable_hostpath_provisioner: bool = _binder(
-        False, "make volumes of the host's folders where there is no cloud; for tests with one node only"
-    )
-    external_cloud_volume_plugin: str = _binder(
-        "", "plugin for the volumes of the cloud when --cloud-provider is external", metavar="name"
-    )
-    flex_volume_plugin_dir: str = _binder(
-        f"/usr/libexec/{VENDOR}/node-agent-plugins/volume/exec/", "folder of further volume plugins", metavar="folder"
-    )
-    pvclaimbinder_sync_period: Duration = _binder("15s", "how often volumes and claims are compared", minimum=0.001)
-    pv_recycler_pod_template_filepath_nfs: str = _binder(
-        "", "file of the pod that empties an NFS volume", metavar="file"
-    )
-    pv_recycler_minimum_timeout_nfs: Int32 = _binder(
-        300, "seconds the emptying of an NFS volume may take at least", minimum=0
-    )
-    pv_recycler_increment_timeout_nfs: Int32 = _binder(
-        30, "seconds more for each Gi the emptying of an NFS volume may take", minimum=0
-    )
-    pv_recycler_pod_template_filepath_hostpath: str = _binder(
-        "", "file of the pod that empties a volume of the host; for tests only", metavar="file"
-    )
-    pv_recycler_minimum_timeout_hostpath: Int32 = _binder(
-        60, "seconds the emptying of a volume of the host may take at least; for tests only", minimum=0
-    )
-    pv_recycler_timeout_increment_hostpath: Int32 = _binder(
-        30, "seconds more for each Gi the emptying of a volume of the host may take; for tests only", minimum=0
-    )
-
-
-AWAITED: tuple[type[Options], ...] = (
-    CloudOptions,
-    VolumeOptions,
-)
+AWAITED: tuple[type[Options], ...] = (CloudOptions,)

@@ -1,0 +1,171 @@
+"""Claims and volumes as they are to be written; pure. What needs no change is returned as it was."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import ObjectReference
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.quantity import parse
+from controller_manager.api.storage import (
+    BOUND,
+    PENDING,
+    PERSISTENT_VOLUME_CLAIMS,
+    STORAGE,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeStatus,
+)
+
+from .._claims import PRE_RESIZE_CAPACITY, size_of
+from .._volume_plugins import IN_TREE, MIGRATED
+from .decide import BIND_COMPLETED, BOUND_BY_CONTROLLER, MIGRATED_TO, PROVISIONED_BY
+from .volumes import is_bound_to
+
+PROVISIONER = f"volume.{PLATFORM_DOMAIN}/storage-provisioner"
+BETA_PROVISIONER = f"volume.beta.{PLATFORM_DOMAIN}/storage-provisioner"
+KEPT_BY_CONTROLLER = f"{PLATFORM_DOMAIN}/pv-controller"
+KEPT_BY_PROVISIONER = f"external-provisioner.volume.{PLATFORM_DOMAIN}/finalizer"
+
+_YES = "yes"
+
+T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
+
+
+def annotated(one: PersistentVolume | PersistentVolumeClaim) -> dict[str, str]:
+    """Return the annotations of a claim or a volume, to be changed."""
+    return dict(one.metadata.annotations or {})
+
+
+def with_annotations(one: T, annotations: Mapping[str, str]) -> T:
+    """Return a claim or a volume with these annotations instead."""
+    if annotations == (one.metadata.annotations or {}):
+        return one
+    return replace(one, metadata=replace(one.metadata, annotations=annotations or None))
+
+
+def bound_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Return a volume that is bound to a claim; one that was not reserved for it says who chose it."""
+    annotations, meta, reference = annotated(volume), claim.metadata, volume.spec.claim_ref
+    if not is_bound_to(volume, claim):
+        annotations.setdefault(BOUND_BY_CONTROLLER, _YES)
+    volume = with_annotations(volume, annotations)
+    if reference is not None and (reference.namespace, reference.name, reference.uid) == (
+        meta.namespace,
+        meta.name,
+        meta.uid,
+    ):
+        return volume
+    return replace(volume, spec=replace(volume.spec, claim_ref=claim_reference(claim)))
+
+
+def claim_reference(claim: PersistentVolumeClaim) -> ObjectReference:
+    """Return the reference to a claim that a volume carries."""
+    meta, kind = claim.metadata, PERSISTENT_VOLUME_CLAIMS
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def bound_claim(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
+    """Return a claim that is bound to a volume; one that did not name it says who chose it."""
+    annotations = annotated(claim)
+    if claim.spec.volume_name != volume.metadata.name:
+        annotations.setdefault(BOUND_BY_CONTROLLER, _YES)
+        claim = replace(claim, spec=replace(claim.spec, volume_name=volume.metadata.name))
+    annotations.setdefault(BIND_COMPLETED, _YES)
+    return with_annotations(claim, annotations)
+
+
+def with_bound_status(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolumeClaim:
+    """Return a claim that says what it has of its volume; its capacity as of when it was bound."""
+    status = replace(claim.status, phase=BOUND, access_modes=volume.spec.access_modes)
+    if claim.status.phase != BOUND:
+        status = replace(status, capacity=_capacity(claim, volume))
+        if claim.status.phase == PENDING:
+            status = replace(status, current_volume_attributes_class_name=volume.spec.volume_attributes_class_name)
+    return claim if status == claim.status else replace(claim, status=status)
+
+
+def _capacity(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Mapping[str, str] | None:
+    """Return what a claim has from its volume: what that had before it grew, while the node has not followed."""
+    had = (volume.metadata.annotations or {}).get(PRE_RESIZE_CAPACITY)
+    if had is not None:
+        return {**(claim.status.capacity or {}), STORAGE: _quantity(had) or (volume.spec.capacity or {})[STORAGE]}
+    known = STORAGE in (claim.status.capacity or {})
+    same = known and size_of(claim.status.capacity) == size_of(volume.spec.capacity)
+    return claim.status.capacity if same else volume.spec.capacity
+
+
+def _quantity(text: str) -> str:
+    try:
+        return str(parse(text))
+    except ValueError:
+        return ""
+
+
+def with_phase(claim: PersistentVolumeClaim, phase: str) -> PersistentVolumeClaim:
+    """Return a claim that has nothing, in that phase."""
+    status = replace(
+        claim.status, phase=phase, access_modes=(), capacity=None, current_volume_attributes_class_name=None
+    )
+    return claim if status == claim.status else replace(claim, status=status)
+
+
+def in_phase(volume: PersistentVolume, phase: str, message: str = "") -> PersistentVolume:
+    """Return a volume in a phase, and why; as it was if it is in that phase already."""
+    if volume.status.phase == phase:
+        return volume
+    return replace(volume, status=PersistentVolumeStatus(phase=phase, message=message, reason=volume.status.reason))
+
+
+def unbound_volume(volume: PersistentVolume) -> PersistentVolume:
+    """Return a volume that is free again; one that its user reserved for a claim stays so."""
+    annotations, reference = annotated(volume), volume.spec.claim_ref
+    if annotations.pop(BOUND_BY_CONTROLLER, None) is None and reference is not None:
+        return replace(volume, spec=replace(volume.spec, claim_ref=replace(reference, uid="")))
+    return with_annotations(replace(volume, spec=replace(volume.spec, claim_ref=None)), annotations)
+
+
+def with_provisioner(claim: PersistentVolumeClaim, provisioner: str) -> PersistentVolumeClaim:
+    """Return a claim that says by whom its volume is to be made."""
+    annotations = annotated(claim)
+    if annotations.get(PROVISIONER) == provisioner:
+        return claim
+    return migrated(with_annotations(claim, {**annotations, BETA_PROVISIONER: provisioner, PROVISIONER: provisioner}))
+
+
+def migrated(one: T) -> T:
+    """Return a claim or a volume that names the driver that took over from the plugin that it names."""
+    annotations = annotated(one)
+    names = (PROVISIONED_BY,) if isinstance(one, PersistentVolume) else (PROVISIONER, BETA_PROVISIONER)
+    maker = next((annotations[name] for name in names if name in annotations), None)
+    if maker is None:
+        return one
+    if maker in MIGRATED:
+        annotations[MIGRATED_TO] = MIGRATED[maker]
+    else:
+        annotations.pop(MIGRATED_TO, None)
+    return with_annotations(one, annotations)
+
+
+def with_finalizers(volume: PersistentVolume) -> PersistentVolume:
+    """Return a volume with the finalizers of whoever has to delete its storage before it may go (KEP-2644)."""
+    maker, finalizers = (volume.metadata.annotations or {}).get(PROVISIONED_BY, ""), volume.metadata.finalizers
+    if not maker.startswith(IN_TREE):
+        return volume
+    deletes = volume.spec.persistent_volume_reclaim_policy == "Delete"
+    others = tuple(one for one in finalizers if one != KEPT_BY_CONTROLLER)
+    if maker in MIGRATED:
+        wanted = others
+    else:
+        wanted = finalizers if deletes and KEPT_BY_CONTROLLER in finalizers else others
+        wanted = (*wanted, KEPT_BY_CONTROLLER) if deletes and KEPT_BY_CONTROLLER not in wanted else wanted
+        wanted = tuple(one for one in wanted if one != KEPT_BY_PROVISIONER)
+    return volume if wanted == finalizers else replace(volume, metadata=replace(volume.metadata, finalizers=wanted))

@@ -1,0 +1,268 @@
+"""The binder: looks at one claim or one volume at a time; `decide` says what follows."""
+
+import asyncio
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import NODES, PODS, Pod, is_pod_terminal
+from controller_manager.api.errors import ApiError
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.storage import (
+    AVAILABLE,
+    BOUND,
+    FAILED,
+    LOST,
+    PENDING,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    RELEASED,
+    STORAGE_CLASSES,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    class_of,
+)
+from controller_manager.cache import Change, Informers
+from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
+from controller_manager.work import Priority
+
+from .._claims import PODS_BY_CLAIM, pods_with_claim
+from .changes import migrated, with_finalizers
+from .decide import (
+    BIND_COMPLETED,
+    AssignClass,
+    Bind,
+    ClaimStep,
+    Lose,
+    Misbound,
+    Provision,
+    Refuse,
+    Said,
+    Surroundings,
+    VolumeStep,
+    Wait,
+    decide_claim,
+    decide_volume,
+    default_class,
+    waits_for_pod,
+)
+from .metrics import BinderMetrics
+from .options import BinderOptions, check_files
+from .provisioning import Provisioner
+from .reclaiming import Reclaimer
+from .recycler import volume_name
+from .writes import Objects
+
+WORKERS = 16
+
+
+class VolumeBinder:
+    """Reconciles one claim, or one volume: the key without a namespace."""
+
+    def __init__(self, context: Context, options: BinderOptions) -> None:
+        self._events = context.events
+        self._log = context.log
+        self._informers = context.informers
+        self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+        self._watched = context.informers.get(PERSISTENT_VOLUMES)
+        self._classes = context.informers.get(STORAGE_CLASSES)
+        self._options = options
+        self._objects = Objects(context)
+        self._volumes = self._objects.volumes
+        self._metrics = BinderMetrics(context.runtime.registry, self._watched, self._claims)
+        self._provisioner = Provisioner(context, options, self._objects, self._metrics)
+        self._reclaimer = Reclaimer(context, options, self._objects, self._metrics)
+        self._add: Add | None = None
+        self._filled = asyncio.Event()
+
+    async def run(self, add: Add) -> None:
+        """Keep the volumes at hand, and order all claims and volumes again and again: most that is waited for, such as
+        a volume that fits, a class or a node, wakes nobody.
+        """
+        self._add = add
+        end = self._watched.subscribe(self._volumes.note)
+        self._filled.set()
+        try:
+            while True:
+                await asyncio.sleep(self._options.pvclaimbinder_sync_period)
+                for one in (*self._claims.list(), *self._watched.list()):
+                    add(key_of(one), "compared now and then", Priority.LOW)
+        finally:
+            end()
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring claim or volume `key` nearer to being bound, or to being free."""
+        await self._filled.wait()
+        if not key.namespace:
+            await self._reconcile_volume(key)
+            return
+        claim = self._claims.get(key)
+        if claim is None:
+            self._metrics.forget(key)
+            return
+        claim = await self._objects.write_claim(claim, migrated(claim))
+        await self._take(claim, decide_claim(claim, self._around(claim)))
+
+    def _around(self, claim: PersistentVolumeClaim) -> Surroundings:
+        """Return what there is for a claim; nothing is looked for that a bound one does not need."""
+        named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if claim.spec.volume_name or BIND_COMPLETED in (claim.metadata.annotations or {}):
+            return Surroundings(named)
+        found = self._classes.get(Key("", class_of(claim))) if class_of(claim) else None
+        waits = waits_for_pod(found)
+        match = self._volumes.match(claim, bound_only=waits)
+        if match is not None:
+            return Surroundings(match=match)
+        pods = pods_with_claim(self._informers, key_of(claim)) if waits else []
+        return Surroundings(
+            storage_class=found,
+            default=default_class(self._classes.list()),
+            unscheduled=[one.metadata.name for one in pods if not one.spec.node_name and not is_pod_terminal(one)],
+            provisioning=self._options.enable_dynamic_provisioning,
+        )
+
+    async def _take(self, claim: PersistentVolumeClaim, step: ClaimStep) -> None:
+        match step:
+            case Bind(volume):
+                await self._bind(volume, claim)
+            case AssignClass(name):
+                await self._assign(claim, name)
+            case Provision():
+                await self._provisioner.provision(claim, step)
+            case Wait(said):
+                self._say(claim, said)
+                await self._objects.write_claim_phase(claim, PENDING)
+            case Refuse(said):
+                self._say(claim, said)
+            case Lose(said):
+                await self._lose(claim, said)
+            case Misbound():
+                self._log.warning("the volume of a claim is bound to another one", claim=str(key_of(claim)))
+
+    def _say(self, claim: PersistentVolumeClaim, said: Said | None) -> None:
+        if said is not None:
+            self._events.event(claim, *said)
+
+    async def _bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        try:
+            await self._objects.bind(volume, claim)
+        except ApiError:
+            self._metrics.fail(key_of(claim))
+            raise
+        self._metrics.end(key_of(claim))
+
+    async def _assign(self, claim: PersistentVolumeClaim, name: str) -> None:
+        """Give a claim a class; its change wakes it again."""
+        changed = replace(claim, spec=replace(claim.spec, storage_class_name=name))
+        try:
+            await self._objects.write_claim(claim, changed)
+        except ApiError:
+            self._metrics.assigned(failed=True)
+            raise
+        self._metrics.assigned()
+
+    async def _lose(self, claim: PersistentVolumeClaim, said: Said) -> None:
+        """Tell that a claim has lost its volume, if the server says so too: local copies may lag behind."""
+        if claim.status.phase == LOST:
+            return
+        if claim.spec.volume_name:
+            volume = await self._objects.fresh_volume(claim.spec.volume_name)
+            step = decide_claim(claim, Surroundings(volume))
+            if isinstance(step, Bind):
+                await self._bind(step.volume, claim)
+                return
+        self._say(await self._objects.write_claim_phase(claim, LOST), said)
+
+    async def _reconcile_volume(self, key: Key) -> None:
+        volume = self._volumes.get(key.name)
+        if volume is None:
+            self._reclaimer.gone(key)
+            return
+        volume = await self._objects.write_volume(volume, with_finalizers(migrated(volume)))
+        claim = await self._claim_of(volume)
+        match decide_volume(volume, claim):
+            case VolumeStep.AVAILABLE:
+                await self._objects.write_phase(volume, AVAILABLE)
+            case VolumeStep.BOUND:
+                await self._objects.write_phase(volume, BOUND)
+            case VolumeStep.CLAIM_DECIDES if claim is not None and self._add is not None:
+                self._add(key_of(claim), f"{key} is bound to it")
+            case VolumeStep.MISMATCH if claim is not None:
+                note = f"the volume {key} cannot be bound to the claim {key_of(claim)}: they are of different modes"
+                self._events.warning(volume, "VolumeMismatch", note)
+                self._events.warning(claim, "VolumeMismatch", note)
+            case VolumeStep.UNBIND:
+                await self._objects.unbind(volume)
+            case VolumeStep.RECLAIM:
+                await self._reclaimer.reclaim(volume)
+
+    async def _claim_of(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
+        """Return the claim that a volume is bound to, by the word of the server where that seems to be gone."""
+        reference = volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            return None
+        claim = self._claims.get(Key(reference.namespace, reference.name))
+        known = claim is not None and claim.metadata.uid == reference.uid
+        if known or volume.status.phase in (RELEASED, FAILED):
+            return claim
+        return await self._objects.fresh_claim_of(volume)
+
+
+def _of_volume(_: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
+    """Yield a volume, and the claim it is bound to when it comes or goes."""
+    yield change.key
+    reference = change.object.spec.claim_ref
+    if reference is not None and (change.before is None or change.after is None):
+        yield Key(reference.namespace, reference.name)
+
+
+def _of_claim(_: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the volume of a claim that is gone."""
+    if change.after is None and change.object.spec.volume_name:
+        yield Key("", change.object.spec.volume_name)
+
+
+def _of_pod(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """Yield the volume that a pod empties."""
+    volume = volume_name(change.key.name)
+    if volume:
+        yield Key("", volume)
+
+
+SPECS = (
+    ControllerSpec(
+        name="persistentvolume-binder-controller",
+        queue="claims",
+        aliases=("persistentvolume-binder",),
+        service_account="persistent-volume-binder",
+        reporter="persistentvolume-controller",
+        reconciler=VolumeBinder,
+        options=BinderOptions,
+        check=check_files,
+        workers=lambda _: WORKERS,
+        watches=(
+            For(PERSISTENT_VOLUME_CLAIMS),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, _of_claim),
+            Mapped(PERSISTENT_VOLUMES, _of_volume),
+            Mapped(STORAGE_CLASSES),
+            Mapped(PODS, _of_pod, indexes=PODS_BY_CLAIM),
+            Mapped(NODES),
+        ),
+        rbac=(
+            PolicyRule(
+                groups=("",),
+                resources=("persistentvolumes",),
+                verbs=("get", "list", "watch", "create", "update", "delete"),
+            ),
+            PolicyRule(groups=("",), resources=("persistentvolumeclaims",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(
+                groups=("",), resources=("persistentvolumes/status", "persistentvolumeclaims/status"), verbs=("update",)
+            ),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch", "create", "delete")),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("list", "watch")),
+            PolicyRule(
+                groups=(f"storage.{GROUP_DOMAIN}",), resources=("storageclasses",), verbs=("get", "list", "watch")
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,150 @@
+"""The metrics of the binder, by the names of kube-controller-manager."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.api.storage import BOUND, PersistentVolume, PersistentVolumeClaim, class_of
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Histograms, Shown
+from controller_manager.cache import Informer
+
+from .._volume_plugins import HOST_PATH, NFS, plugin_of
+
+_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
+_OPERATION = ("plugin_name", "operation_name")
+_OF_CLASS = ("storage_class",)
+_OF_NAMESPACE = ("namespace", "storage_class", "volume_attributes_class")
+
+_TOTAL = Family("pv_collector_total_pv_count", "Volumes, by plugin and mode.", "gauge", ("plugin_name", "volume_mode"))
+_BOUND_VOLUMES = Family("pv_collector_bound_pv_count", "Volumes that are bound.", "gauge", _OF_CLASS)
+_OTHER_VOLUMES = Family("pv_collector_unbound_pv_count", "Volumes that are not bound.", "gauge", _OF_CLASS)
+_BOUND_CLAIMS = Family("pv_collector_bound_pvc_count", "Claims that are bound.", "gauge", _OF_NAMESPACE)
+_OTHER_CLAIMS = Family("pv_collector_unbound_pvc_count", "Claims that are not bound.", "gauge", _OF_NAMESPACE)
+_SECONDS = Family(
+    "volume_operation_total_seconds",
+    "Time from when a volume was to be made or deleted until its claim had it, or it was gone.",
+    "histogram",
+    _OPERATION,
+    _BUCKETS,
+)
+_ERRORS = Family("volume_operation_errors_total", "Failures to make or delete volumes.", "counter", _OPERATION)
+_OLD_ERRORS = Family(
+    "volume_operation_total_errors", "Failures to make or delete volumes.", "counter", _OPERATION, deprecated="1.36"
+)
+_STORAGE = Family(
+    "storage_operation_duration_seconds",
+    "Time that what a plugin did in this process took.",
+    "histogram",
+    ("volume_plugin", "operation_name", "status", "migrated"),
+    _BUCKETS,
+)
+_ASSIGNED = Family("retroactive_storageclass_total", "Claims that were to get the default class later on.", "counter")
+_UNASSIGNED = Family("retroactive_storageclass_errors_total", "Claims that could not get the default class.", "counter")
+
+# How many volumes and claims may be waited for at the same time; the oldest are no longer measured.
+_MOST_AWAITED = 10_000
+
+T = TypeVar("T")
+
+
+class BinderMetrics:
+    """Counts, and the times at which the making and the deletion of volumes began."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        volumes: Informer[PersistentVolume],
+        claims: Informer[PersistentVolumeClaim],
+    ) -> None:
+        self._seconds = Histograms(_SECONDS, registry)
+        self._errors = Counters(_ERRORS, registry)
+        self._old_errors = Counters(_OLD_ERRORS, registry)
+        self._operations = Histograms(_STORAGE, registry)
+        self._assigned = Counters(_ASSIGNED, registry)
+        self._unassigned = Counters(_UNASSIGNED, registry)
+        self._begun: dict[Hashable, tuple[float, str, str]] = {}
+        registry.register(_Counted(volumes, claims))
+
+    def begin(self, key: Hashable, plugin: str, operation: str) -> None:
+        """The volume of a claim is to be made, or a volume to be deleted, unless that is known."""
+        if key not in self._begun:
+            if len(self._begun) >= _MOST_AWAITED:
+                del self._begun[next(iter(self._begun))]
+            self._begun[key] = clock.monotonic(), plugin, operation
+
+    def end(self, key: Hashable) -> None:
+        """The claim has its volume, or the volume is gone."""
+        if key in self._begun:
+            since, plugin, operation = self._begun.pop(key)
+            self._seconds.observe(clock.monotonic() - since, plugin, operation)
+
+    def fail(self, key: Hashable) -> None:
+        """It went wrong, and will be tried again."""
+        if key in self._begun:
+            _, plugin, operation = self._begun[key]
+            self._errors.add(plugin, operation)
+            self._old_errors.add(plugin, operation)
+
+    def forget(self, key: Hashable) -> None:
+        """Nobody waits for it any more."""
+        self._begun.pop(key, None)
+
+    def assigned(self, *, failed: bool = False) -> None:
+        """A claim was to get the default class."""
+        self._assigned.add()
+        if failed:
+            self._unassigned.add()
+
+    def operated(self, operation: str, since: float, *, failed: bool) -> None:
+        """A folder of the host was made or deleted."""
+        status = "fail-unknown" if failed else "success"
+        self._operations.observe(clock.monotonic() - since, HOST_PATH, operation, status, "false")
+
+
+class _Counted(Collector):
+    """The volumes and claims, counted when Prometheus asks."""
+
+    def __init__(self, volumes: Informer[PersistentVolume], claims: Informer[PersistentVolumeClaim]) -> None:
+        self._volumes = volumes
+        self._claims = claims
+
+    def describe(self) -> Iterable[Metric]:
+        """The families without samples."""
+        return tuple(map(Shown, (_TOTAL, _BOUND_VOLUMES, _OTHER_VOLUMES, _BOUND_CLAIMS, _OTHER_CLAIMS)))
+
+    def collect(self) -> Iterable[Metric]:
+        """Return how many there are of each sort."""
+        volumes, claims = self._volumes.list(), self._claims.list()
+        bound, other = [v for v in volumes if is_bound(v)], [v for v in volumes if not is_bound(v)]
+        having, waiting = [c for c in claims if is_bound(c)], [c for c in claims if not is_bound(c)]
+        return (
+            _counted(_TOTAL, volumes, lambda one: (plugin_name(one), one.spec.volume_mode)),
+            _counted(_BOUND_VOLUMES, bound, lambda one: (one.spec.storage_class_name,)),
+            _counted(_OTHER_VOLUMES, other, lambda one: (one.spec.storage_class_name,)),
+            _counted(_BOUND_CLAIMS, having, _of_namespace),
+            _counted(_OTHER_CLAIMS, waiting, _of_namespace),
+        )
+
+
+def is_bound(one: PersistentVolume | PersistentVolumeClaim) -> bool:
+    """Tell whether a volume or a claim is bound."""
+    return one.status.phase == BOUND
+
+
+def plugin_name(volume: PersistentVolume) -> str:
+    """Return the plugin of a volume as metrics call it: only those that work in this process are known."""
+    plugin = plugin_of(volume.spec)
+    return plugin if plugin in (HOST_PATH, NFS) else "N/A"
+
+
+def _of_namespace(claim: PersistentVolumeClaim) -> tuple[str, ...]:
+    return claim.metadata.namespace, class_of(claim), claim.spec.volume_attributes_class_name or ""
+
+
+def _counted(family: Family, objects: Iterable[T], labels: Callable[[T], tuple[str, ...]]) -> Shown:
+    return Shown(family, [(values, float(count)) for values, count in Counter(map(labels, objects)).items()])

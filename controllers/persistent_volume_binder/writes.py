@@ -1,0 +1,94 @@
+"""Claims and volumes as they are known here, and their writes, which are known at once."""
+
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.storage import (
+    AVAILABLE,
+    BOUND,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.controller import Context, update_status
+
+from .changes import bound_claim, bound_volume, in_phase, unbound_volume, with_bound_status, with_phase
+from .volumes import VolumeIndex
+
+
+class Objects:
+    """The claims and volumes of a cluster. What is written is in `volumes` before the watch tells of it, so that no
+    other claim is matched with a volume that was just given away.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.volumes = VolumeIndex()
+        self._client = context.client
+        self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+
+    def claim(self, key: Key) -> PersistentVolumeClaim | None:
+        """Return a claim as the local copy has it."""
+        return self._claims.get(key)
+
+    async def fresh_claim_of(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
+        """Return what the server has under the name of the claim that a volume is bound to."""
+        reference = volume.spec.claim_ref
+        if reference is None:
+            return None
+        try:
+            return await self._client.get(PERSISTENT_VOLUME_CLAIMS, Key(reference.namespace, reference.name))
+        except NotFound:
+            return None
+
+    async def fresh_volume(self, name: str) -> PersistentVolume | None:
+        """Return a volume as the server has it."""
+        try:
+            return await self._client.get(PERSISTENT_VOLUMES, Key("", name))
+        except NotFound:
+            return None
+
+    async def bind(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        """Write whatever is missing until both say that they are bound to each other: the volume goes first."""
+        self.volumes.reserve(volume.metadata.name)
+        try:
+            volume = await self.write_volume(volume, bound_volume(volume, claim))
+            volume = await self.write_phase(volume, BOUND)
+            claim = await self.write_claim(claim, bound_claim(claim, volume))
+            await update_status(self._client, PERSISTENT_VOLUME_CLAIMS, claim, with_bound_status(claim, volume))
+        finally:
+            self.volumes.release(volume.metadata.name)
+
+    async def unbind(self, volume: PersistentVolume) -> None:
+        """Let a volume be free again, or wait for the claim that its user reserved it for."""
+        volume = await self.write_volume(volume, unbound_volume(volume))
+        await self.write_phase(volume, AVAILABLE)
+
+    async def write_claim(self, before: PersistentVolumeClaim, after: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Write a claim unless it is as it was; return what is there now."""
+        return before if after == before else await self._client.update(PERSISTENT_VOLUME_CLAIMS, after)
+
+    async def write_claim_phase(self, claim: PersistentVolumeClaim, phase: str) -> PersistentVolumeClaim:
+        """Let a claim have nothing, in that phase."""
+        return await update_status(self._client, PERSISTENT_VOLUME_CLAIMS, claim, with_phase(claim, phase))
+
+    async def write_volume(self, before: PersistentVolume, after: PersistentVolume) -> PersistentVolume:
+        """Write a volume unless it is as it was; return what is there now."""
+        if after == before:
+            return before
+        return self._known(await self._client.update(PERSISTENT_VOLUMES, after))
+
+    async def write_phase(self, volume: PersistentVolume, phase: str) -> PersistentVolume:
+        """Let a volume be in a phase; return what is there now."""
+        return await self.write_volume_status(volume, in_phase(volume, phase))
+
+    async def write_volume_status(self, before: PersistentVolume, after: PersistentVolume) -> PersistentVolume:
+        """Write the status of a volume unless it is as it was; return what is there now."""
+        return self._known(await update_status(self._client, PERSISTENT_VOLUMES, before, after))
+
+    async def create_volume(self, volume: PersistentVolume) -> None:
+        """Make a volume."""
+        await self._client.create(PERSISTENT_VOLUMES, volume)
+
+    def _known(self, volume: PersistentVolume) -> PersistentVolume:
+        self.volumes.renew(volume)
+        return volume

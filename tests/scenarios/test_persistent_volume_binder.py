@@ -1,0 +1,430 @@
+"""Claims get volumes and give them back, in virtual time."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.core import PODS, ObjectReference
+from controller_manager.api.resource import Key
+from controller_manager.api.storage import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE,
+)
+from controller_manager.testing import Cluster
+from controller_manager.testing.csi_driver import SimulatedDriver
+from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.storage import (
+    add,
+    claim,
+    is_gone,
+    pod,
+    reasons,
+    storage_class,
+    the_claim,
+    the_volume,
+    volume,
+)
+
+pytestmark = pytest.mark.virtual
+
+ON = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
+CLAIM = Key("default", "c")
+PERIOD = 16.0
+
+
+async def test_a_claim_gets_the_smallest_volume_that_fits() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        await add(cluster, volume("large", "5Gi"), volume("fit", "2Gi"), volume("small", "512Mi"))
+        await cluster.settle()
+        await add(cluster, claim(size="1Gi"))
+        await cluster.settle()
+        bound, given = await the_claim(cluster), await the_volume(cluster, "fit")
+        assert (bound.spec.volume_name, bound.status.phase) == ("fit", "Bound")
+        assert bound.status.capacity == {STORAGE: "2Gi"}
+        assert bound.status.access_modes == ("ReadWriteOnce",)
+        assert bound.metadata.annotations == {
+            "pv.kubernetes.io/bind-completed": "yes",
+            "pv.kubernetes.io/bound-by-controller": "yes",
+        }
+        assert given.status.phase == "Bound"
+        assert given.spec.claim_ref is not None
+        assert given.spec.claim_ref.uid == bound.metadata.uid
+        assert given.metadata.annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
+        assert (await the_volume(cluster, "large")).status.phase == "Available"
+
+
+async def test_a_claim_that_finds_nothing_gets_a_later_volume() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        await add(cluster, claim())
+        await cluster.settle()
+        assert await reasons(cluster, "c") == ["FailedBinding"]
+        await add(cluster, volume())
+        await cluster.advance(PERIOD)
+        assert (await the_claim(cluster)).status.phase == "Bound"
+
+
+@pytest.mark.flag("pvclaimbinder-sync-period")
+async def test_so_often_claims_and_volumes_are_compared() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON, "--pvclaimbinder-sync-period=5m")
+        await add(cluster, claim())
+        await cluster.settle()
+        await add(cluster, volume())
+        await cluster.advance(200)
+        assert (await the_claim(cluster)).status.phase == "Pending"
+        await cluster.advance(120)
+        assert (await the_claim(cluster)).status.phase == "Bound"
+
+
+async def test_who_names_the_other_gets_it() -> None:
+    """A volume that is reserved for a claim, and a claim that names its volume."""
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        reserved = volume("v", "5Gi", claimRef={"namespace": "default", "name": "c"})
+        await add(cluster, volume("near", "1Gi"), reserved, claim(), claim("d", volumeName="near"))
+        await cluster.settle()
+        assert (await the_claim(cluster)).spec.volume_name == "v"
+        assert (await the_claim(cluster, "d")).status.phase == "Bound"
+        assert (await the_claim(cluster, "d")).metadata.annotations == {"pv.kubernetes.io/bind-completed": "yes"}
+        assert (await the_volume(cluster)).metadata.annotations is None
+
+
+async def test_a_claim_that_names_a_volume_that_does_not_fit_is_told() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        await add(cluster, volume(), claim(size="2Gi", volumeName="v"))
+        await add(cluster, volume("w"), claim("d", volumeName="w"))
+        await cluster.settle()
+        await add(cluster, claim("e", volumeName="w"))
+        await cluster.settle()
+        assert await reasons(cluster, "c") == ["VolumeMismatch"]
+        assert await reasons(cluster, "e") == ["FailedBinding"]
+        assert (await the_claim(cluster)).status.phase == "Pending"
+
+
+async def test_a_volume_that_is_kept_is_released() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        await add(cluster, volume(), claim())
+        await cluster.advance(PERIOD)
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.settle()
+        assert (await the_volume(cluster)).status.phase == "Released"
+        await add(cluster, claim())
+        await cluster.advance(PERIOD)
+        assert (await the_claim(cluster)).status.phase == "Pending"
+        free = await the_volume(cluster)
+        await cluster.client.update(PERSISTENT_VOLUMES, replace(free, spec=replace(free.spec, claim_ref=None)))
+        await cluster.advance(PERIOD)
+        assert (await the_claim(cluster)).status.phase == "Bound"
+
+
+async def test_a_claim_whose_volume_is_gone_is_lost() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=persistentvolume-binder")
+        await add(cluster, volume(), claim())
+        await cluster.advance(PERIOD)
+        await cluster.client.delete(PERSISTENT_VOLUMES, Key("", "v"))
+        bound = await the_volume(cluster)
+        await cluster.client.update(PERSISTENT_VOLUMES, replace(bound, metadata=replace(bound.metadata, finalizers=())))
+        await cluster.settle()
+        lost = await the_claim(cluster)
+        assert (lost.status.phase, lost.status.capacity) == ("Lost", None)
+        assert "ClaimLost" in await reasons(cluster, "c")
+
+
+async def test_two_claims_of_the_same_volume() -> None:
+    async with Cluster() as cluster:
+        annotations = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+        reference = {"namespace": "default", "name": "d", "uid": "1"}
+        await add(cluster, volume(claimRef=reference), claim(volumeName="v", meta=annotations))
+        await cluster.manage(*ON)
+        await cluster.settle()
+        assert (await the_claim(cluster)).status.phase == "Lost"
+        assert await reasons(cluster, "c") == ["ClaimMisbound"]
+
+
+async def test_a_driver_makes_a_volume_and_deletes_it() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
+        await cluster.manage(*ON)
+        await add(cluster, storage_class(), claim(storageClassName="fast"))
+        await cluster.settle()
+        asked = await the_claim(cluster)
+        assert asked.status.phase == "Bound"
+        assert await reasons(cluster, "c") == ["ExternalProvisioning"]
+        annotations = asked.metadata.annotations or {}
+        assert annotations["volume.kubernetes.io/storage-provisioner"] == driver.name
+        assert annotations["volume.beta.kubernetes.io/storage-provisioner"] == driver.name
+        assert driver.storage == {asked.spec.volume_name}
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.settle()
+        assert driver.storage == set()
+        assert (await cluster.client.list(PERSISTENT_VOLUMES)).items == []
+
+
+@pytest.mark.flag("enable-dynamic-provisioning")
+async def test_no_volume_is_made_where_that_is_not_wanted() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster):
+        await cluster.manage(*ON, "--enable-dynamic-provisioning=false")
+        await add(cluster, storage_class(), claim(storageClassName="fast"))
+        await cluster.advance(PERIOD)
+        assert (await the_claim(cluster)).metadata.annotations is None
+        assert await reasons(cluster, "c") == []
+
+
+async def test_a_class_that_waits_for_the_first_pod() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster):
+        await cluster.manage(*ON)
+        await add(cluster, storage_class(volumeBindingMode="WaitForFirstConsumer"))
+        await add(cluster, volume(storageClassName="fast"), claim(storageClassName="fast"))
+        await cluster.settle()
+        assert await reasons(cluster, "c") == ["WaitForFirstConsumer"]
+        await add(cluster, pod())
+        await cluster.advance(PERIOD)
+        assert await reasons(cluster, "c") == ["WaitForFirstConsumer", "WaitForPodScheduled"]
+        chosen = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node-1"}}}
+        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, CLAIM, chosen)
+        await cluster.advance(PERIOD)
+        bound = await the_claim(cluster)
+        assert (bound.status.phase, bound.spec.volume_name) == ("Bound", f"pvc-{bound.metadata.uid}")
+
+
+async def test_the_plugin_of_a_cloud_is_its_driver() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster, "ebs.csi.aws.com"):
+        await cluster.manage(*ON)
+        await add(cluster, storage_class(provisioner="kubernetes.io/aws-ebs"), claim(storageClassName="fast"))
+        await add(cluster, claim("d", storageClassName="slow"))
+        await add(cluster, storage_class("none", "kubernetes.io/no-provisioner"), claim("e", storageClassName="none"))
+        await cluster.settle()
+        assert (await the_claim(cluster)).status.phase == "Bound"
+        assert await reasons(cluster, "d") == ["ProvisioningFailed"]
+        assert await reasons(cluster, "e") == ["ProvisioningFailed"]
+
+
+async def test_a_claim_without_a_class_gets_the_newest_default_later_on() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster):
+        await cluster.manage(*ON)
+        await add(cluster, claim(storageClassName=None), claim("none"))
+        await cluster.settle()
+        default = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+        await add(cluster, storage_class("old", meta=default))
+        await cluster.sleep(2)
+        await add(cluster, storage_class("b", meta=default), storage_class("a", meta=default))
+        await add(cluster, storage_class("newer"))
+        await cluster.advance(PERIOD)
+        assert (await the_claim(cluster)).spec.storage_class_name == "a"
+        assert (await the_claim(cluster)).status.phase == "Bound"
+        assert (await the_claim(cluster, "none")).spec.storage_class_name == ""
+
+
+def is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def folder(path: Path) -> dict[str, Any]:
+    return {"hostPath": {"path": str(path)}, "persistentVolumeReclaimPolicy": "Delete"}
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_a_folder_of_the_host_is_deleted(is_kept: bool) -> None:
+    """Unless it is not below /tmp: then the volume has failed, and says why."""
+    path = Path("/nowhere") if is_kept else Path(tempfile.mkdtemp(dir="/tmp"), "data")
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        if not is_kept:
+            (path / "deep").mkdir(parents=True)
+        await add(cluster, volume(**folder(path)), claim())
+        await cluster.advance(PERIOD)
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.settle()
+        if is_kept:
+            failed = await the_volume(cluster)
+            assert (failed.status.phase, await reasons(cluster, "v")) == ("Failed", ["VolumeFailedDelete"])
+            assert "/nowhere" in failed.status.message
+        else:
+            assert await is_gone(cluster, PERSISTENT_VOLUMES, "v")
+            assert not path.exists()
+
+
+@pytest.mark.flag("enable-hostpath-provisioner")
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_folders_of_the_host_are_made_where_that_is_wanted(is_enabled: bool) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON, f"--enable-hostpath-provisioner={str(is_enabled).lower()}")
+        await add(cluster, storage_class(provisioner="kubernetes.io/host-path"), claim(storageClassName="fast"))
+        await cluster.advance(PERIOD)
+        if not is_enabled:
+            assert await reasons(cluster, "c") == ["ProvisioningFailed"]
+            return
+        bound = await the_claim(cluster)
+        assert (bound.status.phase, await reasons(cluster, "c")) == ("Bound", ["ProvisioningSucceeded"])
+        made = await the_volume(cluster, bound.spec.volume_name)
+        path = json.loads(bytes(made.spec.host_path))["path"]
+        assert is_folder(path)
+        assert "kubernetes.io/pv-controller" in made.metadata.finalizers
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.settle()
+        assert not is_folder(path)
+        assert await is_gone(cluster, PERSISTENT_VOLUMES, bound.spec.volume_name)
+
+
+async def test_a_volume_of_an_unknown_kind_cannot_be_deleted() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        nfs = {"hostPath": None, "nfs": {"server": "s", "path": "/"}}
+        await add(cluster, volume(persistentVolumeReclaimPolicy="Delete", **nfs), claim())
+        await cluster.advance(PERIOD)
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.settle()
+        assert (await the_volume(cluster)).status.phase == "Failed"
+        assert await reasons(cluster, "v") == ["VolumeFailedDelete"]
+
+
+async def test_a_volume_that_a_claim_got_twice_is_free_again() -> None:
+    """Another binder chose a second volume for a claim that has one."""
+    async with Cluster() as cluster:
+        await cluster.manage(*ON)
+        await add(cluster, volume(), claim())
+        await cluster.advance(PERIOD)
+        uid = (await the_claim(cluster)).metadata.uid
+        by_controller = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
+        reference = {"namespace": "default", "name": "c", "uid": uid}
+        await add(cluster, volume("w", meta=by_controller, claimRef=reference), volume("x", claimRef=reference))
+        await cluster.settle()
+        free, reserved = await the_volume(cluster, "w"), await the_volume(cluster, "x")
+        assert (free.spec.claim_ref, free.status.phase, free.metadata.annotations) == (None, "Available", None)
+        assert reserved.spec.claim_ref == ObjectReference(namespace="default", name="c", **_of_claim(reserved))
+
+
+def _of_claim(reserved: Any) -> dict[str, Any]:
+    reference = reserved.spec.claim_ref
+    return {"kind": reference.kind, "api_version": reference.api_version}
+
+
+async def test_a_volume_of_another_mode_tells_both() -> None:
+    async with Cluster() as cluster:
+        await add(cluster, claim(volumeMode="Block"))
+        uid = (await the_claim(cluster)).metadata.uid
+        await add(cluster, volume(claimRef={"namespace": "default", "name": "c", "uid": uid}))
+        await cluster.manage(*ON)
+        await cluster.settle()
+        assert "VolumeMismatch" in await reasons(cluster, "v")
+        assert "VolumeMismatch" in await reasons(cluster, "c")
+
+
+TIMEOUTS = ("--pv-recycler-minimum-timeout-hostpath=10", "--pv-recycler-timeout-increment-hostpath=40")
+
+
+def recycled(**source: Any) -> Any:
+    return volume(size="3Gi", persistentVolumeReclaimPolicy="Recycle", **source)
+
+
+async def release(cluster: Cluster) -> None:
+    await cluster.advance(PERIOD)
+    assert (await the_claim(cluster)).status.phase == "Bound"
+    await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+
+
+@pytest.mark.flag("pv-recycler-minimum-timeout-hostpath")
+@pytest.mark.flag("pv-recycler-timeout-increment-hostpath")
+@pytest.mark.parametrize(
+    ("flags", "seconds"), [((), 90), (TIMEOUTS, 120), (("--pv-recycler-minimum-timeout-hostpath=500",), 500)]
+)
+async def test_a_pod_empties_a_volume_for_the_next_claim(flags: tuple[str, ...], seconds: int) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ON, *flags)
+        await add(cluster, recycled(), claim())
+        await release(cluster)
+        await cluster.settle()
+        made = json.loads((await cluster.client.get(PODS, Key("default", "recycler-for-v"))).raw)
+        assert made["spec"]["activeDeadlineSeconds"] == seconds
+        assert made["spec"]["volumes"][0]["hostPath"]["path"] == "/tmp/v"
+        assert (await the_volume(cluster)).status.phase == "Released"
+        async with PodAgent(cluster, ends=lambda _: 0):
+            await cluster.client.patch(PODS, Key("default", "recycler-for-v"), {"metadata": {"labels": {"a": "b"}}})
+            await cluster.advance(PERIOD)
+            free = await the_volume(cluster)
+            assert (free.status.phase, free.spec.claim_ref, free.metadata.annotations) == ("Available", None, None)
+            assert "VolumeRecycled" in await reasons(cluster, "v")
+            assert await is_gone(cluster, PODS, "recycler-for-v")
+
+
+async def test_a_volume_that_cannot_be_emptied_has_failed_until_it_can() -> None:
+    code = 1
+    async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: code):
+        await cluster.manage(*ON)
+        await add(cluster, recycled(), claim())
+        await release(cluster)
+        await cluster.sleep(10)
+        assert (await the_volume(cluster)).status.phase == "Failed"
+        assert "VolumeFailedRecycle" in await reasons(cluster, "v")
+        code = 0
+        await cluster.advance(60)
+        assert (await the_volume(cluster)).status.phase == "Available"
+
+
+async def test_a_pod_of_that_name_that_was_not_made_here_empties_nothing() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
+        await cluster.manage(*ON)
+        await add(cluster, recycled(), claim(), pod("recycler-for-v", "other"))
+        forged = (await cluster.client.get(PODS, Key("default", "recycler-for-v"))).metadata.uid
+        await cluster.advance(PERIOD)
+        await release(cluster)
+        uids = set()
+        for _ in range(20):
+            await cluster.sleep(1)
+            uids |= {one.metadata.uid for one in (await cluster.client.list(PODS, "default")).items}
+        assert uids - {forged}
+        assert (await the_volume(cluster)).status.phase == "Available"
+
+
+@pytest.mark.flag("pv-recycler-pod-template-filepath-nfs")
+@pytest.mark.flag("pv-recycler-minimum-timeout-nfs")
+@pytest.mark.flag("pv-recycler-increment-timeout-nfs")
+@pytest.mark.flag("pv-recycler-pod-template-filepath-hostpath")
+@pytest.mark.parametrize("kind", ["nfs", "hostpath"])
+async def test_the_pod_is_as_a_file_says(tmp_path: Path, kind: str) -> None:
+    spec = {
+        "containers": [{"name": "own", "image": "own"}],
+        "volumes": [{"name": "scrubbed"}],
+        "restartPolicy": "Never",
+    }
+    file = tmp_path / "pod.yaml"
+    file.write_text(json.dumps({"metadata": {"namespace": "kube-system"}, "spec": spec}))
+    source = {"hostPath": None, "nfs": {"server": "s", "path": "/p"}} if kind == "nfs" else {}
+    flags = [f"--pv-recycler-pod-template-filepath-{kind}={file}"]
+    if kind == "nfs":
+        flags += ["--pv-recycler-minimum-timeout-nfs=1", "--pv-recycler-increment-timeout-nfs=7"]
+    async with Cluster() as cluster:
+        await cluster.manage(*ON, *flags)
+        await add(cluster, recycled(**source), claim())
+        await release(cluster)
+        await cluster.settle()
+        made = json.loads((await cluster.client.get(PODS, Key("kube-system", "recycler-for-v"))).raw)["spec"]
+        assert made["containers"][0]["image"] == "own"
+        assert made["activeDeadlineSeconds"] == (21 if kind == "nfs" else 90)
+        given = (
+            {"nfs": {"server": "s", "path": "/p"}} if kind == "nfs" else {"hostPath": {"path": "/tmp/v", "type": ""}}
+        )
+        assert made["volumes"][0] == {"name": "scrubbed", **given}
+
+
+async def test_many_claims_get_as_many_volumes() -> None:
+    async with Cluster() as cluster:
+        for number in range(100):
+            await add(cluster, volume(f"v{number:04}", f"{1 + number % 7}Gi"))
+            await add(cluster, claim(f"c{number:04}", f"{1 + number % 7}Gi"))
+        await cluster.manage(*ON)
+        await cluster.advance(PERIOD)
+        claims = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS)).items
+        assert {one.status.phase for one in claims} == {"Bound"}
+        assert len({one.spec.volume_name for one in claims}) == 100
+        assert all((one.status.capacity or {}) == (one.spec.resources.requests or {}) for one in claims)
