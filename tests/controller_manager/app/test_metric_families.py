@@ -25,10 +25,7 @@ pytestmark = pytest.mark.virtual
 FACTS = Path(__file__).with_name("metric_families.jsonl")
 FLAGS = ("--secure-port=0", "--authentication-kubeconfig=any", "--authorization-kubeconfig=any")
 # Families of controllers that do not exist yet, by how their names begin.
-AWAITED = (
-    "apiextensions_apiserver_",
-    "retroactive_storageclass_",
-)
+AWAITED = ("apiextensions_apiserver_",)
 
 
 async def families() -> dict[str, dict[str, Any]]:

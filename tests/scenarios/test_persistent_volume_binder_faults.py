@@ -1,0 +1,149 @@
+"""Claims and volumes while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. A claim that names a volume never names another, and no two claims that are there are bound to one volume.
+2. No volume is released, emptied or deleted while the claim that has it is there.
+3. Once everything works again, every claim is bound to a volume that fits and is bound to it, no volume is bound to
+   a claim that has another, and the driver has no storage that no volume is for.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import PODS
+from controller_manager.api.errors import AlreadyExists
+from controller_manager.api.resource import key_of
+from controller_manager.api.storage import (
+    BOUND,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    RELEASED,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.csi_driver import SimulatedDriver
+from controller_manager.testing.fault_injector import FaultInjector
+from controller_manager.testing.pod_agent import PodAgent
+from controllers._claims import size_of
+from tests.scenarios.storage import add, claim, storage_class, volume
+
+T = TypeVar("T")
+
+FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
+READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
+ROUNDS = 8
+# Backoffs, silent watches noticed, and several comparisons.
+BOUND_TIME = 400.0
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Claims that come and go, volumes that people make, and what the store saw of them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self._made = 0
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == PERSISTENT_VOLUME_CLAIMS.name:
+                self._judge_claim(PersistentVolumeClaim.decode(change.row.data), gone=change.deleted)
+            elif change.row.resource == PERSISTENT_VOLUMES.name:
+                self._judge_volume(PersistentVolume.decode(change.row.data), gone=change.deleted)
+
+    def _judge_claim(self, now: PersistentVolumeClaim, *, gone: bool) -> None:
+        uid, name = now.metadata.uid, now.spec.volume_name
+        if gone:
+            self.claims.pop(uid, None)
+            return
+        before = self.claims.get(uid)
+        if before is not None and before.spec.volume_name not in ("", name):
+            self.wrong.append(f"{now.metadata.name} names another volume")
+        others = [one for one in self.claims.values() if one.metadata.uid != uid and one.spec.volume_name == name]
+        if name and any(one.status.phase == BOUND for one in others):
+            self.wrong.append(f"{name} is given twice")
+        self.claims[uid] = now
+
+    def _judge_volume(self, now: PersistentVolume, *, gone: bool) -> None:
+        name, reference = now.metadata.name, now.spec.claim_ref
+        user = self.claims.get(reference.uid) if reference is not None else None
+        before = self.volumes.get(name)
+        has_it = user is not None and user.spec.volume_name in ("", name)
+        fell = before is not None and before.status.phase != RELEASED and now.status.phase == RELEASED
+        if has_it and (fell or (gone and now.status.phase == BOUND)):
+            self.wrong.append(f"{name} is taken from its claim")
+        if gone:
+            self.volumes.pop(name, None)
+        else:
+            self.volumes[name] = now
+
+    async def ask(self) -> None:
+        """Somebody makes a claim, for a volume of the driver or for what there is; maybe of a name that was there."""
+        self._made += 1
+        size = f"{one_of((1, 2, 3))}Gi"
+        made = claim(f"c{one_of(range(8))}", size, storageClassName=one_of(("", "fast", "fast")))
+        try:
+            await add(self.cluster, made)
+        except AlreadyExists:
+            return
+
+    async def offer(self) -> None:
+        """Somebody makes a volume, to be kept or emptied."""
+        self._made += 1
+        policy = one_of(("Retain", "Recycle"))
+        size = f"{one_of((1, 2, 3, 4))}Gi"
+        await add(self.cluster, volume(f"v{self._made}", size, persistentVolumeReclaimPolicy=policy))
+
+    async def drop(self) -> None:
+        """Somebody deletes a claim."""
+        if self.claims:
+            await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+
+    async def check(self, driver: SimulatedDriver) -> None:
+        """Raise AssertionError unless all is bound as it should be."""
+        for one in self.claims.values():
+            assert one.status.phase == BOUND, one
+            given = self.volumes[one.spec.volume_name]
+            assert given.spec.claim_ref is not None
+            assert given.spec.claim_ref.uid == one.metadata.uid
+            assert given.status.phase == BOUND
+            assert size_of(given.spec.capacity) >= size_of(one.spec.resources.requests)
+        for given in self.volumes.values():
+            reference = given.spec.claim_ref
+            user = self.claims.get(reference.uid) if reference is not None else None
+            assert user is None or user.spec.volume_name == given.metadata.name
+        assert driver.storage == {name for name, one in self.volumes.items() if one.spec.csi is not None}
+
+
+@pytest.mark.virtual(seeds=10)
+async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
+        world = World(cluster)
+        async with PodAgent(cluster, ends=lambda _: int(random_source().uniform(0, 1) < 0.2)):
+            await add(cluster, storage_class())
+            injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+            acts = (injector.kill, injector.cut, injector.deafen)
+            for _ in range(ROUNDS):
+                for _ in range(3):
+                    await one_of((world.ask, world.ask, world.offer, world.drop))()
+                await one_of(acts)()
+                await cluster.sleep(random_source().uniform(0, 40))
+            await injector.heal()
+            for number in range(len(world.claims)):
+                await add(cluster, volume(f"enough-{number}", "5Gi"))
+            await cluster.sleep(BOUND_TIME)
+            assert world.wrong == []
+            await world.check(driver)
