@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from controller_manager.api.platform import VENDOR
 from controller_manager.controller import ConfigError
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .recycler import DEFAULT_TEMPLATE, Recycling, template_from
+
+_UNUSED = "kube-controller-manager 1.36 reads it and has no use for it either"
+_NO_PLUGINS = "volumes of Flex drivers are not attached by this manager"
 
 
 class BinderOptions(Options):
@@ -17,6 +21,15 @@ class BinderOptions(Options):
     enable_dynamic_provisioning: bool = flag(True, "make volumes for claims that name a class")
     enable_hostpath_provisioner: bool = flag(
         False, "make volumes of the host's folders where there is no cloud; for tests with one node only"
+    )
+    external_cloud_volume_plugin: str = flag(
+        "", "plugin for the volumes of the cloud when --cloud-provider is external", metavar="name", inert=_UNUSED
+    )
+    flex_volume_plugin_dir: str = flag(
+        f"/usr/libexec/{VENDOR}/node-agent-plugins/volume/exec/",
+        "folder of further volume plugins",
+        metavar="folder",
+        inert=_NO_PLUGINS,
     )
     pvclaimbinder_sync_period: Duration = flag("15s", "how often volumes and claims are compared", minimum=0.001)
     pv_recycler_pod_template_filepath_nfs: str = flag("", "file of the pod that empties an NFS volume", metavar="file")
