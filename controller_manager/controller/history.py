@@ -22,6 +22,7 @@ from controller_manager.api.core import PodTemplateSpec
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.protobuf.wire import escaped
 from controller_manager.api.resource import Resource, key_of
 from controller_manager.client import Client
 from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref
@@ -31,8 +32,6 @@ from controller_manager.controller.writes import Refusal, refusal_of
 REVISION_HASH = f"controller.{PLATFORM_DOMAIN}/hash"
 
 _LONGEST_PREFIX = 223
-# What Go escapes within texts, beside what everybody must: it could mean something in HTML or JavaScript.
-_ESCAPED = tuple((one.encode(), f"\\u{ord(one):04x}".encode()) for one in "<>&\u2028\u2029")
 _ATTEMPTS = 10
 # Letters and digits that make no words.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -202,10 +201,7 @@ def revision_hash(data: msgspec.Raw, collision_count: int) -> str:
 
 def _canonical(data: msgspec.Raw) -> bytes:
     """Return the bytes of JSON that Go writes of the same."""
-    found = msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted")
-    for character, escaped in _ESCAPED:
-        found = found.replace(character, escaped)
-    return found
+    return escaped(msgspec.json.encode(_without_null(msgspec.json.decode(data)), order="sorted"))
 
 
 def _without_null(value: Any) -> Any:

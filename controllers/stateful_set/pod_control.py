@@ -1,7 +1,6 @@
 """Carries out the steps on the pods of one stateful set, and tells of them in its events."""
 
 from collections.abc import Callable
-from typing import Any
 
 from controller_manager.api.apps import StatefulSet
 from controller_manager.api.core import Pod
@@ -58,17 +57,19 @@ class StatefulPodControl:
             self.made.append(made)
 
     async def _create_claims(self, pod: Pod, ordinal: int) -> None:
-        """Create the claims of a pod that are missing; nothing goes on while one is being deleted."""
+        """Create the claims of a pod that are missing. Raises Conflict, once the others are there, if one goes."""
+        going = ""
         for claim in new_claims(self._owner, ordinal):
             there = self._find(claim.metadata.name)
             if there is None:
                 await self._create_claim(pod, claim)
             elif there.metadata.deletion_timestamp is not None:
-                name = claim.metadata.name
-                message = f"Claim {name} of pod {pod.metadata.name} is being deleted"
-                self._events.warning(self._owner, FAILED_CREATE, message)
-                kind = PERSISTENT_VOLUME_CLAIMS
-                raise conflict(kind.group, kind.plural, name, "it is being deleted")
+                going = claim.metadata.name
+        if going:
+            message = f"Claim {going} of pod {pod.metadata.name} is being deleted"
+            self._events.warning(self._owner, FAILED_CREATE, message)
+            kind = PERSISTENT_VOLUME_CLAIMS
+            raise conflict(kind.group, kind.plural, going, "it is being deleted")
 
     async def _create_claim(self, pod: Pod, claim: PersistentVolumeClaim) -> None:
         what = f"claim {claim.metadata.name} of pod {pod.metadata.name}"
@@ -80,23 +81,27 @@ class StatefulPodControl:
             self._events.normal(self._owner, SUCCESSFUL_CREATE, f"Created {what}")
 
     async def _repair(self, pod: Pod, ordinal: int) -> None:
-        change = identity_patch(self._owner, pod, ordinal) if ordinal in ordinals(self._owner) else {}
-        if ordinal in ordinals(self._owner) and (pod.status.phase == "Pending" or "spec" in change):
+        if ordinal not in ordinals(self._owner):
+            await self._see_to_owners(pod, ordinal)
+            return
+        change = identity_patch(self._owner, pod, ordinal)
+        if pod.status.phase == "Pending" or "spec" in change:
             await self._create_claims(pod, ordinal)
-        await self._see_to_owners(pod, ordinal)
+        is_new = await self._see_to_owners(pod, ordinal)
         if change:
-            await self._patch(pod, change)
+            is_new = await try_write(self._control.patch(pod, change), self._tell_of_update(pod))
+        if is_new:
+            self._events.normal(self._owner, SUCCESSFUL_UPDATE, f"Updated pod: {pod.metadata.name}")
 
-    async def _see_to_owners(self, pod: Pod, ordinal: int) -> None:
+    async def _see_to_owners(self, pod: Pod, ordinal: int) -> bool:
+        """Give the claims of a pod the owners of the policy; return whether one had others."""
+        is_new = False
         for claim in disowned(self._owner, pod, ordinal, self._find):
             if has_other_controller(self._owner, pod, claim):
                 message = f"Claim {claim.metadata.name} has another controller, so that its policy has no effect"
                 self._events.warning(self._owner, CONFLICTING_CONTROLLER, message)
-            await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim), self._tell_of_update(pod))
-
-    async def _patch(self, pod: Pod, change: Any) -> None:
-        if await try_write(self._control.patch(pod, change), self._tell_of_update(pod)):
-            self._events.normal(self._owner, SUCCESSFUL_UPDATE, f"Updated pod: {pod.metadata.name}")
+            is_new |= await try_write(self._client.update(PERSISTENT_VOLUME_CLAIMS, claim), self._tell_of_update(pod))
+        return is_new
 
     def _tell_of_update(self, pod: Pod) -> Callable[[ApiError], None]:
         def tell(error: ApiError) -> None:

@@ -465,6 +465,8 @@ async def test_another_policy_changes_the_owners_of_claims() -> None:
             await change(cluster, persistentVolumeClaimRetentionPolicy={"whenDeleted": deleted})
             await cluster.settle()
             assert await claims(cluster) == {"data-web-0": owners, "data-web-1": owners}
+        written = [reason for _, reason in await events(cluster)]
+        assert written.count("SuccessfulUpdate") == 4
 
 
 async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:

@@ -16,6 +16,8 @@ import msgspec
 from controller_manager.api.timestamps import parse_time
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+# What Go escapes within texts of JSON, beside what everybody must: it could mean something in HTML or JavaScript.
+_ESCAPED = tuple((one.encode(), f"\\u{ord(one):04x}".encode()) for one in "<>&\u2028\u2029")
 _FIRST, _LAST = 1 << 3, 0xFFFF_FFFF
 
 Value = int | bytes
@@ -276,6 +278,19 @@ def _json_parts(value: Any) -> Tree:
     return {} if value is None else {"raw": msgspec.json.encode(value)}
 
 
+def _extension_parts(value: Any) -> Tree:
+    """Return what servers in Go compare by its bytes, as they write them."""
+    return {} if value is None else {"raw": escaped(msgspec.json.encode(value))}
+
+
+def escaped(data: bytes) -> bytes:
+    """Return JSON with all characters escaped that Go escapes."""
+    for character, sequence in _ESCAPED:
+        if character in data:
+            data = data.replace(character, sequence)
+    return data
+
+
 def _schema_or_several_parts(value: Any) -> Tree:
     return {"several" if isinstance(value, list) else "schema": value}
 
@@ -298,7 +313,7 @@ _PARTS: Mapping[str, Callable[[Any], Tree]] = MappingProxyType({
     "meta.v1.FieldsV1": _json_parts,
     "meta.v1.MicroTime": _micro_time_parts,
     "meta.v1.Time": _time_parts,
-    "runtime.RawExtension": _json_parts,
+    "runtime.RawExtension": _extension_parts,
     "util.intstr.IntOrString": _int_or_string_parts,
 })  # fmt: skip
 """By message that is no object in JSON, what makes its fields of its value, or of None."""

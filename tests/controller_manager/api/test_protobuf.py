@@ -123,6 +123,16 @@ def test_bytes_are_bytes():
     assert body("v1", "Secret", encoded({**secret, "data": {"a": "no base64!"}})) is None
 
 
+def test_what_a_revision_keeps_has_the_bytes_that_go_writes():
+    """A server in Go compares them, and takes no other ones in an update."""
+    tree = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": {"b": "<&>", "a": "\u2028"}, "revision": 1}
+    written = body("apps/v1", "ControllerRevision", encoded(tree))
+    assert written is not None
+    assert rb'{"b":"\u003c\u0026\u003e","a":"\u2028"}' in written
+    found = decode(written, "", "")
+    assert found["data"] == tree["data"]
+
+
 def test_kinds_nobody_knows_and_descriptions_of_kinds_travel_as_json():
     assert not knows("example.org/v1", "Widget")
     assert body("example.org/v1", "Widget", b"{}") is None
