@@ -13,6 +13,7 @@ from apiserver_stub.audit.record import (
     reference,
     reset_current,
     set_current,
+    source_ips,
 )
 from apiserver_stub.audit.webhook_backend import Sender
 
@@ -32,5 +33,6 @@ __all__ = [
     "reference",
     "reset_current",
     "set_current",
+    "source_ips",
     "without_managed_fields",
 ]

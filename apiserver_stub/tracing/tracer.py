@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.api_request import RequestContext
+from apiserver_stub.audit import source_ips
 from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.spans import CURRENT, NOTHING, Attributes, Span
 from apiserver_stub.streams import ObservedStream
@@ -295,6 +296,8 @@ def _described(context: RequestContext) -> dict[str, Any]:
         "audit-id": context.audit_id,
         "server.address": (host if colon else port).strip("[]"),
         "user_agent.original": request.headers.get("user-agent", ""),
+        "client.address": request.headers.get("x-forwarded-for", "").partition(",")[0].strip() or request.remote,
+        "network.peer.address": request.remote,
     }
     if colon and port.isdecimal():
         found["server.port"] = int(port)
@@ -306,12 +309,14 @@ def _described(context: RequestContext) -> dict[str, Any]:
 def _of_verb(context: RequestContext) -> dict[str, str]:
     """Return the attributes of the work of a verb."""
     request, info = context.http, context.info
+    sources = source_ips(request)
     connects = info.subresource in _CONNECTS
     applies = info.verb == "patch" and request.headers.get("content-type", "").startswith("application/apply-patch")
     return {
         "accept": request.headers.get("accept", ""),
         "api-group": info.group,
         "api-version": info.version,
+        "client": sources[0] if sources else "",
         "name": info.name,
         "subresource": info.subresource,
         "namespace": info.namespace,

@@ -96,6 +96,28 @@ async def test_the_server_and_the_request_are_named(start: Start, collector: tup
     assert root.status == 0
 
 
+@pytest.mark.parametrize(
+    ("headers", "address", "client"),
+    [
+        ({}, "10.1.2.3", "10.1.2.3"),
+        ({"x-forwarded-for": "192.0.2.7, 10.9.9.9"}, "192.0.2.7", "192.0.2.7"),
+        ({"x-real-ip": "192.0.2.8"}, "10.1.2.3", "192.0.2.8"),
+        ({"x-forwarded-for": "nonsense"}, "nonsense", "10.1.2.3"),
+    ],
+)
+async def test_the_client_is_named_as_by_a_real_server(
+    start: Start, collector: tuple[Collector, str], headers: dict[str, str], address: str, client: str
+) -> None:
+    front = await start()
+    told = {"traceparent": SAMPLED, **headers}
+    await front.api.handle(Request("GET", CONFIGMAPS, (), told, b"", ADMIN, remote="10.1.2.3"))
+    spans = paths(await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans)))
+    (root,) = (span for path, span in spans.items() if len(path) == 1)
+    (verb,) = (span for path, span in spans.items() if path[-1] == "List")
+    assert (root.attributes["client.address"], root.attributes["network.peer.address"]) == (address, "10.1.2.3")
+    assert verb.attributes["client"] == client
+
+
 async def test_only_what_has_a_sampled_parent_is_traced_by_default(
     start: Start, collector: tuple[Collector, str]
 ) -> None:
