@@ -25,7 +25,7 @@ The fields of a new object are recorded before admission: what that adds is nobo
 commit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -223,7 +223,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if draft.row is None:
         check_may_create(request.kind, _name(request, draft))
     attributes = _shown(request, draft)
-    await admission.mutate(attributes)
+    await _asked(draft, admission.mutate(attributes))
     _take(draft, attributes)
     if attributes.reinvocation.asked:  # others than this server may have changed what nobody may
         draft.sent = attributes.reinvocation.sent
@@ -232,7 +232,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if draft.row is not None:
         await _check_current(scope, request, draft)
     attributes = _renewed(request, draft, attributes)
-    await admission.validate(attributes)
+    await _asked(draft, admission.validate(attributes))
     if not draft.changes and not await _is_stale(scope, request):
         return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
@@ -242,6 +242,15 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if is_dry_run(request.query):
         return await _rehearsed(draft)
     return await _commit(scope, request, draft, also)
+
+
+async def _asked(draft: _Draft, answer: Awaitable[None]) -> None:
+    """Wait for admission; who is refused is warned too."""
+    try:
+        await answer
+    except ApiError as refusal:
+        refusal.warnings = (*draft.warnings, *refusal.warnings)
+        raise
 
 
 async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) -> _Draft:

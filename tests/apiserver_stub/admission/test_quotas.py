@@ -74,3 +74,14 @@ async def test_a_service_that_changes_its_type_is_counted_for_what_it_adds() -> 
         assert (await api.patch(f"{NAMESPACE}/services/a", change)).status == 200
         assert (await api.patch(f"{NAMESPACE}/services/b", change)).status == 403
         assert await used(api) == {"services": "2", "services.nodeports": "1"}
+
+
+async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
+    async with started() as api:
+        await quota(api, {"pods": "0"}, {"pods": "0"})
+        container = {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [container], "colour": "red"}}
+        refused = await api.ask("POST", f"{NAMESPACE}/pods?fieldValidation=Warn", pod)
+        assert refused.status == 403
+        assert 'unknown field \\"spec.colour\\"' in refused.headers["warning"]
+        assert 'spec.containers[0].env[1]: hides an earlier \\"A\\"' in refused.headers["warning"]
