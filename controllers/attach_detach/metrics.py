@@ -7,20 +7,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.base.metrics import Counters, Family, Histograms, Shown
+from controller_manager.base.metrics import Counters, Family, Shown
 
+from .._storage_operations import storage_operations
 from .._volume_specs import VolumeSpec
 from .state import ActualState, DesiredState
 
 VERIFY = "verify_volumes_are_attached_per_node"
 
-_OPERATIONS = Family(
-    "storage_operation_duration_seconds",
-    "How long operations on volumes took.",
-    "histogram",
-    ("volume_plugin", "operation_name", "status", "migrated"),
-    (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0),
-)
 _FORCED = Family(
     "attach_detach_controller_attachdetach_controller_forced_detaches",
     "Volumes detached that a node may still have used, by the reason.",
@@ -42,7 +36,7 @@ class AttachDetachMetrics:
     """Counts operations, and shows what there is."""
 
     def __init__(self, registry: CollectorRegistry, actual: ActualState, desired: DesiredState) -> None:
-        self._operations = Histograms(_OPERATIONS, registry)
+        self._operations = storage_operations(registry)
         self._forced = Counters(_FORCED, registry)
         registry.register(_Volumes(actual, desired))
 

@@ -13,9 +13,9 @@ from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 from controller_manager.cache import Informer
 
+from .._storage_operations import BUCKETS, storage_operations
 from .._volume_plugins import HOST_PATH, NFS, plugin_of
 
-_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)
 _OPERATION = ("plugin_name", "operation_name")
 _OF_CLASS = ("storage_class",)
 _OF_NAMESPACE = ("namespace", "storage_class", "volume_attributes_class")
@@ -30,18 +30,11 @@ _SECONDS = Family(
     "Time from when a volume was to be made or deleted until its claim had it, or it was gone.",
     "histogram",
     _OPERATION,
-    _BUCKETS,
+    BUCKETS,
 )
 _ERRORS = Family("volume_operation_errors_total", "Failures to make or delete volumes.", "counter", _OPERATION)
 _OLD_ERRORS = Family(
     "volume_operation_total_errors", "Failures to make or delete volumes.", "counter", _OPERATION, deprecated="1.36"
-)
-_STORAGE = Family(
-    "storage_operation_duration_seconds",
-    "Time that what a plugin did in this process took.",
-    "histogram",
-    ("volume_plugin", "operation_name", "status", "migrated"),
-    _BUCKETS,
 )
 _ASSIGNED = Family("retroactive_storageclass_total", "Claims that were to get the default class later on.", "counter")
 _UNASSIGNED = Family("retroactive_storageclass_errors_total", "Claims that could not get the default class.", "counter")
@@ -64,7 +57,7 @@ class BinderMetrics:
         self._seconds = Histograms(_SECONDS, registry)
         self._errors = Counters(_ERRORS, registry)
         self._old_errors = Counters(_OLD_ERRORS, registry)
-        self._operations = Histograms(_STORAGE, registry)
+        self._operations = storage_operations(registry)
         self._assigned = Counters(_ASSIGNED, registry)
         self._unassigned = Counters(_UNASSIGNED, registry)
         self._begun: dict[Hashable, tuple[float, str, str]] = {}
