@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import field_validator, model_validator
 
 from controller_manager.api.core import Node
-from controller_manager.options import Int32, Options, flag
+from controller_manager.options import Duration, Int32, Options, flag
 
 Network = IPv4Network | IPv6Network
 
@@ -43,6 +43,13 @@ class NodeRangeOptions(Options):
     )
     node_cidr_mask_size_ipv6: Int32 = flag(
         0, "length of the mask of a node's IPv6 part; 0 is 64", minimum=0, maximum=128
+    )
+
+    configure_cloud_routes: bool = flag(
+        True, "have the network of the cloud know the way to the ranges of nodes, where there is a provider with routes"
+    )
+    route_reconciliation_period: Duration = flag(
+        "10s", "how often the routes in the cloud's network are compared", minimum=0.001
     )
 
     @field_validator("cluster_cidr", "service_cluster_ip_range")

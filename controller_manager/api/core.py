@@ -220,6 +220,7 @@ class ServicePort(Model):
     port: int
     name: str = ""
     protocol: str = TCP
+    node_port: int = 0
     target_port: int | str | None = None
     app_protocol: str | None = None
 
@@ -233,10 +234,44 @@ class ServiceSpec(Model):
     ip_families: tuple[str, ...] = ()
     publish_not_ready_addresses: bool = False
     traffic_distribution: str | None = None
+    session_affinity: str = ""
+    session_affinity_config: msgspec.Raw = EMPTY_RAW
+    external_ips: tuple[str, ...] = msgspec.field(default=(), name="externalIPs")
+    external_traffic_policy: str = ""
+    health_check_node_port: int = 0
+    load_balancer_class: str | None = None
+    load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
+    load_balancer_source_ranges: tuple[str, ...] = ()
+
+
+class PortStatus(Model):
+    """`status.loadBalancer.ingress[].ports[]`, complete."""
+
+    port: int
+    protocol: str = TCP
+    error: str | None = None
+
+
+class LoadBalancerIngress(Model):
+    """`status.loadBalancer.ingress[]`, complete: an address or a name at which a service is reached."""
+
+    ip: str = ""
+    hostname: str = ""
+    ip_mode: str | None = None
+    ports: tuple[PortStatus, ...] = ()
+
+
+class LoadBalancerStatus(Model):
+    ingress: tuple[LoadBalancerIngress, ...] = ()
+
+
+class ServiceStatus(Model):
+    load_balancer: LoadBalancerStatus = LoadBalancerStatus()
 
 
 class Service(Object):
     spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
 
 
 class EndpointAddress(Model):

@@ -21,6 +21,7 @@ SELINUX_CHANGE_POLICY = "SELinuxChangePolicy"
 STATEFUL_MAX_UNAVAILABLE = "MaxUnavailableStatefulSet"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 VOLUME_ATTRIBUTES_CLASS = "VolumeAttributesClass"
+ROUTES_BY_WATCHES = "CloudControllerManagerWatchBasedRoutesReconciliation"
 SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
 DEVICES = "DynamicResourceAllocation"
 DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
@@ -46,6 +47,7 @@ READ: Mapping[str, str] = MappingProxyType(
         DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
         TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",
+        ROUTES_BY_WATCHES: "compares the routes of the cloud when nodes change, instead of periodically",
     }
 )
 """The effect of each gate that the manager or one of its controllers reads; whoever reads another one adds it here."""

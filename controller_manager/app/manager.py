@@ -10,6 +10,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients, Network
+from controller_manager.app.cloud import CloudOptions, make_provider
 from controller_manager.app.election import Election, ElectionOptions, divide
 from controller_manager.app.features import WATCH_LIST, FeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
@@ -22,6 +23,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
+from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Handler, Profiling, debugging_routes, metrics_handler
 from controller_manager.component.process_metrics import register_process_metrics
@@ -34,6 +36,7 @@ from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
 _CLOSE_PAGES = 3.0  # seconds the last answers get at a stop
+_NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}
 _PATIENCE = 600.0  # seconds a controller may keep crashing before somebody should start the process anew
 
 
@@ -64,14 +67,25 @@ class Manager:
     It is a list of leader groups, each of a lock and the controllers that run under it: one, or with leader migration
     two, of which the second seeks its lock once the first has got its own. Losing any of them ends the process.
 
-    `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0).
+    `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0). `cloud_providers`
+    are there besides those that are installed.
     """
 
-    def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        parsed: Parsed,
+        specs: Sequence[AnySpec],
+        network: Network,
+        runtime: Runtime,
+        cloud_providers: Mapping[str, MakeCloudProvider] = _NO_CLOUDS,
+    ) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
         register_process_metrics(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
         self._log = runtime.log("manager")
+        in_cloud = any(spec.cloud for spec in specs)
+        self._cloud = make_provider(parsed[CloudOptions], cloud_providers, runtime) if in_cloud else None
+        specs = self._supported(specs)
         for spec in specs:
             spec.check(parsed[spec.options])
         self._born = clock.monotonic()
@@ -93,6 +107,13 @@ class Manager:
         health = self._health(runtime)
         self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
         self._pages_server = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
+
+    def _supported(self, specs: Sequence[AnySpec]) -> list[AnySpec]:
+        """The controllers that run here: those that need no cloud, and those whose part of it the provider has."""
+        lacking = [spec.name for spec in specs if spec.cloud and getattr(self._cloud, spec.cloud, None) is None]
+        if lacking and self._cloud is not None:
+            self._log.info("left out: the provider of the cloud has nothing for them", controllers=lacking)
+        return [spec for spec in specs if spec.name not in lacking]
 
     def may_write(self) -> bool:
         """Return whether any of the controllers may change anything right now."""
@@ -146,6 +167,8 @@ class Manager:
         finally:
             await self._guard.close()
             await self._clients.close()
+            if self._cloud is not None:
+                await self._cloud.close()
         tell = self._log.info if ending.status == 0 else self._log.error
         tell("stopped", reason=ending.reason, status=ending.status)
         return ending
@@ -215,6 +238,7 @@ class Manager:
             runtime.log(spec.name),
             runtime,
             parsed[FeatureOptions].enabled,
+            self._cloud if spec.cloud else None,
         )
 
     def _events_of(self, account: str) -> EventWriter:

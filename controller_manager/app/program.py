@@ -9,11 +9,12 @@ from controller_manager.app import catalog
 from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions
 from controller_manager.app.catalog import KNOWN, AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
+from controller_manager.app.cloud import CloudOptions, provider_known
 from controller_manager.app.election import ElectionOptions, MigrationOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.pages.routes import ServingOptions
-from controller_manager.app.unimplemented import AWAITED
+from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.component.request_headers import check_uid_headers
 from controller_manager.options import Check, FlagSet, Options
@@ -34,14 +35,29 @@ _PROCESS: tuple[type[Options], ...] = (
 )
 
 _NO_DEFAULTS: Mapping[str, Any] = {}
+_NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}
 _CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
 
 
-def flag_set(specs: Sequence[AnySpec], *, awaited: bool = True, defaults: Mapping[str, Any] = _NO_DEFAULTS) -> FlagSet:
-    """The flags of a process with these controllers; with `awaited` those of controllers to come are among them."""
-    groups, known = (AWAITED, KNOWN) if awaited else ((), ())
-    every = (*_PROCESS, *(spec.options for spec in specs), *groups)
-    return FlagSet(*every, checks=(*_CHECKS, names_known(specs, known)), defaults=defaults)
+def flag_set(
+    specs: Sequence[AnySpec],
+    *,
+    awaited: bool = True,
+    defaults: Mapping[str, Any] = _NO_DEFAULTS,
+    cloud_providers: Mapping[str, MakeCloudProvider] = _NO_CLOUDS,
+) -> FlagSet:
+    """The flags of a process with these controllers; with `awaited`, `--controllers` may name those to come.
+
+    `cloud_providers` are known besides those that are installed.
+    """
+    known = KNOWN if awaited else ()
+    clouds, check = ((CloudOptions,), (provider_known(cloud_providers),)) if _in_clouds(specs) else ((), ())
+    every = (*_PROCESS, *clouds, *(spec.options for spec in specs))
+    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs, known)), defaults=defaults)
+
+
+def _in_clouds(specs: Sequence[AnySpec]) -> bool:
+    return any(spec.cloud for spec in specs)
 
 
 _SUMMARY = (

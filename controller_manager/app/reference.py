@@ -31,8 +31,8 @@ running process has. The names that kube-controller-manager uses are accepted to
 _INERT = """
 ## Flags without effect
 
-They belong to controllers that are not built yet. They are read and checked like all others, so that the command line
-of an existing control plane starts this one; the log says at the start which of those given have no effect.
+They are read and checked like all others, so that the command line of an existing control plane starts this one; the
+log says at the start which of those given have no effect.
 """
 _GATES = f"""
 ## Feature gates
@@ -59,7 +59,7 @@ _CONTROLLERS = """
 def page(specs: Sequence[catalog.AnySpec]) -> str:
     """The page for a process with these controllers."""
     flags = flag_set(specs)
-    parts = [_HEAD, *_sections(flags), _INERT, *_inert_sections(flags), *_gates(), *_controllers(specs)]
+    parts = [_HEAD, *_sections(flags), *_inert_sections(flags), *_gates(), *_controllers(specs)]
     return "".join(parts)
 
 
@@ -70,7 +70,10 @@ def _sections(flags: FlagSet) -> Iterator[str]:
 
 
 def _inert_sections(flags: FlagSet) -> Iterator[str]:
-    for why, members in inert_flags(flags).items():
+    found = inert_flags(flags)
+    if found:
+        yield _INERT
+    for why, members in found.items():
         yield f"\n### {sentence(why).removesuffix('.')}\n\n{_table(members)}"
 
 

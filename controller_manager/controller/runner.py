@@ -196,6 +196,7 @@ class Controller:
             workers=self.spec.workers(self._options),
             when_seen=self._barrier.when_seen,
             queue=self.spec.queue,
+            retry_delays=self.spec.retry_delays,
         )
         self._handler = handler = EventHandler(
             self.spec.watches, self._context.informers, self._options, loop.add, self._barrier.is_echo

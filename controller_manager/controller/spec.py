@@ -18,6 +18,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.cache import Change, Index, Informers
 from controller_manager.client import Client
 from controller_manager.client.events import Recorder
+from controller_manager.cloud_provider import CloudProvider
 from controller_manager.options import Options
 from controller_manager.work import Priority, Requeue
 
@@ -66,7 +67,8 @@ def _off(_: str) -> bool:
 class Context:
     """The context of every controller; informers hold what the controller's watches name, complete, before it starts.
 
-    `enabled(gate)` tells whether a feature gate of this process is on.
+    `enabled(gate)` tells whether a feature gate of this process is on; `cloud` is there for who says in its spec that
+    it needs it.
     """
 
     client: Client
@@ -75,6 +77,7 @@ class Context:
     log: Logger
     runtime: Runtime
     enabled: Callable[[str], bool] = _off
+    cloud: CloudProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +163,13 @@ class ControllerSpec(Generic[O]):
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
     is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
     started. With `default_on` false it runs only when `--controllers` names it, with `gates` only where these features
-    are on, and with `asked_for(options)` only where its flags ask for it. Each controller has the request rate of
-    `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
-    another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
-    as where each controller has an account, if that is called otherwise than it; `as_process` says that it always acts
-    as the process itself.
+    are on, with `asked_for(options)` only where its flags ask for it, and with `cloud` only where there is a provider
+    that has this: instances, load_balancers or routes. What failed is tried again after `retry_delays`: the seconds
+    after the first failure, doubled after each one more, and the longest of them. Each controller has the request rate
+    of `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it
+    by another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it
+    acts as where each controller has an account, if that is called otherwise than it; `as_process` says that it always
+    acts as the process itself.
     """
 
     name: str
@@ -178,6 +183,8 @@ class ControllerSpec(Generic[O]):
     queue: str = ""
     default_on: bool = True
     gates: tuple[str, ...] = ()
+    cloud: str = ""
+    retry_delays: tuple[float, float] = (0.005, 1000.0)
     qps_factor: int = 1
     service_account: str = ""
     as_process: bool = False

@@ -26,6 +26,7 @@ from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
+from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.controller.runner import Phase
 from controller_manager.options import Parsed
 from controller_manager.testing.faults import FaultyNetwork, Link
@@ -238,11 +239,13 @@ class Cluster:
         may_lose_lead: bool = False,
         name: str = "",
         strict: bool = True,
+        cloud_providers: Mapping[str, MakeCloudProvider] = MappingProxyType({}),
     ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
         `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
         `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
+        `cloud_providers` are providers of your own, by their names for `--cloud-provider`, which need not be installed.
 
         What a controller did not declare in its `rbac` is refused with 403. With `--use-service-account-credentials`,
         accounts that clusters have no role for are given what their controllers declare, as the chart does. If it is
@@ -250,7 +253,7 @@ class Cluster:
         test: in `settle`, or when the cluster ends.
         """
         every = catalog.installed() if specs is None else tuple(specs)
-        parsed = flag_set(every).parse(("--secure-port=0", *flags))
+        parsed = flag_set(every, cloud_providers=cloud_providers).parse(("--secure-port=0", *flags))
         chosen = catalog.choose(every, parsed)
         enforcer = RBACEnforcer(chosen)
         network = FaultyNetwork(
@@ -260,7 +263,7 @@ class Cluster:
         if parsed[ClientOptions].use_service_account_credentials:
             await grant(self.client, chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
-        manager = Manager(parsed, chosen, network, Runtime(name))
+        manager = Manager(parsed, chosen, network, Runtime(name), cloud_providers)
         task = self._tasks.start(manager.run(), name=name)
         replica = Replica(manager, network, enforcer, task, strict=strict, may_end=may_lose_lead)
         self._replicas.append(replica)

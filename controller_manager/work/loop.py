@@ -13,7 +13,7 @@ from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
 from controller_manager.work.failures import Due, Failures, LoopState, Running
 from controller_manager.work.metrics import WorkMetrics
-from controller_manager.work.queue import Entry, Priority, WorkQueue
+from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -56,7 +56,7 @@ class ControlLoop(Generic[K]):
 
     With `when_seen`, as a `CacheBarrier` has it, a key does not run again before what its last run wrote has been seen,
     or `LONGEST_HOLD` has passed; then it runs once more when that has been seen.
-    In metrics its queue is called `queue`, or as the loop.
+    In metrics its queue is called `queue`, or as the loop. `retry_delays` are the first and the longest (seconds).
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class ControlLoop(Generic[K]):
         workers: int = 1,
         when_seen: WhenSeen[K] | None = None,
         queue: str = "",
+        retry_delays: tuple[float, float] = (0.005, 1000.0),
     ) -> None:
         self.name = name
         self.queue = queue or name
@@ -76,7 +77,7 @@ class ControlLoop(Generic[K]):
         self._handle = handle
         self._log = log
         self._when_seen = when_seen
-        self._queue: WorkQueue[K] = WorkQueue()
+        self._queue: WorkQueue[K] = WorkQueue(Exponential(*retry_delays))
         # A key that the queue calls running is in _running, and then, if need be, in _held: with the entry of that
         # run, and in _timers unless what it wrote was seen at once.
         self._running: dict[K, tuple[float, Entry[K]]] = {}

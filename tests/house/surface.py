@@ -10,6 +10,7 @@ WRITTEN = Path(__file__).with_name("surface.txt")
 PACKAGES = (
     "controller_manager.cel",
     "controller_manager.client",
+    "controller_manager.cloud_provider",
     "controller_manager.controller",
     "controller_manager.framework",
     "controller_manager.options",

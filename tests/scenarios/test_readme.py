@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import PODS
+from controller_manager.api.core import NODES, PODS, SERVICES, Node
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
+from controller_manager.cloud_provider import CloudContext
 from controller_manager.testing import Cluster, builders
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -54,6 +56,33 @@ async def test_the_controller_of_pods() -> None:
         await cluster.client.update(code["SETS"], change)
         await cluster.advance(60)
         assert len((await cluster.client.list(PODS, "default")).items) == 1
+
+
+@pytest.mark.virtual
+async def test_the_provider_of_a_cloud(tmp_path: Path) -> None:
+    made: list[Any] = []
+    rack, config = block("class Rack:")["Rack"], tmp_path / "addresses.txt"
+    config.write_text("192.0.2.7\n")
+
+    def provide(context: CloudContext) -> Any:
+        made.append(rack(context))
+        return made[0]
+
+    async with Cluster() as cluster:
+        flags = ("--leader-elect=false", "--cloud-provider=rack", f"--cloud-config={config}", "--controllers=service")
+        await cluster.manage(*flags, cloud_providers={"rack": provide})
+        await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="a")))
+        services = [builders.service(name, type="LoadBalancer") for name in ("web", "late")]
+        await cluster.client.create(SERVICES, services[0])
+        await cluster.settle()
+        await cluster.client.create(SERVICES, services[1])
+        await cluster.settle()
+        key, late = Key("default", "web"), Key("default", "late")
+        assert (await cluster.client.get(SERVICES, key)).status.load_balancer.ingress[0].ip == "192.0.2.7"
+        assert [one["nodes"] for one in made[0].load_balancers.made.values()] == [["a"]]
+        await cluster.client.delete(SERVICES, key)
+        await cluster.advance(30)
+        assert (await cluster.client.get(SERVICES, late)).status.load_balancer.ingress[0].ip == "192.0.2.7"
 
 
 @pytest.mark.virtual

@@ -1,12 +1,10 @@
-"""Flags of controllers to come: without effect, but checked as if they had one; and rules of controllers there are."""
+"""Rules of the flags of controllers."""
 
 import pytest
 
-from controller_manager.app.catalog import KNOWN, installed
+from controller_manager.app.catalog import installed
 from controller_manager.app.program import flag_set
-from controller_manager.app.unimplemented import AWAITED
 from controller_manager.options import FlagError
-from controller_manager.options.flag import flags_of
 
 FLAGS = flag_set(installed())
 
@@ -17,16 +15,9 @@ def problems_of(*argv: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_each_of_them_needs_a_controller_that_does_not_exist():
-    awaited = {one.name for one in KNOWN} - {spec.name for spec in installed()}
-    reasons = {flag.declared.inert for group in AWAITED for flag in flags_of(group)}
-    assert reasons <= {f"needs {name}" for name in awaited}
-
-
-def test_no_other_flag_is_without_effect():
-    """But for one that the original has no use for either, and the folder of plugins that nobody runs here."""
-    without = [flag.name for flag in FLAGS if flag.declared.inert and flag.group not in AWAITED]
-    assert without == ["external-cloud-volume-plugin", "flex-volume-plugin-dir"]
+def test_flags_without_an_effect_are_those_that_can_have_none():
+    inert = {flag.name for flag in FLAGS if flag.declared.inert}
+    assert inert == {"external-cloud-volume-plugin", "flex-volume-plugin-dir"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""The provider of the cloud that a cluster runs in: its flags, and how it is found."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import ClassVar
+
+from controller_manager.base.errors import CannotStart, describe
+from controller_manager.base.runtime import Runtime
+from controller_manager.cloud_provider import CloudContext, CloudProvider, MakeCloudProvider
+from controller_manager.options import Check, Options, Parsed, flag
+
+ENTRY_POINTS = "cluster_controller_manager.cloud_providers"
+# No provider, and one that another process works with.
+_NONE, _EXTERNAL = "", "external"
+
+
+class CloudOptions(Options):
+    """Flags of the cloud that the cluster runs in."""
+
+    title: ClassVar[str] = "Cloud provider"
+
+    cloud_provider: str = flag(
+        _NONE,
+        "provider of the cloud that controllers work with: none, external if another process works with it, or the "
+        "name of one that is installed",
+        metavar="name",
+    )
+    cloud_config: str = flag("", "configuration file of the provider, which reads it", metavar="file")
+    cluster_name: str = flag("kubernetes", "name of the cluster in what is made in the cloud for it")
+
+
+def provider_known(given: Mapping[str, MakeCloudProvider]) -> Check:
+    """The rule that `--cloud-provider` names none, an external one, one of those `given`, or an installed one."""
+
+    def check(parsed: Parsed) -> Iterator[str]:
+        name = parsed[CloudOptions].cloud_provider
+        if name in (_NONE, _EXTERNAL) or name in given:
+            return
+        installed = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
+        if name not in installed:
+            others = f", or one that is installed: {', '.join(sorted(installed))}" if installed else ""
+            yield f"--cloud-provider must be empty or external{others}, got {name!r}"
+
+    return check
+
+
+def make_provider(
+    options: CloudOptions, given: Mapping[str, MakeCloudProvider], runtime: Runtime
+) -> CloudProvider | None:
+    """The provider that `--cloud-provider` names, if controllers here work with it. Raises CannotStart."""
+    name = options.cloud_provider
+    if name in (_NONE, _EXTERNAL):
+        return None
+    context = CloudContext(options.cluster_name, _read(options.cloud_config), runtime.log("cloud").bind(provider=name))
+    try:
+        make = given.get(name) or _installed(name)
+        return make(context)
+    except Exception as error:
+        raise CannotStart(f"--cloud-provider={name} is of no use: {describe(error)}") from error
+
+
+def _installed(name: str) -> MakeCloudProvider:
+    found: Sequence[MakeCloudProvider] = [entry.load() for entry in entry_points(group=ENTRY_POINTS, name=name)]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} packages have a provider of that name")
+    return found[0]
+
+
+def _read(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotStart(f"--cloud-config={path} cannot be read: {describe(error)}") from error

@@ -1,0 +1,345 @@
+"""Gives services of type LoadBalancer the load balancers of the cloud, leading to the nodes, and takes them away."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from controller_manager.api.core import NODES, SERVICES, Node, Service
+from controller_manager.api.errors import NotFound
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.base import clock
+from controller_manager.base.errors import describe
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.cloud_provider import ImplementedElsewhere, RetryLater
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Int32,
+    Key,
+    Mapped,
+    Options,
+    PolicyRule,
+    Requeue,
+    flag,
+    key_of,
+)
+
+from ._cloud import FAILURES, answer_of, backends, identities, is_included
+
+FINALIZER = f"service.{PLATFORM_DOMAIN}/load-balancer-cleanup"
+# Seconds after the first failure, and the longest.
+RETRY_DELAYS = (5.0, 300.0)
+
+_SECONDS = tuple(2.0**step for step in range(15))
+_UPDATES = Family(
+    "service_controller_loadbalancer_sync_total", "Load balancers that were led to other nodes.", "counter"
+)
+_ROUNDS = Family(
+    "service_controller_nodesync_latency_seconds",
+    "How long it took until all load balancers led to the nodes there were.",
+    "histogram",
+    buckets=_SECONDS,
+)
+_FAILED = Family(
+    "service_controller_nodesync_error_total", "Load balancers that could not be led to other nodes.", "counter"
+)
+_UPDATING = Family(
+    "service_controller_update_loadbalancer_host_latency_seconds",
+    "How long it took to lead a load balancer to other nodes.",
+    "histogram",
+    buckets=_SECONDS,
+)
+
+
+class ServiceLoadBalancerOptions(Options):
+    """Service load balancer controller"""
+
+    concurrent_service_syncs: Int32 = flag(1, "load balancers worked on at the same time", minimum=1)
+
+
+class Step(Enum):
+    """What is to be done about a service."""
+
+    NOTHING = auto()
+    ENSURE = auto()
+    """Its load balancer is made, or made as the service wants it."""
+    UPDATE = auto()
+    """Its load balancer is led to the nodes there are now."""
+    CLEAN_UP = auto()
+    """Its load balancer is deleted, then the finalizer and the status that it has of that are taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensured:
+    """A service as its load balancer was last ensured, and the nodes that were given for it."""
+
+    service: Service
+    nodes: Mapping[str, str]
+
+
+# Observed: the service, and for what service and nodes its load balancer was last ensured by this process.
+# Decided:
+#   it has our finalizer, and is being deleted or of another type   CLEAN_UP
+#   it wants none, but had one                                      CLEAN_UP
+#   it wants none: of another type, or of a class                   NOTHING
+#   it was not ensured, or what counts of it has changed            ENSURE
+#   other nodes, or other names of the cloud for them               UPDATE; ENSURE after a failure
+# A service that is gone, or has another uid, has had its load balancer deleted if it had one without our finalizer.
+
+
+class ServiceLoadBalancers:
+    """Reconciles one service."""
+
+    def __init__(self, context: Context, _: ServiceLoadBalancerOptions) -> None:
+        assert context.cloud is not None
+        assert context.cloud.load_balancers is not None
+        self._balancers = context.cloud.load_balancers
+        self._client = context.client
+        self._events = context.events
+        self._services = context.informers.get(SERVICES)
+        self._nodes = context.informers.get(NODES)
+        self._ensured: dict[Key, Ensured] = {}
+        self._nodes_changed = asyncio.Event()
+        # The services that are still to be looked at since the nodes changed, and since when.
+        self._behind: set[Key] = set()
+        self._behind_since = 0.0
+        registry = context.runtime.registry
+        self._updates, self._failed = Counters(_UPDATES, registry), Counters(_FAILED, registry)
+        self._rounds, self._updating = Histograms(_ROUNDS, registry).of(), Histograms(_UPDATING, registry).of()
+
+    async def run(self, add: Add) -> None:
+        """Have all services with load balancers looked at when the nodes have changed that these lead to."""
+        end = self._nodes.subscribe(self._note)
+        try:
+            while True:
+                await self._nodes_changed.wait()
+                self._nodes_changed.clear()
+                keys = [key_of(service) for service in self._services.list() if wants_load_balancer(service)]
+                if not self._behind:
+                    self._behind_since = clock.monotonic()
+                self._behind.update(keys)
+                for key in keys:
+                    add(key, "the nodes changed")
+        finally:
+            end()
+
+    def _note(self, change: Change[Node]) -> None:
+        if nodes_changed(change):
+            self._nodes_changed.set()
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Bring the load balancer of service `key` to what it should be."""
+        service, ensured = self._services.get(key), self._ensured.get(key)
+        if ensured is not None and (service is None or service.metadata.uid != ensured.service.metadata.uid):
+            await self._delete(key, ensured.service)
+            ensured = None
+        nodes = backends(self._nodes.list())
+        step = decide(service, ensured, identities(nodes)) if service is not None else Step.NOTHING
+        if service is None or step is Step.NOTHING:
+            self._caught_up(key)
+            return None
+        if step is Step.UPDATE:
+            return await self._update(key, service, nodes)
+        try:
+            await (self._clean_up(key, service) if step is Step.CLEAN_UP else self._ensure(key, service, nodes))
+        except RetryLater as error:
+            self._warn(service, error)
+            return Requeue(error.seconds)
+        except FAILURES as error:
+            self._warn(service, error)
+            raise
+        finally:
+            self._caught_up(key)
+        return None
+
+    def _warn(self, service: Service, error: Exception) -> None:
+        self._events.warning(service, "SyncLoadBalancerFailed", f"Error syncing load balancer: {describe(error)}")
+
+    async def _ensure(self, key: Key, service: Service, nodes: list[Node]) -> None:
+        self._ensured.pop(key, None)
+        self._events.normal(service, "EnsuringLoadBalancer", "Ensuring load balancer")
+        if not _has_finalizer(service):
+            await self._patch(key, service, {"metadata": {"finalizers": [FINALIZER]}})
+        if not nodes:
+            self._no_nodes(service)
+        try:
+            status = await answer_of(self._balancers.ensure(service, nodes))
+        except ImplementedElsewhere:
+            self._ensured[key] = Ensured(service, identities(nodes))
+            return
+        self._events.normal(service, "EnsuredLoadBalancer", "Ensured load balancer")
+        if status != service.status.load_balancer:
+            await self._patch(key, service, {"status": {"loadBalancer": {"ingress": status.ingress or None}}})
+        self._ensured[key] = Ensured(service, identities(nodes))
+
+    async def _clean_up(self, key: Key, service: Service) -> None:
+        if await answer_of(self._balancers.get(service)) is not None:
+            self._events.normal(service, "DeletingLoadBalancer", "Deleting load balancer")
+            with contextlib.suppress(ImplementedElsewhere):
+                await answer_of(self._balancers.delete(service))
+        status = {"status": {"loadBalancer": {"ingress": None}}} if service.status.load_balancer.ingress else {}
+        held = {"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}} if _has_finalizer(service) else {}
+        if status or held:
+            await self._patch(key, service, {**status, **held})
+        self._events.normal(service, "DeletedLoadBalancer", "Deleted load balancer")
+        self._ensured.pop(key, None)
+
+    async def _delete(self, key: Key, service: Service) -> None:
+        """Delete the load balancer of a service that is gone although it had one: somebody took its finalizer away."""
+        self._events.normal(service, "DeletingLoadBalancer", "Deleting load balancer")
+        try:
+            with contextlib.suppress(ImplementedElsewhere):
+                await answer_of(self._balancers.delete(service))
+        except FAILURES as error:
+            self._events.warning(
+                service, "DeleteLoadBalancerFailed", f"Error deleting load balancer: {describe(error)}"
+            )
+            raise
+        self._events.normal(service, "DeletedLoadBalancer", "Deleted load balancer")
+        self._ensured.pop(key, None)
+
+    async def _update(self, key: Key, service: Service, nodes: list[Node]) -> Requeue | None:
+        """Lead a load balancer to other nodes; after a failure, or if it is gone, it is ensured as a whole."""
+        began = clock.monotonic()
+        self._updates.add()
+        del self._ensured[key]
+        try:
+            with contextlib.suppress(ImplementedElsewhere):
+                await answer_of(self._balancers.update(service, nodes))
+        except FAILURES as error:
+            if await answer_of(self._balancers.get(service)) is None:
+                return Requeue(0)
+            self._failed.add()
+            told = f"Error updating load balancer with {len(nodes)} nodes: {describe(error)}"
+            self._events.warning(service, "UpdateLoadBalancerFailed", told)
+            raise
+        finally:
+            self._updating.observe(clock.monotonic() - began)
+            self._caught_up(key)
+        if nodes:
+            self._events.normal(service, "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+        else:
+            self._no_nodes(service)
+        self._ensured[key] = Ensured(service, identities(nodes))
+        return None
+
+    def _no_nodes(self, service: Service) -> None:
+        self._events.warning(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
+
+    def _caught_up(self, key: Key) -> None:
+        if key in self._behind:
+            self._behind.discard(key)
+            if not self._behind:
+                self._rounds.observe(clock.monotonic() - self._behind_since)
+
+    async def _patch(self, key: Key, service: Service, change: Mapping[str, Any]) -> None:
+        """Change status and finalizers of the very service that was seen; one that is gone needs nothing."""
+        metadata = {"uid": service.metadata.uid, **change.get("metadata", {})}
+        try:
+            body = {**change, "metadata": metadata}
+            await self._client.patch(SERVICES, key, body, STRATEGIC_MERGE_PATCH, subresource="status")
+        except NotFound:
+            return
+
+
+def nodes_changed(change: Change[Node]) -> bool:
+    """Return whether a node came, went, may be led to or no more, or has another name in the cloud.
+
+    One that is being deleted, or is going to be, is left out only when load balancers are changed for other reasons, so
+    that its connections may end by themselves.
+    """
+    before, after = change.before, change.after
+    return before is None or after is None or _facts_of_node(before) != _facts_of_node(after)
+
+
+def _facts_of_node(node: Node) -> tuple[object, ...]:
+    return is_included(node), node.spec.provider_id
+
+
+def service_changed(_: Informers, change: Change[Service]) -> Iterator[Key]:
+    """A service that has or had a load balancer, where more than its status has changed."""
+    before, after = change.before, change.after
+    concerned = [
+        one for one in (before, after) if one is not None and (wants_load_balancer(one) or _has_finalizer(one))
+    ]
+    if concerned and (before is None or after is None or needs_update(before, after) or needs_cleanup(after)):
+        yield change.key
+
+
+SPECS = (
+    ControllerSpec(
+        name="service-lb-controller",
+        queue="service",
+        aliases=("service",),
+        service_account="service-controller",
+        reporter="service-controller",
+        reconciler=ServiceLoadBalancers,
+        options=ServiceLoadBalancerOptions,
+        cloud="load_balancers",
+        retry_delays=RETRY_DELAYS,
+        workers=lambda options: options.concurrent_service_syncs,
+        watches=(Mapped(SERVICES, service_changed), Mapped(NODES)),
+        rbac=(
+            PolicyRule(groups=("",), resources=("services",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("services/status",), verbs=("patch",)),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("list", "watch")),
+        ),
+    ),
+)
+
+
+def decide(service: Service, ensured: Ensured | None, nodes: Mapping[str, str]) -> Step:
+    """Return what is to be done about a service, by the table above."""
+    wants = wants_load_balancer(service)
+    if needs_cleanup(service) or (not wants and ensured is not None):
+        return Step.CLEAN_UP
+    if not wants:
+        return Step.NOTHING
+    if ensured is None or needs_update(ensured.service, service):
+        return Step.ENSURE
+    return Step.NOTHING if nodes == ensured.nodes else Step.UPDATE
+
+
+def wants_load_balancer(service: Service) -> bool:
+    """Return whether a service wants a load balancer of this cloud, and not of the class that it names."""
+    return service.spec.type == "LoadBalancer" and service.spec.load_balancer_class is None
+
+
+def needs_cleanup(service: Service) -> bool:
+    """Return whether our finalizer holds a service that wants a load balancer no more."""
+    gone = service.metadata.deletion_timestamp is not None or service.spec.type != "LoadBalancer"
+    return gone and _has_finalizer(service)
+
+
+def needs_update(before: Service, after: Service) -> bool:
+    """Return whether anything has changed that load balancers are made of."""
+    wanted, wants = wants_load_balancer(before), wants_load_balancer(after)
+    return (wanted or wants) and (wanted != wants or _facts(before) != _facts(after))
+
+
+def _has_finalizer(service: Service) -> bool:
+    return FINALIZER in service.metadata.finalizers
+
+
+def _facts(service: Service) -> tuple[object, ...]:
+    spec = service.spec
+    return (
+        service.metadata.uid,
+        service.metadata.annotations or {},
+        [(port.name, port.protocol, port.port, port.node_port) for port in spec.ports],
+        spec.session_affinity,
+        bytes(spec.session_affinity_config),
+        spec.load_balancer_ip,
+        spec.load_balancer_source_ranges,
+        spec.external_ips,
+        spec.external_traffic_policy,
+        spec.health_check_node_port,
+        len(spec.ip_families),
+    )

@@ -1,0 +1,143 @@
+"""Nodes whose machines are gone or shut down in a cloud that is simulated, in virtual time."""
+
+import pytest
+
+from controller_manager.api.core import NODES
+from controller_manager.api.resource import Key
+from controller_manager.cloud_provider import CloudError
+from controller_manager.testing import Cluster, Replica
+from controller_manager.testing.cloud import SimulatedCloud
+from controllers.cloud_node_lifecycle import SHUTDOWN
+from tests.scenarios.clouds import add_node, events, manage, say
+
+pytestmark = pytest.mark.virtual
+
+ONLY = "--controllers=cloud-node-lifecycle-controller"
+
+
+async def there(cluster: Cluster) -> dict[str, bool]:
+    """The nodes, and whether they have the taint."""
+    nodes = (await cluster.client.list(NODES)).items
+    return {node.metadata.name: any(taint.key == SHUTDOWN for taint in node.spec.taints) for node in nodes}
+
+
+async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0) -> Replica:
+    replica = await manage(cluster, cloud, ONLY, *flags, faults=faults)
+    await cluster.advance(6)
+    return replica
+
+
+async def test_nodes_that_are_not_ready_are_what_the_cloud_says_of_their_machines() -> None:
+    cloud = SimulatedCloud(machines={"runs": True, "off": False, "ready": False})
+    async with Cluster() as cluster:
+        for name in ("runs", "off", "gone"):
+            await add_node(cluster, name, ready=False)
+        for name in ("ready", "unknown-to-the-cloud"):
+            await add_node(cluster, name)
+        await start(cluster, cloud)
+        assert await there(cluster) == {"off": True, "ready": False, "runs": False, "unknown-to-the-cloud": False}
+        assert await events(cluster, "cloud-node-lifecycle-controller") == ["DeletingNode"]
+        cloud.machines["off"] = True
+        await cluster.advance(6)
+        assert (await there(cluster))["off"] is True
+        await say(cluster, "off", ready="True")
+        await cluster.advance(6)
+        assert (await there(cluster))["off"] is False
+
+
+async def test_a_node_that_is_silent_counts_as_one_that_is_not_ready() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await add_node(cluster, "a")
+        await start(cluster, cloud)
+        await say(cluster, "a", ready="Unknown")
+        await cluster.advance(6)
+        assert await there(cluster) == {}
+
+
+async def test_other_taints_stay() -> None:
+    cloud = SimulatedCloud(machines={"a": False})
+    async with Cluster() as cluster:
+        mine = {"key": "mine", "effect": "NoExecute", "value": "1"}
+        await add_node(cluster, "a", ready=False, spec={"taints": [mine]})
+        await start(cluster, cloud)
+        node = await cluster.client.get(NODES, Key("", "a"))
+        found = {(taint.key, taint.effect, taint.value) for taint in node.spec.taints}
+        assert {("mine", "NoExecute", "1"), (SHUTDOWN, "NoSchedule", "")} <= found
+        await say(cluster, "a", ready="True")
+        await cluster.advance(6)
+        node = await cluster.client.get(NODES, Key("", "a"))
+        assert [taint.key for taint in node.spec.taints if taint.key in ("mine", SHUTDOWN)] == ["mine"]
+
+
+async def test_a_node_that_came_back_while_the_cloud_was_asked_stays() -> None:
+    cloud = SimulatedCloud(delay=3)
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", ready=False)
+        await manage(cluster, cloud, ONLY)
+        await cluster.sleep(1)
+        await say(cluster, "a", ready="True")
+        await cluster.advance(20)
+        assert await there(cluster) == {"a": False}
+
+
+class Broken:
+    """Machines of which nothing is known."""
+
+    async def exists(self, _: object) -> bool:
+        raise CloudError("no answer")
+
+    async def is_shut_down(self, _: object) -> bool:
+        raise CloudError("no answer")
+
+
+async def test_a_cloud_that_does_not_answer_costs_no_node() -> None:
+    cloud = SimulatedCloud()
+    cloud.instances = Broken()  # type: ignore[assignment]
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", ready=False)
+        await start(cluster, cloud)
+        await cluster.advance(120)
+        assert await there(cluster) == {"a": False}
+
+
+async def test_a_machine_of_which_the_cloud_says_nothing_holds_up_no_other() -> None:
+    cloud = SimulatedCloud(machines={"b": False}, delay=1e6)
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", ready=False)
+        await manage(cluster, cloud, ONLY)
+        await cluster.sleep(6)
+        cloud.delay = 0
+        await add_node(cluster, "b", ready=False)
+        await cluster.sleep(6)
+        assert await there(cluster) == {"a": False, "b": True}
+
+
+@pytest.mark.parametrize(("period", "asked"), [("5s", 12), ("20s", 3)])
+async def test_the_cloud_is_asked_every_period(period: str, asked: int) -> None:
+    cloud = SimulatedCloud(machines={"a": True})
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", ready=False)
+        await manage(cluster, cloud, ONLY, f"--node-monitor-period={period}")
+        await cluster.sleep(59.5)
+        assert cloud.calls["exists"] == asked
+
+
+class Slip(Broken):
+    """A provider with a mistake in it."""
+
+    async def exists(self, _: object) -> bool:
+        raise KeyError("zone")
+
+
+async def test_whatever_a_provider_raises_is_a_failure_of_the_cloud() -> None:
+    cloud = SimulatedCloud()
+    cloud.instances = Slip()  # type: ignore[assignment]
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", ready=False)
+        replica = await start(cluster, cloud)
+        await cluster.advance(120)
+        (controller,) = replica.manager.state().controllers
+        assert controller.work is not None
+        assert [one.defect for one in controller.work.failing] == [False]
+        assert await there(cluster) == {"a": False}

@@ -1,0 +1,277 @@
+"""Load balancers of services in a cloud that is simulated, in virtual time."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from controller_manager.api.core import NODES, SERVICES, LoadBalancerStatus, Node, Service
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request
+from controller_manager.base.clock import monotonic
+from controller_manager.cloud_provider import ImplementedElsewhere, RetryLater
+from controller_manager.testing import Cluster, Replica
+from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
+from controllers._cloud import EXCLUDED
+from controllers.service_load_balancers import FINALIZER
+from tests.scenarios.clouds import ALLOW, WEB, add_node, add_service, events, manage, say
+
+pytestmark = pytest.mark.virtual
+
+ONLY = "--controllers=service-lb-controller"
+
+
+async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str) -> Replica:
+    for name in ("a", "b"):
+        await add_node(cluster, name)
+    replica = await manage(cluster, cloud, ONLY, *flags)
+    await cluster.settle()
+    return replica
+
+
+async def told(cluster: Cluster) -> list[str]:
+    return await events(cluster, "service-controller")
+
+
+async def addresses(cluster: Cluster, key: Key = WEB) -> list[str]:
+    service = await cluster.client.get(SERVICES, key)
+    return [one.ip for one in service.status.load_balancer.ingress]
+
+
+async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_gone() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        made = await add_service(cluster, externalTrafficPolicy="Local", loadBalancerSourceRanges=["10.0.0.0/8"])
+        await cluster.settle()
+        balancer = cloud.balancers[made.metadata.uid]
+        assert (balancer.nodes, balancer.ports, balancer.local) == (("a", "b"), (80,), True)
+        assert balancer.sources == ("10.0.0.0/8",)
+        assert await addresses(cluster) == [balancer.address]
+        assert FINALIZER in (await cluster.client.get(SERVICES, WEB)).metadata.finalizers
+        assert await told(cluster) == ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]
+        await cluster.client.delete(SERVICES, WEB)
+        await cluster.settle()
+        with pytest.raises(NotFound):
+            await cluster.client.get(SERVICES, WEB)
+        assert cloud.balancers == {}
+        assert sorted((await told(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
+
+
+async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        made = await add_service(cluster)
+        await cluster.settle()
+        await cluster.client.patch(SERVICES, WEB, {"spec": {"selector": {"app": "other"}}})
+        await cluster.settle()
+        assert cloud.calls == {"ensure": 1}
+        await cluster.client.patch(SERVICES, WEB, {"spec": {"ports": [{"port": 81}]}})
+        await cluster.settle()
+        assert cloud.calls == {"ensure": 2}
+        assert cloud.balancers[made.metadata.uid].ports == (81,)
+
+
+async def test_a_service_that_wants_none_any_more_loses_it() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.settle()
+        await cluster.client.patch(SERVICES, WEB, {"spec": {"type": "ClusterIP"}})
+        await cluster.settle()
+        found = await cluster.client.get(SERVICES, WEB)
+        assert (cloud.balancers, found.metadata.finalizers, found.status.load_balancer.ingress) == ({}, (), ())
+
+
+async def test_classes_other_types_and_other_providers_are_left_alone() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster, "a", loadBalancerClass="example.org/mine")
+        await add_service(cluster, "b", type="NodePort")
+        await cluster.settle()
+        assert cloud.calls == {}
+        for name in ("a", "b"):
+            assert (await cluster.client.get(SERVICES, Key("default", name))).metadata.finalizers == ()
+
+
+async def test_load_balancers_follow_the_nodes_that_count() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        replica = await start(cluster, cloud, ALLOW)
+        made = await add_service(cluster)
+        await cluster.settle()
+        balancer = cloud.balancers[made.metadata.uid]
+        await add_node(cluster, "c")
+        await cluster.settle()
+        assert balancer.nodes == ("a", "b", "c")
+        await say(cluster, "b", ready="False")
+        await cluster.client.patch(NODES, Key("", "c"), {"spec": {"unschedulable": True}})
+        await cluster.settle()
+        assert cloud.calls == {"ensure": 1, "update": 1}
+        await cluster.client.patch(NODES, Key("", "a"), {"metadata": {"labels": {EXCLUDED: ""}}})
+        await cluster.settle()
+        assert balancer.nodes == ("b", "c")
+        await cluster.client.patch(NODES, Key("", "b"), {"spec": {"providerID": "simulated://b"}})
+        await cluster.client.delete(NODES, Key("", "c"))
+        await cluster.settle()
+        assert balancer.nodes == ("b",)
+        await cluster.client.delete(NODES, Key("", "b"))
+        await cluster.settle()
+        assert balancer.nodes == ()
+        assert sorted(set(await told(cluster))) == [
+            *("EnsuredLoadBalancer", "EnsuringLoadBalancer", "UnAvailableLoadBalancer!", "UpdatedLoadBalancer"),
+        ]
+        page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        assert isinstance(page.body, bytes)
+        lines = page.body.decode().splitlines()
+        assert f"service_controller_loadbalancer_sync_total {cloud.calls['update']}" in lines
+        assert "service_controller_nodesync_error_total 0" in lines
+        for name in ("nodesync_latency_seconds", "update_loadbalancer_host_latency_seconds"):
+            assert any(line.startswith(f'service_controller_{name}_bucket{{le="16384"}}') for line in lines)
+
+
+async def test_what_cannot_be_led_to_other_nodes_is_told_and_ensured_as_a_whole() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        made = await add_service(cluster)
+        await cluster.settle()
+        del cloud.balancers[made.metadata.uid]  # the cloud has forgotten it
+        await add_node(cluster, "c")
+        await cluster.settle()
+        assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
+        assert "UpdateLoadBalancerFailed!" not in await told(cluster)
+
+
+class Moody(SimulatedLoadBalancers):
+    """Raises what it is told to, once for each."""
+
+    def __init__(self, cloud: SimulatedCloud, *moods: Exception) -> None:
+        super().__init__(cloud)
+        self.moods = list(moods)
+        self.at: list[float] = []
+
+    async def ensure(self, service: Service, nodes: Sequence[Node]) -> LoadBalancerStatus:
+        self.at.append(monotonic())
+        if self.moods:
+            raise self.moods.pop(0)
+        return await super().ensure(service, nodes)
+
+    async def update(self, service: Service, nodes: Sequence[Node]) -> None:
+        if self.moods:
+            raise self.moods.pop(0)
+        await super().update(service, nodes)
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [round(later - earlier) for earlier, later in pairwise(times)]
+
+
+async def test_failures_are_told_and_tried_again_later_and_later() -> None:
+    cloud = SimulatedCloud()
+    cloud.load_balancers = moody = Moody(cloud, *(OSError("no") for _ in range(8)))
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.advance(2000)
+        assert gaps(moody.at) == [5, 10, 20, 40, 80, 160, 300, 300]
+        assert await addresses(cluster) == ["192.0.2.1"]
+        assert (await told(cluster))[:2] == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
+
+
+async def test_a_provider_may_say_when_to_look_again() -> None:
+    cloud = SimulatedCloud()
+    cloud.load_balancers = moody = Moody(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.advance(60)
+        assert gaps(moody.at) == [7, 7]
+        assert await addresses(cluster) == ["192.0.2.1"]
+
+
+async def test_what_is_implemented_elsewhere_gets_the_finalizer_alone() -> None:
+    cloud = SimulatedCloud()
+    cloud.load_balancers = Moody(cloud, ImplementedElsewhere())
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.settle()
+        found = await cluster.client.get(SERVICES, WEB)
+        assert (found.metadata.finalizers, await addresses(cluster)) == ((FINALIZER,), [])
+        assert await told(cluster) == ["EnsuringLoadBalancer"]
+
+
+async def test_an_update_that_fails_is_told() -> None:
+    cloud = SimulatedCloud()
+    cloud.load_balancers = moody = Moody(cloud)
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        made = await add_service(cluster)
+        await cluster.settle()
+        moody.moods.append(OSError("no"))
+        await add_node(cluster, "c")
+        await cluster.advance(30)
+        assert "UpdateLoadBalancerFailed!" in await told(cluster)
+        assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
+
+
+async def test_a_call_that_hangs_is_given_up_and_made_again() -> None:
+    cloud = SimulatedCloud(delay=1e6)
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.sleep(601)
+        assert (await told(cluster))[-1] == "SyncLoadBalancerFailed!"
+        cloud.delay = 0
+        await cluster.advance(60)
+        assert await addresses(cluster) == ["192.0.2.1"]
+
+
+async def test_a_service_without_our_finalizer_that_is_gone_has_its_load_balancer_deleted() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        await add_service(cluster)
+        await cluster.settle()
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"finalizers": None}})
+        await cluster.client.delete(SERVICES, WEB)
+        made = await add_service(cluster)
+        await cluster.settle()
+        assert list(cloud.balancers) == [made.metadata.uid]
+
+
+async def test_a_restart_ensures_all_once_and_cleans_up_what_was_left() -> None:
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        replica = await start(cluster, cloud)
+        await add_service(cluster)
+        await add_service(cluster, "other")
+        await cluster.settle()
+        await replica.stop()
+        assert cloud.closed
+        await cluster.client.delete(SERVICES, WEB)
+        revision = cluster.api.store.revision
+        await manage(cluster, cloud, "--controllers=service")
+        await cluster.settle()
+        assert len(cloud.balancers) == 1
+        assert cloud.calls == {"ensure": 3, "get": 1, "delete": 1}
+        assert cluster.api.store.revision > revision
+
+
+@pytest.mark.flag("concurrent-service-syncs")
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 40), (4, 10)])
+async def test_load_balancers_are_worked_on_as_many_at_a_time_as_the_flag_says(workers: int, seconds: int) -> None:
+    cloud = SimulatedCloud(delay=10)
+    async with Cluster() as cluster:
+        await start(cluster, cloud, f"--concurrent-service-syncs={workers}")
+        began = monotonic()
+        for number in range(4):
+            await add_service(cluster, f"web-{number}")
+        while len(cloud.balancers) < 4:
+            await cluster.sleep(0.5)
+        assert monotonic() - began == pytest.approx(seconds, abs=1)
