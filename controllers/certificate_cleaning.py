@@ -1,4 +1,4 @@
-"""Deletes requests for certificates that nobody needs any more."""
+"""Deletes requests for certificates that nobody needs any more, those for pods (KEP-4317) among them."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from controller_manager.api.certificates import (
     DENIED,
     FAILED,
     GROUP,
+    POD_REQUESTS,
     REQUESTS,
     CertificateSigningRequest,
 )
@@ -19,6 +20,8 @@ from controller_manager.base.clock import utc_now
 from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 from controller_manager.options import Options
 
+POD_CERTIFICATES = "PodCertificateRequest"
+FOR_PODS = timedelta(minutes=15)
 DONE = timedelta(hours=1)
 OPEN = timedelta(hours=24)
 
@@ -35,6 +38,7 @@ class CleaningOptions(Options):
 #   approved, nothing came of it       24 h after that
 #   approved and issued                an hour after the approval, or when its certificate ends
 #   denied, failed                     an hour after that
+# A request for a pod is deleted 15 minutes after it was made, whatever became of it.
 
 
 class CertificateCleaner:
@@ -59,6 +63,27 @@ class CertificateCleaner:
         return None
 
 
+class PodCertificateCleaner:
+    """Reconciles one request for the certificate of a pod, named by the key."""
+
+    def __init__(self, context: Context, options: CleaningOptions) -> None:
+        self._client = context.client
+        self._requests = context.informers.get(POD_REQUESTS)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Delete request `key` if its time has come, or come back when it has."""
+        request = self._requests.get(key)
+        created = nonzero_time(request.metadata.creation_timestamp) if request is not None else ""
+        if request is None or not created:
+            return None
+        left = (_later(created, FOR_PODS) - utc_now()).total_seconds()
+        if left > 0:
+            return Requeue(left)
+        with contextlib.suppress(NotFound):
+            await self._client.delete(POD_REQUESTS, key, uid=request.metadata.uid)
+        return None
+
+
 SPECS = (
     ControllerSpec(
         name="certificatesigningrequest-cleaner-controller",
@@ -72,6 +97,15 @@ SPECS = (
                 groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch", "delete")
             ),
         ),
+    ),
+    ControllerSpec(
+        name="podcertificaterequest-cleaner-controller",
+        service_account="podcertificaterequestcleaner",
+        gates=(POD_CERTIFICATES,),
+        reconciler=PodCertificateCleaner,
+        options=CleaningOptions,
+        watches=(For(POD_REQUESTS),),
+        rbac=(PolicyRule(groups=(GROUP,), resources=("podcertificaterequests",), verbs=("list", "watch", "delete")),),
     ),
 )
 

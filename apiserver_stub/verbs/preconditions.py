@@ -70,7 +70,11 @@ def refuse_uid(request: APIRequest, metadata: Tree) -> None:
 
 
 def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
-    """No patch gives an object another uid; one that takes it away says nothing."""
+    """No patch gives an object another uid; one that takes it away says nothing, and one that names another version
+    is refused for that.
+    """
+    if metadata.get("resourceVersion") not in (None, "", "0", live["resourceVersion"]):
+        return
     if metadata.get("uid") not in (None, "", live["uid"]):
         kind = request.kind
         message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'

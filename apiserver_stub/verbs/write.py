@@ -233,7 +233,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
         await _check_current(scope, request, draft)
     attributes = _renewed(request, draft, attributes)
     await _asked(draft, admission.validate(attributes))
-    if not draft.changes and not await _is_stale(scope, request):
+    if not draft.changes and not await _is_stale(scope, request, draft.row):
         return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
         await _convert(request.kind, request.kind.converter, draft)
@@ -361,10 +361,16 @@ def _manage_fields(draft: _Draft, new: Tree, old: Tree) -> None:
     put_in(new, ("metadata", "managedFields"), sent["metadata"].get("managedFields"))
 
 
-async def _is_stale(scope: RequestScope, request: APIRequest) -> bool:
-    """Tell whether an object that stays as it is has to be written all the same, since it is kept in an old form."""
-    key = key_of(request.kind, request.namespace, request.name)
-    return await scope.store.storage.is_stale(request.kind.storage, key)
+async def _is_stale(scope: RequestScope, request: APIRequest, row: Row | None) -> bool:
+    """Tell whether an object that stays as it is has to be written all the same, since it is kept in an old form: in
+    another version than that of storage, or encrypted with another key than the present one.
+    """
+    kind = request.kind
+    if kind.converter is not None and row is not None:
+        group, version, _ = kind.storage_version
+        if row.field("apiVersion") != f"{group}/{version}":
+            return True
+    return await scope.store.storage.is_stale(kind.storage, key_of(kind, request.namespace, request.name))
 
 
 async def _convert(kind: ResourceInfo, converter: Converter, draft: _Draft) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from controller_manager.api.conditions import condition_of
-from controller_manager.api.model import Model, Object
+from controller_manager.api.model import Model, Object, PartialObject
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
 
@@ -64,3 +64,23 @@ class CertificateSigningRequest(Object):
 REQUESTS = Resource(
     GROUP, "v1", "certificatesigningrequests", "CertificateSigningRequest", False, CertificateSigningRequest
 )
+
+
+class ClusterTrustBundleSpec(Model):
+    """Trust anchors (PEM), of a signer if it is named."""
+
+    signer_name: str = ""
+    trust_bundle: str = ""
+
+
+class ClusterTrustBundle(Object):
+    """Trust anchors for everybody in the cluster."""
+
+    spec: ClusterTrustBundleSpec = ClusterTrustBundleSpec()
+
+
+TRUST_BUNDLES = Resource(GROUP, "v1beta1", "clustertrustbundles", "ClusterTrustBundle", False, ClusterTrustBundle)
+
+
+POD_REQUESTS = Resource(GROUP, "v1beta1", "podcertificaterequests", "PodCertificateRequest", True, PartialObject)
+"""Requests for certificates of pods, of which controllers read the metadata."""

@@ -72,7 +72,7 @@ KNOWN: tuple[Known, ...] = (
     Known("serviceaccount-controller", "serviceaccount"),
     Known("serviceaccount-token-controller", "serviceaccount-token"),
     Known("statefulset-controller", "statefulset"),
-    Known("storage-version-migrator-controller"),
+    Known("storage-version-migrator-controller", "svm"),
     Known("storageversion-garbage-collector-controller", "storage-version-gc"),
     Known("taint-eviction-controller"),
     Known("token-cleaner-controller", "tokencleaner", default_on=False),

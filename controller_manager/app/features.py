@@ -23,6 +23,11 @@ TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 VOLUME_ATTRIBUTES_CLASS = "VolumeAttributesClass"
 ROUTES_BY_WATCHES = "CloudControllerManagerWatchBasedRoutesReconciliation"
 SUSPENDED_WITHOUT_START = "MutableSchedulingDirectivesForSuspendedJobs"
+API_SERVER_IDENTITY = "APIServerIdentity"
+STORAGE_VERSIONS = "StorageVersionAPI"
+STORAGE_MIGRATION = "StorageVersionMigrator"
+TRUST_BUNDLES = "ClusterTrustBundle"
+POD_CERTIFICATES = "PodCertificateRequest"
 DEVICES = "DynamicResourceAllocation"
 DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
 DEVICE_ALTERNATIVES = "DRAPrioritizedList"
@@ -41,6 +46,11 @@ READ: Mapping[str, str] = MappingProxyType(
         SUSPENDED_WITHOUT_START: "takes the start time from jobs that are suspended",
         SELINUX_CHANGE_POLICY: "allows the controller that warns of SELinux labels",
         VOLUME_ATTRIBUTES_CLASS: "keeps classes of volume attributes that are used",
+        API_SERVER_IDENTITY: "allows the controller that forgets storage versions of API servers that are gone",
+        STORAGE_VERSIONS: "runs the controller that forgets storage versions of API servers that are gone",
+        STORAGE_MIGRATION: "runs the controller that migrates storage versions",
+        TRUST_BUNDLES: "publishes the authorities of the API server as a trust bundle",
+        POD_CERTIFICATES: "deletes old requests for certificates of pods",
         DEVICES: "runs the controllers of claims to devices",
         DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
         DEVICE_TAINTS: "evicts pods for taints of their devices",

@@ -65,6 +65,10 @@ def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
     for spec in specs:
         for watch in spec.watches:
             found.setdefault(watch.resource.group, {})[watch.resource.plural] = None
+        for rule in () if spec.watches else spec.rbac:  # what it finds out by itself to watch
+            if "watch" in rule.verbs:
+                for group in rule.groups:
+                    found.setdefault(group, {}).update(dict.fromkeys(rule.resources))
     return [PolicyRule((group,), tuple(plurals), everything.verbs) for group, plurals in found.items()]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from apiserver_stub.admission import MakePlugin
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build, embedded_storage
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.flags import FLAGS, EncryptionOptions
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
@@ -195,8 +195,9 @@ class Cluster:
         self._changed: Counter[str] = Counter()
 
     def _build(self) -> ApiServer:
-        plugins = self._plugins
-        return build(self._options, Runtime("apiserver"), embedded_storage(self._log), admission_plugins=plugins)
+        encrypts = bool(self._options[EncryptionOptions].encryption_provider_config)
+        storage = embedded_storage(self._log, encrypts=encrypts)
+        return build(self._options, Runtime("apiserver"), storage, admission_plugins=self._plugins)
 
     async def __aenter__(self) -> Self:
         self.api.store.subscribe(self._count)

@@ -187,3 +187,20 @@ def test_what_comes_behind_the_certificate_are_certificates() -> None:
     errors = ErrorList()
     RULES["certificates.k8s.io/v1beta1/PodCertificateRequest"].subresources["status"](new, old, errors)
     assert [cause.field for cause in errors.causes] == [CHAIN]
+
+
+async def test_an_applier_of_an_object_that_was_made_again_hears_of_a_conflict(started: Started) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    async with started() as api:
+        _, before = await api("POST", path, {"metadata": {"name": "c"}})
+        await api("DELETE", f"{path}/c")
+        await api("POST", path, {"metadata": {"name": "c"}})
+        named = {name: before["metadata"][name] for name in ("name", "uid", "resourceVersion")}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named}
+        media = "application/apply-patch+yaml"
+        code, told = await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media)
+        assert (code, told["reason"]) == (409, "Conflict")
+        del named["resourceVersion"]
+        assert (await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media))[0] == 422
+        await api("DELETE", f"{path}/c")
+        assert (await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media))[0] == 409

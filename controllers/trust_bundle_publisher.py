@@ -1,0 +1,169 @@
+"""Publishes the authorities of the API server as the trust bundle of their signer (KEP-3257)."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from controller_manager.api.certificates import GROUP, TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
+from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.controller import Add, Context, ControllerSpec, Informer, Key, PolicyRule, Requeue, Resource
+
+from ._service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions
+from .root_ca_publisher import check
+
+GATE = "ClusterTrustBundle"
+SIGNER = f"{PLATFORM_DOMAIN}/kube-apiserver-serving"
+ASK_EVERY = 60.0
+"""Seconds until a server that serves no trust bundles is asked again."""
+_VERSIONS = (TRUST_BUNDLES, replace(TRUST_BUNDLES, version="v1alpha1"))
+_KEY = Key("", SIGNER)
+_SYNCS = Family(
+    "clustertrustbundle_publisher_sync_total",
+    "Looks at the trust bundles of the signer, by the HTTP status of the outcome.",
+    "counter",
+    ("code",),
+)
+_DURATION = Family(
+    "clustertrustbundle_publisher_sync_duration_seconds",
+    "How long a look at the trust bundles of the signer took, by the HTTP status of the outcome.",
+    "histogram",
+    ("code",),
+    tuple(0.001 * 2**step for step in range(15)),
+)
+
+
+# Observed: the authorities, the trust bundles of the signer in the best version that is served.
+# Decided:                                             Done:
+#   no authorities are known                           nothing
+#   no bundle goes by their hash, or it says otherwise it is created or updated
+#   others of the signer are there                     they are deleted, once the right one is there
+
+
+class Decision(NamedTuple):
+    """The bundle to write, if any, and the names of those to delete."""
+
+    write: ClusterTrustBundle | None
+    delete: tuple[str, ...]
+
+
+class TrustBundlePublisher:
+    """Reconciles the trust bundles of the one signer."""
+
+    def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
+        self._context = context
+        self._client = context.client
+        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
+        self._bundles: Informer[ClusterTrustBundle] | None = None
+        self._add: Add
+        self._resource = TRUST_BUNDLES
+        self._syncs = Counters(_SYNCS, context.runtime.registry)
+        self._duration = Histograms(_DURATION, context.runtime.registry)
+
+    async def run(self, add: Add) -> None:
+        """Have it looked at now, and when the authorities change."""
+        self._add = add
+        add(_KEY, "the start")
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._authorities.changed():
+                add(_KEY, "the authorities changed")
+
+    async def reconcile(self, _key: Key) -> Requeue | None:
+        """Have the authorities published."""
+        if self._bundles is None and not await self._follow():
+            return Requeue(ASK_EVERY)
+        began, code = monotonic(), "500"
+        try:
+            await self._publish()
+            code = "200"
+        except ApiError as error:
+            code = str(error.code)
+            raise
+        finally:
+            self._syncs.add(code)
+            self._duration.observe(monotonic() - began, code)
+        return None
+
+    async def _follow(self) -> bool:
+        """Follow the bundles of the signer in the best version that is served; return whether there is one."""
+        resource = await self._served()
+        if resource is None:
+            return False
+        bundles = self._context.informers.get(resource, fields=f"spec.signerName={SIGNER}")
+        await bundles.synced()
+        bundles.subscribe(lambda _: self._add(_KEY, "a trust bundle changed"))
+        self._resource, self._bundles = resource, bundles
+        return True
+
+    async def _publish(self) -> None:
+        if self._bundles is None:
+            return
+        decision = decide(self._authorities.text, self._bundles.list())
+        if (bundle := decision.write) is not None:
+            write = self._client.update if bundle.metadata.uid else self._client.create
+            try:
+                await write(self._resource, bundle)
+            except AlreadyExists as error:
+                raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
+        for name in decision.delete:
+            with suppress(NotFound):
+                await self._client.delete(self._resource, Key("", name))
+
+    async def _served(self) -> Resource[ClusterTrustBundle] | None:
+        for resource in _VERSIONS:
+            with suppress(NotFound):
+                await self._client.list(resource, limit=1)
+                return resource
+        return None
+
+
+SPECS = (
+    ControllerSpec(
+        name="kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        queue="ca_cert_publisher_cluster_trust_bundles",
+        service_account="kube-apiserver-serving-clustertrustbundle-publisher",
+        gates=(GATE,),
+        reconciler=TrustBundlePublisher,
+        options=ServiceAccountOptions,
+        check=check,
+        watches=(),
+        rbac=(
+            PolicyRule(
+                groups=(GROUP,),
+                resources=("clustertrustbundles",),
+                verbs=("list", "watch", "create", "update", "delete"),
+            ),
+            PolicyRule(groups=(GROUP,), resources=("signers",), verbs=("attest",), names=(SIGNER,)),
+        ),
+    ),
+)
+
+
+def name_of(authorities: str) -> str:
+    """Return the name of the trust bundle of these authorities: that of the signer, and a hash of them."""
+    return f"{SIGNER.replace('/', ':')}:{hashlib.sha256(authorities.encode()).hexdigest()[:24]}"
+
+
+def decide(authorities: str, bundles: Iterable[ClusterTrustBundle]) -> Decision:
+    """Return what is to be done about the bundles of the signer."""
+    if not authorities:
+        return Decision(None, ())
+    name, found = name_of(authorities), {bundle.metadata.name: bundle for bundle in bundles}
+    current = found.get(name) or ClusterTrustBundle(metadata=ObjectMeta(name=name))
+    right = current.spec.trust_bundle == authorities
+    spec = ClusterTrustBundleSpec(signer_name=SIGNER, trust_bundle=authorities)
+    write = None if right else msgspec.structs.replace(current, spec=spec)
+    return Decision(write, tuple(_others(found, name)))
+
+
+def _others(names: Iterable[str], name: str) -> Iterator[str]:
+    return (other for other in sorted(names) if other != name)
