@@ -157,6 +157,8 @@ _TRANSLATIONS: tuple[tuple[str, Callable[[Tree, Owner], CSISource]], ...] = (
     ("portworx_volume", _portworx),
     ("vsphere_volume", _vsphere),
 )
+MOVED_SOURCES = tuple(name for name, _ in _TRANSLATIONS)
+"""The fields of volumes whose drivers moved to CSI."""
 
 
 def source_of(volume: VolumeSources, name: str) -> Tree | None:

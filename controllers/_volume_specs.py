@@ -25,6 +25,7 @@ from controller_manager.controller import Informer, Informers, Key
 from ._claims import claim_name, is_for_pod
 from ._csi_migration import (
     MANY,
+    MOVED_SOURCES,
     READ_ONLY,
     CSISource,
     Untranslatable,
@@ -37,6 +38,7 @@ from ._csi_migration import (
 CSI = f"{PLATFORM_DOMAIN}/csi"
 FC = f"{PLATFORM_DOMAIN}/fc"
 ISCSI = f"{PLATFORM_DOMAIN}/iscsi"
+ATTACHABLE_SOURCES = ("iscsi", "fc", *MOVED_SOURCES)
 
 
 class VolumeSpec(NamedTuple):
@@ -124,6 +126,17 @@ def _of_fabric(volume: VolumeSources, title: str) -> VolumeSpec | None:
     if names and lun is not None:
         return VolumeSpec(f"{FC}/[{' '.join(names)}]:{lun}", FC, title)
     return VolumeSpec(f"{FC}/[{' '.join(ids)}]", FC, title) if ids else None
+
+
+def has_volumes(pod: Pod) -> bool:
+    """Return whether something may be behind the volumes of a pod: most pods have none but what comes with each."""
+    return any(map(_may_be_attached, pod.spec.volumes))
+
+
+def _may_be_attached(volume: Volume) -> bool:
+    if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+        return True
+    return any(len(getattr(volume, name)) for name in ATTACHABLE_SOURCES)
 
 
 class VolumeSpecs:

@@ -42,7 +42,7 @@ from controller_manager.options import Duration, Options, flag
 
 from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
 from .._pods import PODS_BY_NODE, pods_on
-from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, spec_of_name, spec_of_volume
+from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes, spec_of_name, spec_of_volume
 from .attachments import attachment_name
 from .decide import NodeFacts, decide, is_managed, needs_volumes, node_facts, note_wishes
 from .metrics import AttachDetachMetrics
@@ -203,7 +203,7 @@ class AttachDetachController:
         for found in self._attachments.list():
             self._take_down_attachment(found)
         for pod in self._pods.list():
-            if pod.spec.volumes:
+            if has_volumes(pod):
                 self._reconcile_pod(key_of(pod))
         for name in self._actual.volumes:
             self._wake(VolumeName(name), "the start")
@@ -252,7 +252,7 @@ class AttachDetachController:
         node = self._nodes.get(Key("", name))
         if node is not None and is_managed(node) and name not in self._managed:
             self._managed.add(name)
-            for pod in pods_on(self._pods, name):
+            for pod in filter(has_volumes, pods_on(self._pods, name)):
                 self._wake(key_of(pod), f"the node {name}")
         elif node is None and self._desired.is_empty(name):
             self._managed.discard(name)
@@ -299,7 +299,7 @@ class AttachDetachController:
 
     async def _reconcile_driver(self, name: str) -> None:
         for number, pod in enumerate(self._pods.list(), 1):
-            if pod.spec.volumes and any(spec.driver == name for _, spec in self._specs.of_pod(pod)):
+            if has_volumes(pod) and any(spec.driver == name for _, spec in self._specs.of_pod(pod)):
                 self._wake(key_of(pod), f"the driver {name}")
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -357,10 +357,8 @@ class AttachDetachController:
 
 def _pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
     """Yield a pod with volumes whose needs may have changed."""
-    if not change.object.spec.volumes:
-        return
     before, after = (one is not None and needs_volumes(one) for one in (change.before, change.after))
-    if before != after:
+    if before != after and has_volumes(change.object):
         yield change.key
 
 

@@ -20,7 +20,7 @@ from controller_manager.controller import Change, Context, ControllerSpec, Infor
 from controller_manager.options import Options
 
 from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
-from .._volume_specs import CSI, VolumeSpec, VolumeSpecs
+from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes
 from .conflicts import Conflict, Use, VolumeUses
 from .labels import RECURSIVE, SecuredPod
 
@@ -132,10 +132,9 @@ def use_of(label: str, policy: str, *, mounts_labelled: bool) -> Use:
 
 def _changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
     """Yield a pod with volumes as it comes, ends or goes: what else matters of it never changes."""
-    if not change.object.spec.volumes:
-        return
     before, after = change.before, change.after
-    if before is None or after is None or is_pod_terminal(before) != is_pod_terminal(after):
+    ends = before is None or after is None or is_pod_terminal(before) != is_pod_terminal(after)
+    if ends and has_volumes(change.object):
         yield change.key
 
 

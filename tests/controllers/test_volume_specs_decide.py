@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import Volume
+from controller_manager.api.core import Pod, Volume
 from controller_manager.api.storage import PersistentVolume
-from controllers._volume_specs import spec_of_inline, spec_of_name, spec_of_volume
+from controllers._volume_specs import has_volumes, spec_of_inline, spec_of_name, spec_of_volume
 from tests.scenarios.volumes import volume
 
 Tree = dict[str, Any]
@@ -205,6 +205,26 @@ def test_a_volume_of_a_pod_that_moved_to_csi(source: Tree, title: str, spec: Tre
     found = spec_of_inline(inline(**source), "ns")
     assert found is not None
     assert (found.title, found.inline, found.volume) == (title, spec, "")
+
+
+@pytest.mark.parametrize(
+    ("volume_of_pod", "expected"),
+    [
+        ({"projected": {"sources": []}}, False),
+        ({"emptyDir": {}}, False),
+        ({"csi": {"driver": "d"}}, False),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, True),
+        ({"ephemeral": {}}, True),
+        ({"cinder": {"volumeID": "x"}}, True),
+        ({"iscsi": {"targetPortal": "p"}}, True),
+    ],
+)
+def test_pods_that_have_volumes_at_all(volume_of_pod: Tree, expected: bool) -> None:
+    tree = {
+        "metadata": {"name": "p"},
+        "spec": {"volumes": [{"name": "e", "emptyDir": {}}, {"name": "v", **volume_of_pod}]},
+    }
+    assert has_volumes(Pod.decode(msgspec.json.encode(tree))) is expected
 
 
 def test_volumes_of_pods_that_are_never_attached() -> None:
