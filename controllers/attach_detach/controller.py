@@ -235,10 +235,11 @@ class AttachDetachController:
 
     def _reconcile_pod(self, key: Key) -> None:
         pod = self._pods.get(key)
-        if pod is None or not needs_volumes(pod) or pod.spec.node_name not in self._managed:
+        if pod is None or not needs_volumes(pod):
             changed = self._desired.release(key)
         else:
-            changed = self._desired.want(key, pod.metadata.uid, pod.spec.node_name, self._needed(pod))
+            node, managed = pod.spec.node_name, pod.spec.node_name in self._managed
+            changed = self._desired.want(key, pod.metadata.uid, node, self._needed(pod), managed=managed)
         for name in changed:
             self._wake(VolumeName(name), f"the pod {key}")
 

@@ -219,11 +219,12 @@ class ActualState:
 
 
 class PodVolumes(NamedTuple):
-    """A pod on a node, and the volumes that it needs there, by name."""
+    """A pod on a node, and the volumes that it needs there, by name; they are not our matter if it is not `managed`."""
 
     uid: str
     node: str
     volumes: Mapping[str, VolumeSpec]
+    managed: bool
 
 
 class DesiredState:
@@ -239,24 +240,27 @@ class DesiredState:
         found = self._pods.get(pod)
         return found.volumes if found is not None and found.uid == uid else {}
 
-    def want(self, pod: Key, uid: str, node: str, volumes: Mapping[str, VolumeSpec]) -> set[str]:
+    def want(
+        self, pod: Key, uid: str, node: str, volumes: Mapping[str, VolumeSpec], *, managed: bool = True
+    ) -> set[str]:
         """A pod needs exactly these volumes now; return the names of those that it did not need before, or no more."""
         before = self._pods.get(pod)
-        same = before is not None and (before.uid, before.node) == (uid, node)
-        changed = set(before.volumes) ^ set(volumes) if before is not None and same else set(volumes)
-        if not same:
-            changed |= self.release(pod)
+        same = before is not None and (before.uid, before.node, before.managed) == (uid, node, managed)
+        released = set() if same else self.release(pod)
         if not volumes:
-            return changed | self.release(pod)
+            return released | self.release(pod)
+        self._pods[pod] = PodVolumes(uid, node, volumes, managed)
+        if not managed:
+            return released
+        changed = set(before.volumes) ^ set(volumes) if before is not None and same else set(volumes)
         for name in changed:
             self._note(pod, name, node, wanted=name in volumes)
-        self._pods[pod] = PodVolumes(uid, node, volumes)
-        return changed
+        return changed | released
 
     def release(self, pod: Key) -> set[str]:
         """A pod needs nothing any more; return the names of what it needed."""
         before = self._pods.pop(pod, None)
-        if before is None:
+        if before is None or not before.managed:
             return set()
         for name in before.volumes:
             self._note(pod, name, before.node, wanted=False)
@@ -293,6 +297,8 @@ class DesiredState:
             yield from ((its.node, spec) for spec in its.volumes.values())
 
     def volumes(self) -> Iterator[tuple[str, VolumeSpec]]:
-        """Yield each volume once for each node where it is needed."""
-        seen = {(node, spec.name): spec for node, spec in self.uses()}
-        yield from ((node, spec) for (node, _), spec in seen.items())
+        """Yield each volume once for each node where it is to be."""
+        for name, nodes in self._wanted.items():
+            spec = self.spec_of(name)
+            if spec is not None:
+                yield from ((node, spec) for node in nodes)

@@ -264,6 +264,17 @@ def test_pods_that_want_volumes() -> None:
     assert (desired.nodes_for(ONE.name), desired.spec_of(ONE.name), desired.is_empty("b")) == ({}, None, True)
 
 
+def test_pods_of_nodes_that_are_not_our_matter_are_only_counted() -> None:
+    desired, one = DesiredState(), Key("default", "p")
+    assert desired.want(one, "1", "a", {ONE.name: ONE}, managed=False) == set()
+    assert (desired.nodes_for(ONE.name), list(desired.uses()), list(desired.volumes())) == ({}, [("a", ONE)], [])
+    assert desired.want(one, "1", "a", {ONE.name: ONE}) == {ONE.name}
+    assert list(desired.volumes()) == [("a", ONE)]
+    assert desired.want(one, "1", "a", {ONE.name: ONE}, managed=False) == {ONE.name}
+    assert desired.nodes_for(ONE.name) == {}
+    assert desired.release(one) == set()
+
+
 def test_what_a_node_is_to_list() -> None:
     actual = ActualState()
     assert actual.to_list("a") is None
