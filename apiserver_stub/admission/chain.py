@@ -246,31 +246,31 @@ class _Phase:
         self._kind = kind
         self._rules = tuple(rules)
         self._metrics = metrics
+        self._now = precise_clock()
         self.chosen = lru_cache(_MOST_REMEMBERED)(self._choose)
+        self._passed = lru_cache(_MOST_REMEMBERED)(self._steps_passed)
 
     async def ask(self, attributes: Attributes) -> None:
         """Ask each plugin in turn, up to one that refuses."""
-        chosen = self.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
+        operation, clock = attributes.operation, self._now
+        chosen = self.chosen(attributes.kind.storage, attributes.subresource, operation)
         if not chosen:
             return
-        clock = precise_clock()
         began = at = clock()
-        name, rejected = "", "true"
+        name = ""
         try:
             for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
                 await admit(attributes)
                 now = clock()
                 took.observe(now - at)
                 at = now
-            rejected = "false"
-        finally:
-            operation = attributes.operation.upper()
-            if rejected == "true":
-                now = clock()
-                if name:
-                    self._metrics.plugins.observe(now - at, name, operation, rejected, self._kind)
-                at = now
-            self._metrics.steps.observe(at - began, operation, rejected, self._kind)
+        except BaseException:
+            now, told = clock(), operation.upper()
+            if name:
+                self._metrics.plugins.observe(now - at, name, told, "true", self._kind)
+            self._metrics.steps.observe(now - began, told, "true", self._kind)
+            raise
+        self._passed(operation).observe(at - began)
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
         told = operation.upper()
@@ -279,3 +279,6 @@ class _Phase:
             for name, rule in self._rules
             if rule.covers(resource, subresource, operation)
         )
+
+    def _steps_passed(self, operation: Operation) -> Distribution:
+        return self._metrics.steps.of(operation.upper(), "false", self._kind)
