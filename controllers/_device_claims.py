@@ -1,10 +1,12 @@
-"""Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; pure."""
+"""Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; what claims
+were given, and the pools of which; pure.
+"""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from controller_manager.api.core import Pod, PodResourceClaim, is_pod_terminal
-from controller_manager.api.devices import ConsumerReference, ResourceClaim
+from controller_manager.api.devices import AllocatedDevice, ConsumerReference, ResourceClaim, ResourceSlice
 from controller_manager.controller import Informer, Key, controller_of
 
 _CLAIM = "resource claim"
@@ -53,3 +55,23 @@ PODS_BY_CLAIM: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({
 def pods_with_claim(pods: Informer[Pod], claim: Key) -> list[Pod]:
     """The pods with an entry that means the claim of that key."""
     return pods.by_index(_CLAIM, str(claim))
+
+
+def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
+    """The devices that a claim was given."""
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of a pool that are not out of date."""
+    newest = max((one.spec.pool.generation for one in pool), default=0)
+    return [one for one in pool if one.spec.pool.generation == newest]
+
+
+def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
+    """Return the pools that slices make, by driver and name: of each the slices that are not out of date."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for one in slices:
+        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
+    return {key: current(pool) for key, pool in pools.items()}

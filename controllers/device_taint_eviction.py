@@ -39,7 +39,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from ._device_claims import is_meant, is_of_pod, is_reserved_for, known_claims
+from ._device_claims import current, devices_of, is_meant, is_of_pod, is_reserved_for, known_claims, pools_of
 from ._pods import Eviction, evict
 
 NAME = "device-taint-eviction-controller"
@@ -367,12 +367,6 @@ SPECS = (
 )
 
 
-def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
-    """The devices that a claim was given."""
-    allocation = claim.status.allocation
-    return allocation.devices.results if allocation is not None else ()
-
-
 def pods_of(claim: ResourceClaim) -> list[str]:
     """The names of the pods that a claim is reserved for."""
     return [one.name for one in claim.status.reserved_for if is_of_pod(one)]
@@ -385,19 +379,10 @@ def claims_in_use(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> 
     return [claim for claim in meant if claim.status.allocation is not None and is_reserved_for(claim, pod)]
 
 
-def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
-    """Return the slices of a pool that are not out of date."""
-    newest = max((one.spec.pool.generation for one in pool), default=0)
-    return [one for one in pool if one.spec.pool.generation == newest]
-
-
 def published_devices(slices: Iterable[ResourceSlice]) -> Iterator[AllocatedDevice]:
     """The devices of current slices, named as those of allocations."""
-    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for one in slices:
-        pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
-    for (driver, pool), of_pool in pools.items():
-        for one in current(of_pool):
+    for (driver, pool), of_pool in pools_of(slices).items():
+        for one in of_pool:
             yield from (AllocatedDevice(driver=driver, pool=pool, device=device.name) for device in one.spec.devices)
 
 

@@ -20,6 +20,8 @@ STORAGE_VERSIONS = "StorageVersionAPI"
 STORAGE_MIGRATION = "StorageVersionMigrator"
 TRUST_BUNDLES = "ClusterTrustBundle"
 POD_CERTIFICATES = "PodCertificateRequest"
+DEVICE_TAINT_RULES = "DRADeviceTaintRules"
+DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -34,6 +36,8 @@ _READ: Mapping[str, str] = MappingProxyType(
         STORAGE_VERSIONS: "tells in which versions objects are stored, where --runtime-config serves that",
         STORAGE_MIGRATION: "serves storagemigration.k8s.io/v1beta1 where --runtime-config says so",
         TRUST_BUNDLES: "serves cluster trust bundles where --runtime-config says so",
+        DEVICE_TAINT_RULES: "serves rules that taint devices where --runtime-config says so",
+        DEVICE_POOL_STATUS: "serves requests for the status of pools of devices where --runtime-config says so",
         POD_CERTIFICATES: "serves requests for certificates of pods where --runtime-config says so",
     }
 )

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from apiserver_stub.flags.features import POD_CERTIFICATES, STORAGE_MIGRATION, TRUST_BUNDLES
+from apiserver_stub.flags.features import (
+    DEVICE_POOL_STATUS,
+    DEVICE_TAINT_RULES,
+    POD_CERTIFICATES,
+    STORAGE_MIGRATION,
+    TRUST_BUNDLES,
+)
 from apiserver_stub.kinds import published
 from apiserver_stub.kinds.convert import (
     autoscaler_from_v2,
@@ -115,11 +121,17 @@ _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, 
         "clustertrustbundles.certificates.k8s.io", ("certificates.k8s.io", "v1beta1", "ClusterTrustBundle"),
         renamed("certificates.k8s.io/v1beta1"), renamed("certificates.k8s.io/v1alpha1"),
     ),
+    ("resource.k8s.io", "v1alpha3", "devicetaintrules"): (
+        "devicetaintrules.resource.k8s.io", ("resource.k8s.io", "v1beta2", "DeviceTaintRule"),
+        renamed("resource.k8s.io/v1beta2"), renamed("resource.k8s.io/v1alpha3"),
+    ),
 })  # fmt: skip
 # The features without which kinds are not served, whatever versions are.
 _GATES: Mapping[str, str] = MappingProxyType({
     "clustertrustbundles.certificates.k8s.io": TRUST_BUNDLES,
+    "devicetaintrules.resource.k8s.io": DEVICE_TAINT_RULES,
     "podcertificaterequests.certificates.k8s.io": POD_CERTIFICATES,
+    "resourcepoolstatusrequests.resource.k8s.io": DEVICE_POOL_STATUS,
     "storageversionmigrations.storagemigration.k8s.io": STORAGE_MIGRATION,
 })  # fmt: skip
 # Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.

@@ -81,6 +81,7 @@ AUTOSCALER: Rows = (
 
 _EXACTLY: Rows = (("allocationMode", "ExactCount"), ("count", when("allocationMode", ("ExactCount",), 1)))
 DEVICE_CLAIM: Rows = under("devices.requests", (("exactly", _EXACTLY), ("firstAvailable", _EXACTLY)))
+TAINT_RULE: Rows = under("spec", (("taint", (("timeAdded", _now),)),))
 DEVICES: Rows = (("taints", (("timeAdded", _now),)), ("", _multipliers))
 
 _QUEUES: Rows = (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50))
@@ -229,6 +230,7 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
         ("spec", (("selector", _selector_from_template), ("replicas", 1), *pod.TEMPLATE)),
         ("", _labels_from_template),
     ),
+    "devicetaintrules.resource.k8s.io": TAINT_RULE,
     "resourceclaims.resource.k8s.io": under("spec", DEVICE_CLAIM),
     "resourceclaimtemplates.resource.k8s.io": under("spec.spec", DEVICE_CLAIM),
     "resourceslices.resource.k8s.io": under("spec.devices", DEVICES),

@@ -13,6 +13,8 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Strategy
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
 
 _COUNT_ANNOTATION = "deprecated.daemonset.template.generation"
 _COUNT = ("metadata", "annotations", _COUNT_ANNOTATION)
@@ -129,6 +131,18 @@ def _definition_on_delete(definition: Tree) -> None:
     put_in(definition, ("status", "conditions"), with_condition(conditions, DELETION_PENDING))
 
 
+def _without_status(tree: Tree) -> None:
+    """Nothing is said in the status yet, which is something else than an empty one."""
+    tree.pop("status", None)
+
+
+def _taint_rule_on_update(new: Tree, old: Tree, _part: str) -> None:
+    """A taint of another effect was added now, unless its time is another one too."""
+    was, now = (get_in(rule, ("spec", "taint")) or {} for rule in (old, new))
+    if was.get("effect") != now.get("effect") and was.get("timeAdded") == now.get("timeAdded"):
+        put_in(new, ("spec", "taint", "timeAdded"), format_time(utc_now()))
+
+
 # The writers of a status change nothing of the metadata.
 _ALL_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
 
@@ -153,6 +167,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),
     "deployments.apps": Strategy(generation=True, reset_fields=MappingProxyType({"status": ("labels",)})),
     "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
+    "devicetaintrules.resource.k8s.io": Strategy(
+        generation=True, reset_fields=_ALL_RESET, on_update=_taint_rule_on_update, shows_deleted=True,
+    ),
     "endpoints": Strategy(creates_on_update=True),
     "endpointslices.discovery.k8s.io": Strategy(generation=True),
     "events": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
@@ -198,6 +215,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),
     "resourceclaims.resource.k8s.io": Strategy(reset_fields=_ALL_RESET, shows_deleted=True),
     "resourceclaimtemplates.resource.k8s.io": Strategy(shows_deleted=True),
+    "resourcepoolstatusrequests.resource.k8s.io": Strategy(
+        reset_fields=_ALL_RESET, on_create=_without_status, unconditional_update=False,
+    ),
     "resourcequotas": Strategy(shows_deleted=True),
     "resourceslices.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "rolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),

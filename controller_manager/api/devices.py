@@ -150,9 +150,50 @@ class DeviceTaintRule(Object):
     status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
 
 
+class ResourcePoolStatusRequestSpec(Model):
+    """The pools of a driver, or one of them; `limit` bounds how many are told of."""
+
+    driver: str = ""
+    pool_name: str | None = None
+    limit: int | None = None
+
+
+class PoolStatus(Model):
+    """`status.pools[]`, complete; numbers are told of pools without a `validation_error`."""
+
+    driver: str = ""
+    pool_name: str = ""
+    node_name: str | None = None
+    generation: int = 0
+    resource_slice_count: int | None = None
+    total_devices: int | None = None
+    allocated_devices: int | None = None
+    available_devices: int | None = None
+    unavailable_devices: int | None = None
+    validation_error: str | None = None
+
+
+class ResourcePoolStatusRequestStatus(Model):
+    """`status`, complete; `pool_count` is how many pools there are, whether they are told of or not."""
+
+    pool_count: int | None = None
+    pools: tuple[PoolStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class ResourcePoolStatusRequest(Object):
+    """A question for the state of pools of devices, which is answered once (KEP-5677)."""
+
+    spec: ResourcePoolStatusRequestSpec = ResourcePoolStatusRequestSpec()
+    status: ResourcePoolStatusRequestStatus | None = None
+
+
 RESOURCE_CLAIMS = Resource(GROUP, "v1", "resourceclaims", "ResourceClaim", True, ResourceClaim)
 RESOURCE_CLAIM_TEMPLATES = Resource(
     GROUP, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
 )
 RESOURCE_SLICES = Resource(GROUP, "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)
 DEVICE_TAINT_RULES = Resource(GROUP, "v1beta2", "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule)
+RESOURCE_POOL_STATUS_REQUESTS = Resource(
+    GROUP, "v1alpha3", "resourcepoolstatusrequests", "ResourcePoolStatusRequest", False, ResourcePoolStatusRequest
+)

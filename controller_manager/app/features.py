@@ -33,6 +33,7 @@ DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
 DEVICE_ALTERNATIVES = "DRAPrioritizedList"
 DEVICE_TAINTS = "DRADeviceTaints"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
+DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
 
 READ: Mapping[str, str] = MappingProxyType(
     {
@@ -54,6 +55,7 @@ READ: Mapping[str, str] = MappingProxyType(
         DEVICES: "runs the controllers of claims to devices",
         DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
         DEVICE_TAINTS: "evicts pods for taints of their devices",
+        DEVICE_POOL_STATUS: "answers requests for the status of pools of devices (resource.k8s.io/v1alpha3)",
         DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
         TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",

@@ -77,6 +77,8 @@ COMPLETE = {
     storage.CSINodeDriver: ("storage.v1.CSINodeDriver",),
     storage.VolumeNodeResources: ("storage.v1.VolumeNodeResources",),
     batch.UncountedTerminatedPods: ("batch.v1.UncountedTerminatedPods",),
+    devices.PoolStatus: ("resource.v1alpha3.PoolStatus",),
+    devices.ResourcePoolStatusRequestStatus: ("resource.v1alpha3.ResourcePoolStatusRequestStatus",),
     devices.ConsumerReference: ("resource.v1.ResourceClaimConsumerReference",),
     autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }

@@ -7,7 +7,13 @@ import pytest
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import PODS, Pod
-from controller_manager.api.devices import RESOURCE_CLAIMS, RESOURCE_SLICES, ResourceSlice
+from controller_manager.api.devices import (
+    DEVICE_TAINT_RULES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
@@ -221,3 +227,103 @@ async def test_so_many_pods_are_evicted_at_once(workers: int) -> None:
         await cluster.sleep(60)
         await publish(cluster, {"gpu-0": [taint()]})
         assert await most_in_work(cluster, replica, "device-taint-eviction-controller") == workers
+
+
+RULES = "--feature-gates=DRADeviceTaintRules=true"
+SERVER = (RULES, "--runtime-config=resource.k8s.io/v1beta2=true")
+
+
+async def taint_by_rule(
+    cluster: Cluster, effect: str = "NoExecute", name: str = "r", key: str = "k", **selector: str
+) -> None:
+    spec = {"deviceSelector": {"driver": "gpu.example.org", **selector}, "taint": {"key": key, "effect": effect}}
+    made = DeviceTaintRule.decode(tree(DEVICE_TAINT_RULES, name, spec=spec))
+    await cluster.client.create(DEVICE_TAINT_RULES, made)
+
+
+async def progress(cluster: Cluster, name: str = "r") -> tuple[str, str, str]:
+    rule = await cluster.client.get(DEVICE_TAINT_RULES, Key("", name))
+    (condition,) = rule.status.conditions
+    assert condition.type == "EvictionInProgress"
+    assert condition.observed_generation == rule.metadata.generation
+    return condition.status, condition.reason, condition.message
+
+
+async def test_a_rule_evicts_and_says_so() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS, RULES)
+        await publish(cluster, {"gpu-0": [], "gpu-1": []})
+        await use(cluster)
+        await use(cluster, toleration(60), name="later")
+        await use(cluster, name="other", device="gpu-1")
+        await use(cluster, toleration(), name="tolerant")
+        await taint_by_rule(cluster, device="gpu-0")
+        await cluster.settle()
+        assert not await stays(cluster)
+        told = ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")
+        assert await progress(cluster) == told
+        await cluster.advance(15)
+        so_far = "1 pod evicted since starting the controller."
+        message = f"1 pod needs to be evicted in 1 namespace. {so_far}"
+        assert await progress(cluster) == ("True", "PodsPendingEviction", message)
+        assert await stays(cluster, "later")
+        await cluster.advance(60)
+        assert not await stays(cluster, "later")
+        assert await progress(cluster) == ("False", "Completed", "2 pods evicted since starting the controller.")
+        assert await stays(cluster, "other")
+        assert await stays(cluster, "tolerant")
+        await use(cluster, name="next")
+        await cluster.advance(25)
+        assert not await stays(cluster, "next")
+        assert await progress(cluster) == ("False", "Completed", "3 pods evicted since starting the controller.")
+
+
+async def test_a_rule_without_effect_says_what_it_would_do() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS, RULES)
+        await publish(cluster, {"gpu-0": [], "gpu-1": []})
+        await use(cluster)
+        await taint_by_rule(cluster, "None")
+        await cluster.settle()
+        assert await stays(cluster)
+        status, reason, message = await progress(cluster)
+        assert (status, reason) == ("False", "NoEffect")
+        assert message.startswith(
+            "2 published devices selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace"
+        )
+        await use(cluster, name="more")
+        await cluster.advance(60)
+        assert (await progress(cluster))[2] == message
+        await cluster.client.patch(DEVICE_TAINT_RULES, Key("", "r"), {"spec": {"taint": {"effect": "NoSchedule"}}})
+        await cluster.settle()
+        assert await progress(cluster) == ("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")
+        await cluster.client.patch(DEVICE_TAINT_RULES, Key("", "r"), {"spec": {"taint": {"effect": "NoExecute"}}})
+        await cluster.advance(25)
+        assert not await stays(cluster)
+        assert not await stays(cluster, "more")
+
+
+async def test_a_rule_that_goes_cancels() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS, RULES)
+        await publish(cluster, {"gpu-0": []})
+        await use(cluster, toleration(60))
+        await taint_by_rule(cluster)
+        await taint_by_rule(cluster, name="unused", pool="another")
+        await cluster.settle()
+        assert await progress(cluster, "unused") == ("False", "NotStarted", "")
+        await cluster.client.delete(DEVICE_TAINT_RULES, Key("", "r"))
+        await cluster.advance(100)
+        assert await stays(cluster)
+        assert len(await events(cluster)) == 1
+
+
+async def test_rules_mean_nothing_where_the_feature_is_off() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS)
+        await publish(cluster, {"gpu-0": []})
+        await use(cluster)
+        await taint_by_rule(cluster)
+        await cluster.settle()
+        assert await stays(cluster)
+        assert (await cluster.client.get(DEVICE_TAINT_RULES, Key("", "r"))).status.conditions == ()

@@ -104,7 +104,8 @@ _SERVED = {("autoscaling", "v2")}
 _OPTIONAL = frozenset({
     "certificates.k8s.io/v1alpha1/clustertrustbundles", "certificates.k8s.io/v1beta1/clustertrustbundles",
     "certificates.k8s.io/v1beta1/podcertificaterequests", "internal.apiserver.k8s.io/v1alpha1/storageversions",
-    "storagemigration.k8s.io/v1beta1/storageversionmigrations",
+    "resource.k8s.io/v1alpha3/devicetaintrules", "resource.k8s.io/v1alpha3/resourcepoolstatusrequests",
+    "resource.k8s.io/v1beta2/devicetaintrules", "storagemigration.k8s.io/v1beta1/storageversionmigrations",
 })  # fmt: skip
 _BODIES = (
     ("", "v1", "DeleteOptions"), ("autoscaling", "v1", "Scale"), ("policy", "v1", "Eviction"),
@@ -145,7 +146,7 @@ _NO_DEFAULT = (
 )  # fmt: skip
 # Columns of kinds that are not served, or that are shown with others.
 _UNREAD_COLUMNS = frozenset({
-    "csiDriver", "deviceTaint", "leaseCandidate", "podGroup", "resourcePoolStatusRequest", "status", "workload",
+    "csiDriver", "leaseCandidate", "podGroup", "status", "workload",
 })  # fmt: skip
 _MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
@@ -219,6 +220,8 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
         if field in presence.get("pointers", ()):
+            if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
+                raw.pop("default", None)  # its rules tell whether it was given
             continue
         if field in definitions[name].get("required", ()):
             _begin(definitions, raw)

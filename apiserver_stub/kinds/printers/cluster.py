@@ -17,12 +17,15 @@ from apiserver_stub.kinds.printers.cells import (
     part,
     selector,
     shortened,
+    since,
 )
 from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 
 _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)
 _APPROVALS = ("Denied", "Approved")
+_ENDS = ("Complete", "Failed")
+_DEVICES = ("totalDevices", "availableDevices", "allocatedDevices", "unavailableDevices")
 _MIGRATION = ("Running", "Failed", "Succeeded")
 
 
@@ -176,6 +179,28 @@ def _signing_state(status: Tree) -> str:
     return ",".join(states)
 
 
+def _taint_rule(tree: Tree) -> list[Any]:
+    taint = part(tree, "spec", "taint")
+    added = since(taint["timeAdded"]) if taint.get("timeAdded") else ""
+    return [name(tree), taint.get("key", ""), taint.get("value", ""), taint.get("effect", ""), added, age(tree)]
+
+
+def _pool_status(tree: Tree) -> list[Any]:
+    status = part(tree, "status")
+    ended: Tree = next(
+        (c for c in status.get("conditions") or () if c.get("type") in _ENDS and c.get("status") == "True"), {}
+    )
+    pools, count, state = status.get("pools") or [], status.get("poolCount", 0), ended.get("type", "Pending")
+    sums = ["-"] * 5
+    if tree.get("status") is not None and state != "Failed":
+        sums = [str(sum(pool.get(field) or 0 for pool in pools)) for field in _DEVICES]
+        sums.append(str(sum("validationError" in pool for pool in pools)))
+    completed = since(ended.get("lastTransitionTime")) if state == "Complete" else NONE
+    if state == "Complete" and count > len(pools):
+        state = f"Complete ({len(pools)}/{count} pools)"
+    return [name(tree), part(tree, "spec").get("driver", ""), *sums, count, state, completed]
+
+
 def _policy(tree: Tree, rules: str) -> list[Any]:
     spec = part(tree, "spec")
     param = part(spec, "paramKind")
@@ -219,6 +244,8 @@ PRINTERS = {
     ("resource.k8s.io", "DeviceClass"): Printer(columns("deviceClass"), _named),
     ("resource.k8s.io", "ResourceClaim"): Printer(columns("resourceClaim"), _resource_claim),
     ("resource.k8s.io", "ResourceClaimTemplate"): Printer(columns("resourceClaimTemplate"), _named),
+    ("resource.k8s.io", "DeviceTaintRule"): Printer(columns("deviceTaint"), _taint_rule),
+    ("resource.k8s.io", "ResourcePoolStatusRequest"): Printer(columns("resourcePoolStatusRequest"), _pool_status),
     ("resource.k8s.io", "ResourceSlice"): Printer(columns("nodeResourceSlice"), _resource_slice),
     ("scheduling.k8s.io", "PriorityClass"): Printer(columns("priorityClass"), _priority_class),
     ("storagemigration.k8s.io", "StorageVersionMigration"): Printer(columns("storageVersionMigration"), _migration),

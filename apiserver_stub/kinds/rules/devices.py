@@ -9,24 +9,40 @@ from apiserver_stub.kinds.rules.combine import (
     Rule,
     at_least,
     at_most,
+    between,
     both,
+    distinct,
     distinct_by,
     each,
+    filled,
     fixed,
     form,
+    if_any,
     need,
     one_of,
+    outcome,
     record,
+    shorter,
     within,
 )
-from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN, lower_subdomain
+from apiserver_stub.kinds.rules.conditions import CONDITIONS
+from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
 _REQUESTS, _SELECTORS, _CONFIGS, _DEVICES, _RESERVED, _ALTERNATIVES = 32, 32, 32, 128, 256, 8
-_DRIVER = form(lower_subdomain)
+_LONGEST_DRIVER, _LONGEST_POOL, _LONGEST_ERROR = 63, 253, 256
+_RULE_CONDITIONS, _STATUS_CONDITIONS, _LARGEST_LIMIT = 8, 10, 1000
+
+
+def _long_name(name: str) -> str:
+    """Check a subdomain in whatever case."""
+    return names.subdomain(name.lower())
+
+
+_DRIVER = both(shorter(_LONGEST_DRIVER), form(_long_name))
 _CEL = both(at_most(_SELECTORS), each(record({"cel": need("expression")}, need("cel"))))
 _CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
 
@@ -105,6 +121,52 @@ _SLICE = record({
 }, need("driver", "pool"), _one_place)  # fmt: skip
 _CLASS = record({"selectors": _CEL, "config": _CONFIG, "extendedResourceName": form(names.qualified)})
 
+
+def _pool_name(name: str) -> str:
+    """Check the name of a pool: subdomains, divided by slashes."""
+    return next(filter(None, map(names.subdomain, name.split("/"))), "")
+
+
+_POOL = both(filled(), shorter(_LONGEST_POOL), if_any(form(_pool_name)))
+
+
+def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
+    key, effect = taint.get("key") or "", taint.get("effect") or ""
+    if not key:
+        errors.invalid((at, "key"), key, names.qualified(key))
+    form(names.qualified)(key or " ", (at, "key"), errors)
+    filled()(effect, (at, "effect"), errors)
+    if_any(one_of("NoExecute", "NoSchedule", "None"))(effect, (at, "effect"), errors)
+
+
+_TAINT = record({"value": if_any(form(names.label_value))}, _taint)
+_TAINT_RULE = record({
+    "deviceSelector": record({"driver": both(filled(), if_any(_DRIVER)), "pool": _POOL, "device": LABEL}),
+    "taint": _TAINT,
+})  # fmt: skip
+_NOT_NEGATIVE = at_least(0, "must be greater than or equal to 0")
+_POOL_STATUS = record({
+    "driver": form(_long_name), "poolName": both(shorter(_LONGEST_POOL), form(_pool_name)), "nodeName": SUBDOMAIN,
+    "generation": _NOT_NEGATIVE, "resourceSliceCount": at_least(1, "must be greater than or equal to 1"),
+    "totalDevices": _NOT_NEGATIVE, "allocatedDevices": _NOT_NEGATIVE, "availableDevices": _NOT_NEGATIVE,
+    "unavailableDevices": _NOT_NEGATIVE, "validationError": shorter(_LONGEST_ERROR),
+}, need("driver", "poolName"))  # fmt: skip
+_STATUS_OF_POOLS = record({
+    "poolCount": _NOT_NEGATIVE, "pools": both(at_most(_LARGEST_LIMIT), each(_POOL_STATUS)),
+    # A type that is there twice is told of by two rules: of conditions, and of lists with keys.
+    "conditions": both(at_most(_STATUS_CONDITIONS), CONDITIONS, distinct(lambda one: one.get("type"))),
+}, need("poolCount"))  # fmt: skip
+
+
+def _status_of_pools(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """What a status says is said once."""
+    before, after, at = old.get("status"), new.get("status"), place("status")
+    if before is not None and before != after:
+        errors.invalid(at, after, IMMUTABLE)
+    elif after is not None:
+        _STATUS_OF_POOLS(after, at, errors)
+
+
 RULES = {
     "resource.k8s.io/v1/DeviceClass": KindRules(within("spec", _CLASS)),
     "resource.k8s.io/v1/ResourceClaim": KindRules(
@@ -112,6 +174,19 @@ RULES = {
     ),
     "resource.k8s.io/v1/ResourceClaimTemplate": KindRules(
         within("spec", record({"metadata": TEMPLATE, "spec": _CLAIM})), fixed("spec"),
+    ),
+    **dict.fromkeys(("resource.k8s.io/v1alpha3/DeviceTaintRule", "resource.k8s.io/v1beta2/DeviceTaintRule"), KindRules(
+        within("spec", _TAINT_RULE),
+        subresources={"status": outcome(within("status", record({
+            "conditions": both(at_most(_RULE_CONDITIONS), CONDITIONS),
+        })))},
+    )),
+    "resource.k8s.io/v1alpha3/ResourcePoolStatusRequest": KindRules(
+        within("spec", record({
+            "driver": form(_long_name), "poolName": both(shorter(_LONGEST_POOL), form(_pool_name)),
+            "limit": between(1, _LARGEST_LIMIT),
+        }, need("driver"))),
+        fixed("spec"), {"status": _status_of_pools},
     ),
     "resource.k8s.io/v1/ResourceSlice": KindRules(
         within("spec", _SLICE),

@@ -290,6 +290,9 @@ DEPRECATED: Mapping[str, str] = MappingProxyType({
             (f"certificates.{GROUP_DOMAIN}/v1alpha1 ClusterTrustBundle", 34, 37),
             (f"certificates.{GROUP_DOMAIN}/v1beta1 ClusterTrustBundle", 37, 40),
             (f"certificates.{GROUP_DOMAIN}/v1beta1 PodCertificateRequest", 38, 41),
+            (f"resource.{GROUP_DOMAIN}/v1alpha3 DeviceTaintRule", 36, 39),
+            (f"resource.{GROUP_DOMAIN}/v1alpha3 ResourcePoolStatusRequest", 39, 42),
+            (f"resource.{GROUP_DOMAIN}/v1beta2 DeviceTaintRule", 39, 42),
             (f"storagemigration.{GROUP_DOMAIN}/v1beta1 StorageVersionMigration", 38, 41),
         )
     },

@@ -23,9 +23,15 @@ from controller_manager.base.clock import utc_now
 from tests.apiserver_stub.whole_server.conftest import Started
 from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
 
-ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "optional_kinds.jsonl").read_text().splitlines()]
+DATA = Path(__file__).parent / "data"
+ROWS = [
+    json.loads(line)
+    for name in ("optional_kinds.jsonl", "device_kinds.jsonl")
+    for line in (DATA / name).read_text().splitlines()
+]
 GATES = "StorageVersionMigrator=true,PodCertificateRequest=true,ClusterTrustBundle=true,StorageVersionAPI=true"
-ALL = ("--runtime-config=api/all=true", f"--feature-gates={GATES}")
+DEVICES = "DRADeviceTaintRules=true,DRAResourcePoolStatus=true"
+ALL = ("--runtime-config=api/all=true", f"--feature-gates={GATES},{DEVICES}")
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 

@@ -91,10 +91,10 @@ def test_both_flags_are_told_about_at_once():
 
 def test_gates_that_are_set_in_vain_or_for_the_last_time_are_remarked():
     options = parse(
-        "--feature-gates=AllBeta=true,DRAResourcePoolStatus=true,SidecarContainers=true,WatchListClient=true"
+        "--feature-gates=AllBeta=true,DRAListTypeAttributes=true,SidecarContainers=true,WatchListClient=true"
     )
     assert list(options.remarks()) == [
-        "the feature gate DRAResourcePoolStatus has no effect here",
+        "the feature gate DRAListTypeAttributes has no effect here",
         "the feature gate SidecarContainers has no effect here",
     ]
 

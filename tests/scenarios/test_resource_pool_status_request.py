@@ -1,0 +1,120 @@
+"""Requests for the status of pools of devices, in a whole cluster and in virtual time."""
+
+from typing import Any
+
+import pytest
+
+from controller_manager.api.devices import (
+    RESOURCE_CLAIMS,
+    RESOURCE_POOL_STATUS_REQUESTS,
+    RESOURCE_SLICES,
+    ResourcePoolStatusRequest,
+    ResourceSlice,
+)
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request
+from controller_manager.testing import Cluster
+from tests.scenarios.devices import allocate, claim, tree
+
+pytestmark = pytest.mark.virtual
+
+GATE = "--feature-gates=DRAResourcePoolStatus=true"
+SERVER = (GATE, "--runtime-config=resource.k8s.io/v1alpha3=true")
+FLAGS = ("--leader-elect=false", GATE, "--controllers=resourcepoolstatusrequest-controller")
+
+
+async def publish(cluster: Cluster, name: str, pool: str = "node-1", devices: int = 2, **more: Any) -> None:
+    made = {"name": pool, "generation": 1, "resourceSliceCount": 1, **more.pop("pool_spec", {})}
+    listed = [{"name": f"gpu-{number}"} for number in range(devices)]
+    spec = {"driver": "gpu.example.org", "nodeName": "node-1", "pool": made, "devices": listed, **more}
+    await cluster.client.create(RESOURCE_SLICES, ResourceSlice.decode(tree(RESOURCE_SLICES, name, spec=spec)))
+
+
+async def ask(cluster: Cluster, name: str = "q", **spec: Any) -> None:
+    body = tree(RESOURCE_POOL_STATUS_REQUESTS, name, spec={"driver": "gpu.example.org", **spec})
+    await cluster.client.create(RESOURCE_POOL_STATUS_REQUESTS, ResourcePoolStatusRequest.decode(body))
+
+
+async def told(cluster: Cluster, name: str = "q") -> ResourcePoolStatusRequest | None:
+    try:
+        return await cluster.client.get(RESOURCE_POOL_STATUS_REQUESTS, Key("", name))
+    except NotFound:
+        return None
+
+
+async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
+    async with Cluster(SERVER) as cluster:
+        replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
+        await publish(cluster, "a", pool_spec={"generation": 2})
+        await publish(cluster, "old", devices=5)
+        await publish(cluster, "b", "shared", allNodes=True, nodeName=None)
+        await publish(cluster, "c", driver="nic.example.org")
+        await allocate(cluster, await cluster.client.create(RESOURCE_CLAIMS, claim()))
+        await ask(cluster)
+        await cluster.settle()
+        found = await told(cluster)
+        assert found is not None
+        assert found.status is not None
+        assert found.status.pool_count == 2
+        node, shared = found.status.pools
+        assert (node.pool_name, node.node_name, node.generation) == ("node-1", "node-1", 2)
+        assert (node.total_devices, node.allocated_devices, node.available_devices) == (2, 1, 1)
+        assert (node.unavailable_devices, node.resource_slice_count) == (0, 1)
+        assert (shared.pool_name, shared.node_name, shared.available_devices) == ("shared", None, 2)
+        (condition,) = found.status.conditions
+        assert (condition.type, condition.status, condition.reason) == ("Complete", "True", "CalculationComplete")
+        await publish(cluster, "d", "more")
+        await cluster.advance(3500)
+        assert await told(cluster) == found
+        await cluster.advance(110)
+        assert await told(cluster) is None
+        page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        assert isinstance(page.body, bytes)
+        counted = 'resourcepoolstatusrequest_controller_requests_processed_total{driver_name="gpu.example.org"} 1'
+        assert counted in page.body.decode().splitlines()
+
+
+async def test_a_pool_with_missing_slices_is_waited_for_and_then_told_of() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS)
+        await publish(cluster, "a", pool_spec={"resourceSliceCount": 2})
+        await ask(cluster)
+        await cluster.sleep(5)
+        found = await told(cluster)
+        assert found is not None
+        assert found.status is None
+        await publish(cluster, "b", pool_spec={"resourceSliceCount": 2})
+        await cluster.sleep(5)
+        found = await told(cluster)
+        assert found is not None
+        assert found.status is not None
+        assert found.status.pools[0].total_devices == 4
+        await cluster.client.delete(RESOURCE_SLICES, Key("", "b"))
+        await ask(cluster, "late")
+        await cluster.advance(30)
+        found = await told(cluster, "late")
+        assert found is not None
+        assert found.status is not None
+        (pool,) = found.status.pools
+        assert pool.total_devices is None
+        assert pool.validation_error == (
+            "pool gpu.example.org/node-1 is incomplete: observed 1/2 slices at generation 1"
+        )
+
+
+async def test_a_limit_bounds_what_is_told() -> None:
+    async with Cluster(SERVER) as cluster:
+        await cluster.manage(*FLAGS)
+        for pool in ("c", "a", "b"):
+            await publish(cluster, pool, pool)
+        await ask(cluster, limit=2)
+        await ask(cluster, "one", poolName="b")
+        await cluster.settle()
+        found, one = await told(cluster), await told(cluster, "one")
+        assert found is not None
+        assert one is not None
+        assert found.status is not None
+        assert one.status is not None
+        assert (found.status.pool_count, [pool.pool_name for pool in found.status.pools]) == (3, ["a", "b"])
+        assert (one.status.pool_count, [pool.pool_name for pool in one.status.pools]) == (1, ["b"])
