@@ -14,7 +14,7 @@ from controller_manager.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStat
 from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
 
 from .._int_or_percent import part_of
-from .._pods import is_available, until_available
+from .._pods import is_active, is_available, until_available
 from .placement import Fit, node_of
 from .templates import is_updated
 
@@ -101,11 +101,17 @@ def limits_of(daemon_set: DaemonSet, wanted: int) -> Limits:
 def decide(seen: Observed, wait: Callable[[str], float]) -> Decision:
     """Return what is to be done. `wait(node)` is how many seconds a failed pod of that node is still left alone."""
     found = _repair(seen, wait)
-    if found.create or found.delete or seen.daemon_set.spec.update_strategy.type != ROLLING_UPDATE:
+    if found.create or found.delete or not _is_rolling(seen):
         return found
     limits = limits_of(seen.daemon_set, seen.wanted)
     create, delete = _surge(seen, limits.surge) if limits.surge else _replace(seen, limits.unavailable)
     return Decision(create, delete, found.seconds)
+
+
+def _is_rolling(seen: Observed) -> bool:
+    """Return whether there are pods of former templates that an update is to replace."""
+    rolls = seen.daemon_set.spec.update_strategy.type == ROLLING_UPDATE
+    return rolls and not all(seen.updated(pod) for pods in seen.pods.values() for pod in pods)
 
 
 # On a node that is to have a pod, or may keep it:
@@ -131,6 +137,8 @@ def _repair(seen: Observed, wait: Callable[[str], float]) -> Decision:
             if fit is Fit.RUN:
                 create.append(node)
             continue
+        if fit is not Fit.NONE and len(pods) == 1 and is_active(pods[0]):
+            continue  # as nearly everywhere
         alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
         if fit is Fit.NONE:
             delete += alive
@@ -259,9 +267,10 @@ def status_of(seen: Observed) -> DaemonSetStatus:
         wanted += 1
         if pods is not None:
             current += 1
-            ready += is_pod_ready(pods[0])
-            available += seen.available(pods[0])
             updated += seen.updated(pods[0])
+            if is_pod_ready(pods[0]):
+                ready += 1
+                available += seen.available(pods[0])
     return replace(
         seen.daemon_set.status,
         desired_number_scheduled=wanted,
