@@ -1,0 +1,22 @@
+"""All controllers in one manager: they share its registry of metrics, its informers and its client."""
+
+import pytest
+
+from controller_manager.app import catalog
+from controller_manager.controller.runner import Phase
+from controller_manager.testing import Cluster
+from controller_manager.testing.cloud import SimulatedCloud
+from tests.scenarios.clouds import manage
+
+RANGES = ("--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16")
+
+
+@pytest.mark.virtual
+async def test_all_controllers_run_beside_one_another() -> None:
+    """What two of them register under one name, for instance, would crash the second."""
+    names = [spec.name for spec in catalog.installed()]
+    async with Cluster() as cluster:
+        replica = await manage(cluster, SimulatedCloud(), *RANGES, f"--controllers={','.join(names)}")
+        await cluster.settle()
+        found = {one.name: one.phase for one in replica.manager.state().controllers}
+        assert found == dict.fromkeys(names, Phase.RUNNING)
