@@ -124,6 +124,20 @@ async def test_with_the_gate_routes_are_compared_when_nodes_change_every_ten_sec
         assert cloud.calls["list_routes"] == looks
 
 
+async def test_with_the_gate_what_failed_is_tried_again_although_no_node_changes() -> None:
+    cloud = SimulatedCloud()
+    cloud.routes = refusing = Refusing(cloud)
+    refusing.refused = ("10.0.0.0/24",)
+    async with Cluster() as cluster:
+        await add_node(cluster, "a", spec=spec("10.0.0.0/24"))
+        await start(cluster, cloud, f"--feature-gates={WATCHES}=true")
+        await cluster.advance(5)
+        refusing.refused = ()
+        await cluster.advance(120)
+        assert routes(cloud) == {("a", "10.0.0.0/24")}
+        assert await condition(cluster, "a") == ("False", "RouteCreated")
+
+
 @pytest.mark.flag("configure-cloud-routes")
 @pytest.mark.parametrize(
     ("flags", "runs"),

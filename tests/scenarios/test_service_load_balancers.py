@@ -10,7 +10,7 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import monotonic
-from controller_manager.cloud_provider import ImplementedElsewhere, RetryLater
+from controller_manager.cloud_provider import CloudError, ImplementedElsewhere, RetryLater
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
 from controllers._cloud import EXCLUDED
@@ -204,6 +204,34 @@ async def test_what_is_implemented_elsewhere_gets_the_finalizer_alone() -> None:
         found = await cluster.client.get(SERVICES, WEB)
         assert (found.metadata.finalizers, await addresses(cluster)) == ((FINALIZER,), [])
         assert await told(cluster) == ["EnsuringLoadBalancer"]
+
+
+class Forgetful(SimulatedLoadBalancers):
+    """Does what it is asked once, and loses the answer."""
+
+    loses = False
+
+    async def ensure(self, service: Service, nodes: Sequence[Node]) -> LoadBalancerStatus:
+        status = await super().ensure(service, nodes)
+        if self.loses:
+            self.loses = False
+            raise CloudError("the answer was lost")
+        return status
+
+
+async def test_after_a_failure_nothing_is_believed_of_a_load_balancer() -> None:
+    cloud = SimulatedCloud()
+    cloud.load_balancers = forgetful = Forgetful(cloud)
+    async with Cluster() as cluster:
+        await start(cluster, cloud)
+        made = await add_service(cluster)
+        await cluster.settle()
+        forgetful.loses = True
+        for port in (81, 80):
+            await cluster.client.patch(SERVICES, WEB, {"spec": {"ports": [{"port": port}]}})
+            await cluster.sleep(1)
+        await cluster.advance(30)
+        assert cloud.balancers[made.metadata.uid].ports == (80,)
 
 
 async def test_an_update_that_fails_is_told() -> None:
