@@ -114,7 +114,7 @@ async def of_stateful_sets(api: Api) -> list[Result]:
         rounds = zip(*(_calls_of_pod(f"bare-{number}", place) for number in range(STATEFUL_COUNT)), strict=True)
         seconds += sum([STATEFUL_COUNT / await api.send(calls) for calls in rounds])
     top = STATEFUL_COUNT * IN_ORDER / seconds
-    return work.results("pods of 100 stateful sets, in order", top, aim=0.4, cpu_ms=5.0, of="aim")
+    return work.results("pods of 100 stateful sets, in order", top, aim=0.3, cpu_ms=4.0, of="aim")
 
 
 def _calls_of_pod(name: str, place: int) -> Iterator[bytes]:
