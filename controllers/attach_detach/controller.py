@@ -240,7 +240,7 @@ class AttachDetachController:
         else:
             node, managed = pod.spec.node_name, pod.spec.node_name in self._managed
             changed = self._desired.want(key, pod.metadata.uid, node, self._needed(pod), managed=managed)
-        for name in changed:
+        for name in sorted(changed):
             self._wake(VolumeName(name), f"the pod {key}")
 
     def _needed(self, pod: Pod) -> Mapping[str, VolumeSpec]:

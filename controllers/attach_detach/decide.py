@@ -27,7 +27,7 @@ OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
 MANAGED = f"volumes.{PLATFORM_DOMAIN}/controller-managed-attach-detach"
 """The annotation of nodes whose volumes are attached by us."""
 
-TIMEOUT, TAINT = "timeout", "out-of-service"
+LATE, TAINT = "timeout", "out-of-service"
 
 
 class NodeFacts(NamedTuple):
@@ -45,12 +45,9 @@ class Attach(NamedTuple):
 
 
 class Detach(NamedTuple):
-    """The volume is to be detached from a node; `verify` that the node does not use it, unless it is `forced` for a
-    reason.
-    """
+    """The volume is to be detached from a node, which may not use it unless that is `forced` for a reason."""
 
     node: str
-    verify: bool
     forced: str = ""
 
 
@@ -117,8 +114,8 @@ def _detachment(node: str, facts: NodeFacts, *, expired: bool) -> Detach | None:
     if facts.uses and not forced and not facts.out_of_service:
         return None
     if expired:
-        return Detach(node, verify=False, forced=TIMEOUT)
-    return Detach(node, verify=not facts.out_of_service, forced=TAINT if facts.out_of_service else "")
+        return Detach(node, LATE)
+    return Detach(node, TAINT if facts.out_of_service else "")
 
 
 def note_wishes(volume: AttachableVolume, wanted: Collection[str], now: float) -> None:

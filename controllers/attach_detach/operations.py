@@ -3,8 +3,8 @@
 operation   steps                                                            ended by
 attach      a VolumeAttachment is created, unless there is one                its status, its deletion, or time
 detach      1. the node does not list the volume any more                     the pods, if they want it again
-            2. the node says to the server that it does not use it, unless    a refusal
-               that is no matter any more
+            2. the server says that the node does not use it, or that it has  a refusal
+               been silent for too long; not asked of one out of service
             3. the VolumeAttachment is deleted                                its absence, its status, or time
 An operation that failed leaves the volume where it may be attached. What local copies show is believed of the very
 VolumeAttachment that was made or found; that none is left is asked of the server.
@@ -24,7 +24,7 @@ from controller_manager.controller import Context, in_parallel
 from .._pods import is_gone
 from .._volume_specs import CSI
 from .attachments import TIMEOUT, attachment_name, judge_attachment, judge_detachment, new_attachment
-from .decide import Attach, Detach, Plan, Refuse, refusal
+from .decide import LATE, TAINT, Attach, Detach, Plan, Refuse, node_facts, refusal
 from .metrics import AttachDetachMetrics
 from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Verb
 
@@ -104,7 +104,7 @@ class Operations:
     async def _attach(self, volume: AttachableVolume, node: str) -> None:
         spec = volume.spec
         operation = volume.begin(node, Verb.ATTACH, monotonic())
-        self._actual.touched(spec.name, node)
+        self._actual.will_list(node)
         if spec.plugin != CSI:
             self._attached(volume, node, operation)
             return
@@ -171,7 +171,8 @@ class Operations:
     def _unlist(self, volume: AttachableVolume, step: Detach) -> None:
         if step.forced:
             self._metrics.forced(step.forced)
-        volume.begin(step.node, Verb.DETACH, monotonic(), verify=step.verify)
+        operation = volume.begin(step.node, Verb.DETACH, monotonic())
+        operation.verify, operation.late = step.forced != TAINT, step.forced == LATE
         volume.attachments[step.node].reported = False
         self._changed(volume.spec.name, step.node)
 
@@ -182,7 +183,7 @@ class Operations:
             return
         operation.since = monotonic()
         try:
-            problem = await self._still_used(volume, node) if operation.verify else ""
+            problem = await self._still_used(volume, operation, node) if operation.verify else ""
             if problem:
                 self._failed(volume, attachment, problem)
                 return
@@ -197,15 +198,19 @@ class Operations:
             raise
         await self._follow_detachment(volume, attachment, operation)
 
-    async def _still_used(self, volume: AttachableVolume, node: str) -> str:
-        """Return why a volume may not be detached, by what the server says of its node; empty if it may."""
+    async def _still_used(self, volume: AttachableVolume, operation: Operation, node: str) -> str:
+        """Return why a volume may not be detached, by what the server says of its node; empty if it may.
+
+        What a node that is not ready uses is no matter once it is late.
+        """
         try:
-            status = (await self._client.get(NODES, Key("", node))).status
+            found = await self._client.get(NODES, Key("", node))
         except NotFound:
             return ""
-        if volume.spec.name in status.volumes_in_use:
-            return "the node still uses the volume"
-        if any(one.name == volume.spec.name for one in status.volumes_attached):
+        if volume.spec.name in found.status.volumes_in_use:
+            silent = operation.late and not node_facts(found, uses=True).ready
+            return "" if silent else "the node still uses the volume"
+        if any(one.name == volume.spec.name for one in found.status.volumes_attached):
             return "the node still lists the volume"
         return ""
 

@@ -35,7 +35,7 @@ class Operation:
 
     An attachment is that of the VolumeAttachment with this `uid`; `seen` tells that the local copy has shown it. A
     detachment first takes the volume from the status of its node (`unlisted`), then asks the driver (`asked`); `verify`
-    tells that the node must not use the volume.
+    tells that the node must not use the volume, unless it is `late` and not ready.
     """
 
     verb: Verb
@@ -45,6 +45,7 @@ class Operation:
     unlisted: bool = False
     asked: bool = False
     verify: bool = True
+    late: bool = False
 
 
 @dataclass(slots=True)
@@ -90,12 +91,12 @@ class AttachableVolume:
         pause = self.pauses.get(self._scope(node))
         return pause.until if pause is not None and pause.verb is verb and pause.until > now else 0.0
 
-    def begin(self, node: str, verb: Verb, now: float, *, verify: bool = True) -> Operation:
+    def begin(self, node: str, verb: Verb, now: float) -> Operation:
         """Something is done from now on."""
         pause = self.pauses.get(self._scope(node))
         if pause is not None and pause.verb is not verb:
             del self.pauses[self._scope(node)]
-        operation = self.place(node).operation = Operation(verb, now, verify=verify)
+        operation = self.place(node).operation = Operation(verb, now)
         return operation
 
     def place(self, node: str) -> Attachment:
@@ -159,9 +160,9 @@ class ActualState:
         return found
 
     def found_listed(self, spec: VolumeSpec, node: str) -> None:
-        """A node lists a volume as attached, and it is not known whether it uses it."""
+        """A node lists a volume as attached."""
         self.known(spec).attach(node)
-        self.touched(spec.name, node)
+        self.will_list(node)
 
     def found_foreign(self, name: str, node: str) -> None:
         """A node lists a volume that nobody here can detach."""
@@ -173,21 +174,20 @@ class ActualState:
         if node in volume.attachments:
             return False
         volume.place(node)
-        self.touched(spec.name, node)
+        self.will_list(node)
         return True
 
-    def touched(self, name: str, node: str) -> None:
-        """Something is tried with a volume at a node: the node is taken to use it until it says something else."""
+    def will_list(self, node: str) -> None:
+        """What a node lists is our matter from now on."""
         self._listed.add(node)
-        self._used.setdefault(node, set()).add(name)
 
     def node_uses(self, node: str, names: Collection[str]) -> None:
         """A node tells all that it uses."""
         self._used[node] = set(names)
 
     def is_used(self, name: str, node: str) -> bool:
-        """Return whether a node uses a volume, as far as is known."""
-        return name in self._used.get(node, ())
+        """Return whether a node uses a volume, as far as is known; one that never said anything is taken to do so."""
+        return node not in self._used or name in self._used[node]
 
     def to_list(self, node: str) -> frozenset[str] | None:
         """Return the names that the status of a node is to list as attached; None if that is not our matter."""
@@ -198,7 +198,7 @@ class ActualState:
 
     def at(self, node: str) -> Iterator[tuple[AttachableVolume, Attachment]]:
         """Yield the volumes that are, or may be, attached to a node."""
-        for name in tuple(self._places.get(node, ())):
+        for name in sorted(self._places.get(node, ())):
             volume = self.volumes[name]
             yield volume, volume.attachments[node]
 

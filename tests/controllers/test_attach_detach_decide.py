@@ -73,27 +73,25 @@ def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
         pytest.param(at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
         pytest.param(at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
         pytest.param(at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
-        pytest.param(at(ONE, a="on 0"), ["b"], {}, [Detach("a", verify=True)], id="first it is taken away"),
+        pytest.param(at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
         pytest.param(at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
         pytest.param(at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"),
-        pytest.param(at(MANY, a="on 0"), ["b"], {}, [Detach("a", verify=True), Attach("b")], id="shared moves"),
-        pytest.param(at(ONE, a="on 0"), [], {}, [Detach("a", verify=True)], id="unwanted"),
-        pytest.param(at(ONE, a="maybe 0"), [], {}, [Detach("a", verify=True)], id="unwanted, maybe there"),
+        pytest.param(at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
+        pytest.param(at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
+        pytest.param(at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
         pytest.param(at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
         pytest.param(at(ONE, a="on 0"), [], {"a": NodeFacts(uses=True)}, [], id="used"),
         pytest.param(at(ONE, a="on 9999"), [], {"a": NodeFacts(uses=True)}, [], id="used for long by a ready node"),
         pytest.param(at(ONE, a="on 359"), [], {"a": SILENT}, [], id="used by a silent node"),
         pytest.param(
-            at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", False, "timeout")], id="used by one silent for long"
+            at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", "timeout")], id="used by one silent for long"
         ),
-        pytest.param(
-            at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", False, "timeout")], id="long unwanted, not used"
-        ),
+        pytest.param(at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", "timeout")], id="long unwanted, not used"),
         pytest.param(
             at(ONE, a="on 1"),
             [],
             {"a": NodeFacts(uses=True, out_of_service=True)},
-            [Detach("a", False, "out-of-service")],
+            [Detach("a", "out-of-service")],
             id="out of service",
         ),
     ],
@@ -108,7 +106,7 @@ def test_what_is_next(
 def test_silence_may_be_no_reason() -> None:
     assert decide(at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
     steps = decide(at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
-    assert steps == (Detach("a", verify=True),)
+    assert steps == (Detach("a"),)
 
 
 def test_when_to_look_again() -> None:
@@ -116,7 +114,7 @@ def test_when_to_look_again() -> None:
     volume = at(ONE, a="attaching")
     volume.fail("a", NOW)
     assert decide(volume, ["a"], lambda _: QUIET, NOW) == ((), NOW + 0.5)
-    assert decide(volume, [], lambda _: QUIET, NOW).steps == (Detach("a", verify=True),)
+    assert decide(volume, [], lambda _: QUIET, NOW).steps == (Detach("a"),)
     assert decide(volume, ["a"], lambda _: QUIET, NOW + 0.5).steps == (Attach("a"),)
 
 
@@ -280,7 +278,7 @@ def test_what_a_node_is_to_list() -> None:
     assert actual.to_list("a") is None
     actual.found_foreign("example.org/x/y", "a")
     volume = actual.known(ONE)
-    actual.touched(ONE.name, "a")
+    actual.will_list("a")
     volume.begin("a", Verb.ATTACH, NOW)
     assert actual.to_list("a") == {"example.org/x/y"}
     volume.attach("a")

@@ -11,6 +11,7 @@ import pytest
 from controller_manager.api.core import EVENTS, NODES, PODS
 from controller_manager.api.resource import Key
 from controller_manager.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
+from controller_manager.api.wire import Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import Replica
 from controller_manager.testing.csi_driver import SimulatedDriver
@@ -168,6 +169,17 @@ async def test_a_driver_that_is_silent_fails_after_two_minutes_and_may_come_late
         assert await told(cluster, "p") == [FAILED, DONE]
 
 
+async def test_what_was_never_attached_is_given_up_with_its_pod() -> None:
+    async with world(fails=lambda step, _: "no such disk" if step == "attach" else "") as (cluster, _, __):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.sleep(60)
+        assert await attachments(cluster) != {}
+        await cluster.client.delete(PODS, Key("default", "p"), grace=0)
+        await cluster.sleep(60)
+        assert await attachments(cluster) == {}
+
+
 async def test_a_driver_that_cannot_detach_keeps_the_volume_from_others() -> None:
     stuck = "busy"
     async with world(fails=lambda step, _: stuck if step == "detach" else "") as (cluster, _, __):
@@ -200,6 +212,23 @@ async def test_of_a_node_that_is_silent_volumes_are_taken_after_six_minutes(disa
         forced = await samples(replica, FORCED)
         assert (await attachments(cluster) != {}) is disabled
         assert forced == ({} if disabled else {f'{FORCED}{{reason="timeout"}}': 1})
+
+
+async def test_a_node_that_is_ready_again_keeps_its_volumes_though_the_copy_of_it_is_old() -> None:
+    async with world() as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await set_ready(cluster, "a", ready=False)
+        await delete_pod(cluster, "p")
+        await cluster.sleep(330)
+        replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == NODES.path() else None)
+        replica.network.cut()
+        replica.network.mend()
+        await set_ready(cluster, "a", ready=True)
+        await cluster.sleep(60)
+        assert (await attachments(cluster)).keys() == {("v", "a")}
 
 
 async def test_of_a_node_that_is_out_of_service_volumes_are_taken_at_once() -> None:

@@ -137,7 +137,7 @@ class World:
     async def add(self) -> None:
         """A pod comes to a node."""
         self.made += 1
-        volumes = [of_claim(name) for name in {one_of(ALONE), one_of((*ALONE, *SHARED))}]
+        volumes = [of_claim(name) for name in sorted({one_of(ALONE), one_of((*ALONE, *SHARED))})]
         await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=one_of(NODES_MADE)))
 
     async def delete(self) -> None:

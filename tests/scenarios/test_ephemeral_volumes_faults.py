@@ -112,7 +112,10 @@ async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
         await cluster.client.create(VOLUME_ATTRIBUTES_CLASSES, attributes_class("gold"))
         await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim("user", volumeAttributesClassName="gold"))
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        await cluster.sleep(60)
+        while (
+            FINALIZER not in (await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))).metadata.finalizers
+        ):
+            await cluster.sleep(10)
         await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         for _ in range(ROUNDS):
             await one_of((world.add, world.add, world.delete, world.take))()
