@@ -189,19 +189,11 @@ def _time(text: str, low: int, words: tuple[str, ...]) -> int:
 
 
 def time_zone(name: str) -> str:
-    """Check a time zone of the IANA database; any well-formed name where there is no database."""
+    """Check a time zone of the IANA database."""
     if name.lower() == "local":
         return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return f"unknown time zone {name}" if _zones_are_known() else ""
+        return f"unknown time zone {name}"
     return ""
-
-
-def _zones_are_known() -> bool:
-    try:
-        ZoneInfo("UTC")
-    except ZoneInfoNotFoundError:
-        return False
-    return True

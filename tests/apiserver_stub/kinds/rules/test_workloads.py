@@ -1,5 +1,8 @@
 """The rules of what makes Pods, each broken alone in a good object."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -136,3 +139,11 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
 )
 def test_statuses_add_up(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(kind, {}, {"status": status}, "status") == causes
+
+
+def test_time_zones_are_known_on_a_machine_without_a_zone_database() -> None:
+    code = "from apiserver_stub.kinds.rules.formats import time_zone as z; print([z('Europe/Berlin'), z('Europe/X')])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, env={**os.environ, "PYTHONTZPATH": ""}
+    )
+    assert found.stdout.strip() == "['', 'unknown time zone Europe/X']"
