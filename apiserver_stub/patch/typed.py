@@ -171,7 +171,7 @@ class AssociativeList(Typed):
                 changed[step] = _whole(self._element, elements)
                 if len(known) == 1:
                     removed[step] = _whole(self._element, known)
-        for step in before.keys() - after.keys():
+        for step in [step for step in before if step not in after]:
             removed[step] = _whole(self._element, before[step])
         return FieldChanges(changed or None, removed or None)
 

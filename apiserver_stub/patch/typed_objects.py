@@ -66,7 +66,7 @@ class Members(Typed):
                 changed[to_field(name)] = self.member_type(name).whole(value)
             elif before != value:
                 note(changed, removed, to_field(name), self.member_type(name), before, value)
-        for name in old.keys() - new.keys():
+        for name in [name for name in old if name not in new]:
             removed[to_field(name)] = self.member_type(name).whole(old[name])
         return FieldChanges(changed or None, removed or None)
 

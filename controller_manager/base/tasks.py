@@ -20,7 +20,8 @@ class Tasks:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._running: set[asyncio.Task[Any]] = set()
+        # In the order in which they were started, and so are stopped: a set of tasks has another order in each process.
+        self._running: dict[asyncio.Task[Any], None] = {}
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -38,8 +39,8 @@ class Tasks:
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Run `work` until it ends or the block does."""
         task = self._group.create_task(work, name=name)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
         return task
 
     def cancel(self) -> None:

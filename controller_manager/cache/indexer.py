@@ -169,7 +169,7 @@ class UnreadableObjects:
 
     def replace(self, found: Mapping[Key, str]) -> None:
         """These are all there are."""
-        for key in self._why.keys() - found.keys():
+        for key in [key for key in self._why if key not in found]:
             self.discard(key)
         for key, why in found.items():
             self.add(key, why)

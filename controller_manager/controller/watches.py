@@ -101,7 +101,7 @@ class EventHandler:
         if isinstance(watch, Mapped) and not watch.echoes:
             if self._is_echo(watch.resource, change):
                 return
-            for key in keys.keys() & self._held.keys():
+            for key in [key for key in keys if key in self._held]:
                 del keys[key]
                 self._held[key][watch.resource.name, change.key] = (watch, change)
         self._wake_keys(watch, change, keys)

@@ -29,7 +29,7 @@ class Link:
         self.is_cut = False
         self.disturbed = False
         """True once anything was kept from passing, or changed."""
-        self._under_way: set[asyncio.Timeout] = set()
+        self._under_way: dict[asyncio.Timeout, None] = {}  # in the order in which they came
 
     def cut(self) -> None:
         """Let nothing through any more, in either direction; open watches break."""
@@ -50,14 +50,14 @@ class Link:
         waiting = asyncio.timeout(None)
         try:
             async with waiting:
-                self._under_way.add(waiting)
+                self._under_way[waiting] = None
                 return await work()
         except TimeoutError:
             if waiting.expired():
                 raise TransportError("the connection was cut") from None
             raise
         finally:
-            self._under_way.discard(waiting)
+            self._under_way.pop(waiting, None)
 
     async def answer(self, work: Callable[[], Awaitable[Response]]) -> Response:
         """The answer that `work` gets; a streamed body comes through this cable too."""

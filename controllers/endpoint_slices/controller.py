@@ -177,8 +177,8 @@ class _Announcer:
         for family, reason in made.hints.items():
             if reported.get(family) != reason:
                 self._tell(service, family, reason)
-        for family in reported.keys() - made.hints.keys():
-            if not reported[family]:
+        for family, reason in reported.items():
+            if family not in made.hints and not reason:
                 self._tell(service, family, "Topology Aware Hints are off from now")
         if made.hints:
             self._reported[key_of(service)] = dict(made.hints)

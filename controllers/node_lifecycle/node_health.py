@@ -201,7 +201,8 @@ class NodeHealth:
         return record
 
     def _miss(self, nodes: Sequence[Node], found: Findings) -> None:
-        for name in self._records.keys() - {node.metadata.name for node in nodes}:
+        there = {node.metadata.name for node in nodes}
+        for name in [name for name in self._records if name not in there]:
             self._forget(name, found)
 
     def _forget(self, name: str, found: Findings) -> None:

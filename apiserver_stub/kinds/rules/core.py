@@ -60,7 +60,7 @@ def _size(text: str) -> int:
 
 def _config_map(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     plain, binary = tree.get("data") or {}, tree.get("binaryData") or {}
-    for name in plain.keys() & binary.keys():
+    for name in sorted(plain.keys() & binary.keys()):
         errors.invalid(((at, "data"), key(name)), name, "duplicate of key present in binaryData")
     if sum(len(v.encode()) for v in plain.values()) + sum(map(_size, binary.values())) > _DATA_LIMIT:
         errors.too_long(at, _DATA_LIMIT)

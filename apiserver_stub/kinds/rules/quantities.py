@@ -236,7 +236,7 @@ def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.required((at, "limits"), why)
     for low, high, why in _ORDER:
         lows, highs = item.get(low) or {}, item.get(high) or {}
-        for name in lows.keys() & highs.keys():
+        for name in sorted(lows.keys() & highs.keys()):
             if not compares(lows[name], highs[name], Decimal.__le__):
                 errors.invalid(((at, low), key(name)), lows[name], why.format(lows[name], highs[name]))
     for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
