@@ -198,7 +198,10 @@ def finished(claim: PersistentVolumeClaim, size: str) -> PersistentVolumeClaim:
     """Return a claim that has what it asked for."""
     left = tuple(one for one in claim.status.conditions if one.type not in _OF_RESIZING)
     capacity = {**(claim.status.capacity or {}), STORAGE: size}
-    return replace(claim, status=replace(claim.status, conditions=left, capacity=capacity))
+    progress = claim.status.allocated_resource_statuses or {}
+    others = {name: value for name, value in progress.items() if name != STORAGE}
+    status = replace(claim.status, conditions=left, capacity=capacity, allocated_resource_statuses=others or None)
+    return replace(claim, status=status)
 
 
 def _with_progress(status: PersistentVolumeClaimStatus, progress: str) -> Mapping[str, str]:

@@ -81,6 +81,7 @@ def test_conditions_of_resizing_follow_one_another() -> None:
     assert [(one.type, one.last_transition_time) for one in again.status.conditions] == [("Resizing", "then")]
     done = finished(waiting, "2Gi")
     assert (done.status.conditions, done.status.capacity) == ((), {"storage": "2Gi"})
+    assert done.status.allocated_resource_statuses is None
 
 
 def test_a_claim_of_nobody() -> None:

@@ -46,6 +46,7 @@ def shown(tree: dict[str, Any]) -> dict[str, Any]:
         keys = ("activeDeadlineSeconds", "restartPolicy")
         volumes = [{k: v for k, v in one.items() if k != "projected"} for one in spec.get("volumes", [])]
         kept = [one for one in volumes if len(one) > 1]
+        del common["deleting"]  # which some servers say once more before a pod goes at once
         return {**common, **{key: spec.get(key) for key in keys}, "volumes": kept}
     if "persistentVolumeReclaimPolicy" in spec:
         claim = spec.get("claimRef") or {}
