@@ -20,12 +20,14 @@ from controller_manager.api.storage import (
     PersistentVolumeClaimStatus,
 )
 from controller_manager.api.timestamps import format_time
+from controller_manager.base import clock
 from controller_manager.base.clock import utc_now
 from controller_manager.cache import Change, Informers
 from controller_manager.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, update_status
 from controller_manager.options import Options
 
 from ._claims import PRE_RESIZE_CAPACITY, size_of
+from ._storage_operations import storage_operations
 from ._volume_plugins import MIGRATED, plugin_of
 
 RESIZER = f"volume.{PLATFORM_DOMAIN}/storage-resizer"
@@ -68,6 +70,7 @@ class VolumeExpander:
         self._client = context.client
         self._events = context.events
         self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
+        self._operations = storage_operations(context.runtime.registry)
 
     async def reconcile(self, key: Key) -> None:
         """Have the volume of claim `key` grow, by whoever can do that."""
@@ -83,7 +86,7 @@ class VolumeExpander:
             case Step.EXTERNAL:
                 self._events.normal(claim, _EXTERNAL, "An external controller has to expand the volume of this claim")
             case Step.EXPAND:
-                await self._expand(claim, volume)
+                await self._measured(claim, volume)
             case Step.AWAIT_NODE:
                 await self._await_node(claim, volume)
             case Step.FORGET:
@@ -93,6 +96,15 @@ class VolumeExpander:
         note = f"A CSI driver does the work of {plugin}: its resizer has to expand the volume of this claim"
         self._events.normal(claim, _EXTERNAL, note)
         await self._write(claim, with_resizer(claim, MIGRATED[plugin]))
+
+    async def _measured(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        began, status = clock.monotonic(), "fail-unknown"
+        try:
+            await self._expand(claim, volume)
+            status = "success"
+        finally:
+            seconds = clock.monotonic() - began
+            self._operations.observe(seconds, driver_of(volume), "expand_volume", status, "false")
 
     async def _expand(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         size = target_size(claim, volume)

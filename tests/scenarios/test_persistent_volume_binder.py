@@ -16,7 +16,9 @@ from controller_manager.api.storage import (
     PERSISTENT_VOLUMES,
     STORAGE,
 )
+from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
+from controller_manager.testing.cluster import Replica
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.storage import (
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.virtual
 ON = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
 CLAIM = Key("default", "c")
 PERIOD = 16.0
+SHOWN = "--authorization-always-allow-paths=/metrics"
 
 
 async def test_a_claim_gets_the_smallest_volume_that_fits() -> None:
@@ -428,3 +431,82 @@ async def test_many_claims_get_as_many_volumes() -> None:
         assert {one.status.phase for one in claims} == {"Bound"}
         assert len({one.spec.volume_name for one in claims}) == 100
         assert all((one.status.capacity or {}) == (one.spec.resources.requests or {}) for one in claims)
+
+
+COUNTED = """\
+pv_collector_total_pv_count{plugin_name="N/A",volume_mode="Filesystem"} 1
+pv_collector_total_pv_count{plugin_name="kubernetes.io/host-path",volume_mode="Filesystem"} 1
+pv_collector_bound_pv_count{storage_class=""} 1
+pv_collector_unbound_pv_count{storage_class="x"} 1
+pv_collector_bound_pvc_count{namespace="default",storage_class="",volume_attributes_class=""} 1
+pv_collector_unbound_pvc_count{namespace="default",storage_class="zz",volume_attributes_class=""} 1
+"""
+
+
+async def metrics(replica: Replica, *names: str) -> dict[str, float]:
+    """Return the samples of families whose names begin so."""
+    page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+    lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(names)]
+    return {sample: float(value) for sample, _, value in lines}
+
+
+async def test_what_is_counted() -> None:
+    """As kube-controller-manager 1.36 counted the same."""
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*ON, SHOWN)
+        csi = {"hostPath": None, "csi": {"driver": "d", "volumeHandle": "h"}}
+        await add(cluster, volume("a", storageClassName="x", **csi), volume("b"))
+        await cluster.settle()
+        await add(cluster, claim(), claim("d", storageClassName="zz"))
+        await cluster.settle()
+        counted = await metrics(replica, "pv_collector_")
+        assert counted == {line.rpartition(" ")[0]: 1.0 for line in COUNTED.splitlines()}
+
+
+async def test_how_long_volumes_took_and_what_went_wrong() -> None:
+    async with Cluster() as cluster, SimulatedDriver(cluster, delay=4.0):
+        replica = await cluster.manage(*ON, SHOWN)
+        await add(cluster, storage_class(), claim(storageClassName="fast"))
+        await add(cluster, storage_class("host", "kubernetes.io/host-path"), claim("d", storageClassName="host"))
+        await cluster.sleep(10)
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.sleep(10)
+        counted = await metrics(replica, "volume_operation_")
+        for operation in ("provision", "delete"):
+            labels = f'operation_name="{operation}",plugin_name="csi.example.com"'
+            assert round(counted[f"volume_operation_total_seconds_sum{{{labels}}}"]) == 4
+        failed = 'volume_operation_errors_total{operation_name="provision",plugin_name="kubernetes.io/host-path"}'
+        assert counted[failed] >= 1
+
+
+async def deafen(cluster: Cluster, replica: Replica, path: str) -> None:
+    """Have a manager hear nothing new of a collection."""
+    replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
+    replica.network.cut()
+    replica.network.mend()
+    await cluster.sleep(1)
+
+
+async def test_a_volume_of_a_claim_that_is_not_known_here_is_not_taken_from_it(tmp_path: Path) -> None:
+    """Another binder has bound both, and this one does not hear of the claim."""
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*ON)
+        await cluster.settle()
+        await deafen(cluster, replica, PERSISTENT_VOLUME_CLAIMS.path())
+        await add(cluster, claim(volumeName="v"))
+        reference = {"namespace": "default", "name": "c", "uid": (await the_claim(cluster)).metadata.uid}
+        await add(cluster, volume(claimRef=reference, **folder(tmp_path)))
+        await cluster.sleep(60)
+        assert (await the_volume(cluster)).status.phase == "Bound"
+        assert is_folder(str(tmp_path))
+
+
+async def test_a_claim_of_a_volume_that_is_not_known_here_is_not_lost() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*ON)
+        await cluster.settle()
+        await deafen(cluster, replica, PERSISTENT_VOLUMES.path())
+        await add(cluster, volume())
+        await add(cluster, claim(volumeName="v", meta={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}))
+        await cluster.sleep(60)
+        assert (await the_claim(cluster)).status.phase == "Bound"
