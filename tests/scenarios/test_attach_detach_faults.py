@@ -4,8 +4,8 @@ drivers fail, by seed (virtual time).
 What holds for every seed:
 
 1. A volume for one node has VolumeAttachments of one node only.
-2. Nothing is detached from a node that has it mounted, unless the node is not ready, and no pod has wanted it there for
-   six minutes.
+2. Nothing is detached from a node that has it mounted, unless the node is not ready, no pod wants it there, and none
+   has for six minutes, but for pods that came while it was silent and went again.
 3. A node that mounts what its status lists finds it attached.
 4. Once everything works again, exactly those volumes are attached and listed that pods need.
 """
@@ -77,7 +77,7 @@ class World:
                 self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
             elif change.row.resource == PODS.name:
                 found = Pod.decode(change.row.data)
-                for volume in self._volumes(found):
+                for volume in self._volumes(found) if found.spec.node_name not in self.silent else ():
                     self.wanted[volume, found.spec.node_name] = monotonic()
                 if change.deleted:
                     self.pods.pop(found.metadata.name, None)
