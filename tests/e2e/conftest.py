@@ -23,6 +23,7 @@ import yaml
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
 SHORT_LIVED = {"GOGC": "off"}  # kubectl ends before its garbage is worth collecting: a fifth of its time
+LEASE = "cluster-controller-manager"
 READY = re.compile(r'"ready" .*url="(\S+)"')
 
 
@@ -161,7 +162,7 @@ class Up:
     def leader(self) -> str:
         """Which manager says that it leads."""
         logs = {name: (self.folder / f"{name}.log").read_text() for name in ("manager-0", "manager-1")}
-        holder = self.kubectl("get", "lease", "-n", "kube-system", "-o", "jsonpath={.items[0].spec.holderIdentity}")
+        holder = self.kubectl("get", "lease", LEASE, "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
         return next(name for name, log in logs.items() if f'me="{holder}"' in log)
 
     def stop(self) -> int:
