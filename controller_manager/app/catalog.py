@@ -9,84 +9,12 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from controller_manager.app.features import FeatureOptions
 from controller_manager.controller import ControllerSpec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
 from controller_manager.options.parse import did_you_mean
-
-# Every controller of the control plane this one stands in for, by the names users write in `--controllers`.
-
-
-class Known(NamedTuple):
-    """A controller: its name, the name it used to have, and whether it runs unless told otherwise."""
-
-    name: str
-    alias: str = ""
-    default_on: bool = True
-
-
-# API version 1.36.
-KNOWN: tuple[Known, ...] = (
-    Known("bootstrap-signer-controller", "bootstrapsigner", default_on=False),
-    Known("certificatesigningrequest-approving-controller", "csrapproving"),
-    Known("certificatesigningrequest-cleaner-controller", "csrcleaner"),
-    Known("certificatesigningrequest-signing-controller", "csrsigning"),
-    Known("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
-    Known("clusterrole-aggregation-controller", "clusterrole-aggregation"),
-    Known("cronjob-controller", "cronjob"),
-    Known("daemonset-controller", "daemonset"),
-    Known("deployment-controller", "deployment"),
-    Known("device-taint-eviction-controller"),
-    Known("disruption-controller", "disruption"),
-    Known("endpoints-controller", "endpoint"),
-    Known("endpointslice-controller", "endpointslice"),
-    Known("endpointslice-mirroring-controller", "endpointslicemirroring"),
-    Known("ephemeral-volume-controller", "ephemeral-volume"),
-    Known("garbage-collector-controller", "garbagecollector"),
-    Known("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"),
-    Known("job-controller", "job"),
-    Known("kube-apiserver-serving-clustertrustbundle-publisher-controller"),
-    Known("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
-    Known("namespace-controller", "namespace"),
-    Known("node-ipam-controller", "nodeipam"),
-    Known("node-lifecycle-controller", "nodelifecycle"),
-    Known("node-route-controller", "route"),
-    Known("persistentvolume-attach-detach-controller", "attachdetach"),
-    Known("persistentvolume-binder-controller", "persistentvolume-binder"),
-    Known("persistentvolume-expander-controller", "persistentvolume-expander"),
-    Known("persistentvolume-protection-controller", "pv-protection"),
-    Known("persistentvolumeclaim-protection-controller", "pvc-protection"),
-    Known("pod-garbage-collector-controller", "podgc"),
-    Known("podcertificaterequest-cleaner-controller"),
-    Known("replicaset-controller", "replicaset"),
-    Known("replicationcontroller-controller", "replicationcontroller"),
-    Known("resourceclaim-controller", "resource-claim-controller"),
-    Known("resourcepoolstatusrequest-controller"),
-    Known("resourcequota-controller", "resourcequota"),
-    Known("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
-    Known("selinux-warning-controller", default_on=False),
-    Known("service-cidr-controller"),
-    Known("service-lb-controller", "service"),
-    Known("serviceaccount-controller", "serviceaccount"),
-    Known("serviceaccount-token-controller", "serviceaccount-token"),
-    Known("statefulset-controller", "statefulset"),
-    Known("storage-version-migrator-controller", "svm"),
-    Known("storageversion-garbage-collector-controller", "storage-version-gc"),
-    Known("taint-eviction-controller"),
-    Known("token-cleaner-controller", "tokencleaner", default_on=False),
-    Known("ttl-after-finished-controller", "ttl-after-finished"),
-    Known("ttl-controller", "ttl"),
-    Known("validatingadmissionpolicy-status-controller"),
-    Known("volumeattributesclass-protection-controller"),
-)
-
-
-def known_names(known: Iterable[Known] = KNOWN) -> Mapping[str, str]:
-    """The present name of each controller, by that and by its alias."""
-    return {name: one.name for one in known for name in (one.name, one.alias) if name}
-
 
 _NAME = "controllers"
 _PRIVATE = "controller_manager_builtins"
@@ -136,7 +64,7 @@ def discover(package: ModuleType) -> Iterator[AnySpec]:
 
 def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
     """The controllers that `--controllers` turns on, whose names are known ones."""
-    names = _names(specs, KNOWN)
+    names = _names(specs)
     mentions = [(names[name.removeprefix("-")], name in names) for name in wanted if name != "*"]
     first = dict(reversed(mentions))
     return [spec for spec in specs if first.get(spec.name, "*" in wanted and spec.default_on)]
@@ -150,9 +78,9 @@ def choose(specs: Sequence[AnySpec], parsed: Parsed) -> list[AnySpec]:
     return [spec.with_features(enabled) for spec in on if spec.asked_for(parsed[spec.options])]
 
 
-def names_known(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Check:
-    """The rule that `--controllers` names controllers somebody has heard of."""
-    names = _names(specs, known)
+def names_known(specs: Sequence[AnySpec]) -> Check:
+    """The rule that `--controllers` names controllers that there are."""
+    names = _names(specs)
 
     def check(parsed: Parsed) -> Iterator[str]:
         for name in parsed[CatalogOptions].controllers:
@@ -161,12 +89,6 @@ def names_known(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Che
                 yield f"--controllers: there is no controller {name!r}{closest}"
 
     return check
-
-
-def not_built(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[str]:
-    """The controllers that `--controllers` turns on by name and that are still to come."""
-    names, built = _names(specs, KNOWN), {spec.name for spec in specs}
-    return [name for name in dict.fromkeys(names[one] for one in wanted if one in names) if name not in built]
 
 
 def not_enabled(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
@@ -183,22 +105,18 @@ def not_asked_for(specs: Sequence[AnySpec], parsed: Parsed) -> list[str]:
     return [spec.name for spec in named if not spec.asked_for(parsed[spec.options])]
 
 
-def notes(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Mapping[str, str]:
+def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
     """Return what `--help` says about controllers, by heading."""
-    built = {spec.name: spec.default_on for spec in specs}
     texts = {
-        "Controllers that are on by default": [name for name, is_on in built.items() if is_on],
-        "Controllers that are off by default": [name for name, is_on in built.items() if not is_on],
-        "Controllers that --controllers may name and that are not built yet": [
-            one.name for one in known if one.name not in built
-        ],
+        "Controllers that are on by default": [spec.name for spec in specs if spec.default_on],
+        "Controllers that are off by default": [spec.name for spec in specs if not spec.default_on],
     }
     return {heading: ", ".join(names) for heading, names in texts.items() if names}
 
 
-def _names(specs: Iterable[AnySpec], known: Sequence[Known]) -> dict[str, str]:
-    """The name of each controller by all the names it goes by; what is installed outranks what is only known."""
-    return {**known_names(known), **{name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}}
+def _names(specs: Iterable[AnySpec]) -> dict[str, str]:
+    """The name of each controller by all the names it goes by."""
+    return {name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}
 
 
 def _check_names(specs: Iterable[AnySpec]) -> None:

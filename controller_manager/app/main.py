@@ -49,8 +49,6 @@ def _why_nothing(program: Program, parsed: Parsed) -> str:
 
 def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
     """Yield what whoever wrote the command line should know, although it can be started with."""
-    if awaited := catalog.not_built(specs, parsed[CatalogOptions].controllers):
-        yield f"--controllers: not built yet and left out: {', '.join(awaited)}"
     if off := catalog.not_enabled(specs, parsed):
         yield f"--controllers: left out, since their feature gates are off: {', '.join(off)}"
     if idle := catalog.not_asked_for(specs, parsed):

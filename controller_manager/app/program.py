@@ -7,7 +7,7 @@ from typing import Any
 
 from controller_manager.app import catalog
 from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions
-from controller_manager.app.catalog import KNOWN, AnySpec, CatalogOptions, names_known
+from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.cloud import CloudOptions, provider_known
 from controller_manager.app.election import ElectionOptions, MigrationOptions
@@ -42,18 +42,13 @@ _CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
 def flag_set(
     specs: Sequence[AnySpec],
     *,
-    awaited: bool = True,
     defaults: Mapping[str, Any] = _NO_DEFAULTS,
     cloud_providers: Mapping[str, MakeCloudProvider] = _NO_CLOUDS,
 ) -> FlagSet:
-    """The flags of a process with these controllers; with `awaited`, `--controllers` may name those to come.
-
-    `cloud_providers` are known besides those that are installed.
-    """
-    known = KNOWN if awaited else ()
+    """The flags of a process with these controllers; `cloud_providers` are known besides those that are installed."""
     clouds, check = ((CloudOptions,), (provider_known(cloud_providers),)) if _in_clouds(specs) else ((), ())
     every = (*_PROCESS, *clouds, *(spec.options for spec in specs))
-    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs, known)), defaults=defaults)
+    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs)), defaults=defaults)
 
 
 def _in_clouds(specs: Sequence[AnySpec]) -> bool:
@@ -91,5 +86,5 @@ def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: boo
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"the name of a program has lower-case letters, digits and dashes, 63 at most: not {name!r}")
     every = catalog.in_order((*specs, *catalog.installed()) if builtins else specs)
-    flags = flag_set(every, awaited=builtins, defaults={"leader-elect-resource-name": name, "secure-port": None})
-    return Program(name, every, flags, catalog.notes(every, KNOWN if builtins else ()))
+    flags = flag_set(every, defaults={"leader-elect-resource-name": name, "secure-port": None})
+    return Program(name, every, flags, catalog.notes(every))

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from controller_manager.api.platform import API_VERSION
 from controller_manager.app import catalog
-from controller_manager.app.catalog import KNOWN
 from controller_manager.app.features import READ, FeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.component.features import known_gates
@@ -49,10 +48,10 @@ an existing control plane starts this one; the log says at the start that those 
 _CONTROLLERS = """
 ## Controllers
 
-`--controllers` takes these names. One that is not built yet may be named, and is left out.
+`--controllers` takes these names.
 
-| name | also | by default | |
-|--|--|--|--|
+| name | also | by default |
+|--|--|--|
 """
 
 
@@ -104,13 +103,9 @@ def _stage(gate: Gate) -> str:
 
 
 def _controllers(specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
-    built = {spec.name: spec for spec in specs}
-    rows = {known.name: (known.alias, known.default_on) for known in KNOWN}
-    rows |= {name: (", ".join(spec.aliases), spec.default_on) for name, spec in built.items()}
     yield _CONTROLLERS
-    for name, (also, is_on) in sorted(rows.items()):
-        state = "" if name in built else "not built yet"
-        yield f"| `{name}` | {_code(also)} | {'on' if is_on else 'off'} | {state} |\n"
+    for spec in sorted(specs, key=lambda one: one.name):
+        yield f"| `{spec.name}` | {_code(', '.join(spec.aliases))} | {'on' if spec.default_on else 'off'} |\n"
 
 
 def _code(text: str) -> str:

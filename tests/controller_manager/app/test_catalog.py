@@ -1,14 +1,16 @@
 """Which controllers are found, and which of them `--controllers` turns on."""
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.app.catalog import KNOWN, CatalogOptions
+from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
@@ -47,7 +49,7 @@ SPECS = (
         (("*", "-endpoint"), ["namespace-controller"]),
         (("-endpoints-controller", "*"), ["namespace-controller"]),
         (("endpoint",), ["endpoints-controller"]),
-        (("namespace",), ["namespace-controller"]),
+        (("namespace-controller",), ["namespace-controller"]),
         (("endpoint", "-endpoints-controller"), ["endpoints-controller"]),
         (("-endpoint", "endpoints-controller"), []),
         ((), []),
@@ -58,7 +60,7 @@ def test_the_choice(wanted, names):
 
 
 def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
-    parsed = Parsed(CatalogOptions(controllers=("*", "-endpoints", "xyzzy", "token-cleanr", "-job")))
+    parsed = Parsed(CatalogOptions(controllers=("*", "-endpoints", "xyzzy", "token-cleanr", "-namespace-controller")))
     assert list(catalog.names_known(SPECS)(parsed)) == [
         "--controllers: there is no controller '-endpoints'; did you mean endpoint?",
         "--controllers: there is no controller 'xyzzy'; --help names all there are",
@@ -66,17 +68,8 @@ def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
     ]
 
 
-def test_controllers_to_come_may_be_named():
-    wanted = ("*", "endpoint", "bootstrapsigner", "tokencleaner", "-deployment", "bootstrap-signer-controller")
-    assert [spec.name for spec in catalog.select(SPECS, wanted)] == ["endpoints-controller", "namespace-controller"]
-    assert catalog.not_built(SPECS, wanted) == ["bootstrap-signer-controller", "token-cleaner-controller"]
-
-
-def test_help_says_which_controllers_there_are_and_which_are_still_to_come():
-    notes = catalog.notes(SPECS)
-    assert list(notes.values())[:2] == ["endpoints-controller, namespace-controller", "token-cleaner"]
-    assert "deployment-controller" in list(notes.values())[2]
-    assert "namespace-controller" not in list(notes.values())[2]
+def test_help_says_which_controllers_there_are():
+    assert list(catalog.notes(SPECS).values()) == ["endpoints-controller, namespace-controller", "token-cleaner"]
 
 
 GATE = "TaintTolerationComparisonOperators"
@@ -122,17 +115,14 @@ def test_a_controller_that_no_flag_asks_for_does_not_run():
         assert catalog.not_asked_for(catalog.installed(), parsed) == ([] if runs else ["node-ipam-controller"])
 
 
-def test_every_known_name_means_one_controller():
-    names = [name for known in KNOWN for name in (known.name, known.alias) if name]
-    assert len(names) == len(set(names))
-
-
-def test_our_controllers_go_by_all_the_names_they_have_elsewhere():
-    known = {one.name: one for one in KNOWN}
-    for spec in catalog.installed():
-        theirs = known[spec.name]
-        assert spec.default_on is theirs.default_on
-        assert catalog.select([spec], (theirs.alias or theirs.name,)) == [spec]
+def test_the_controllers_are_those_of_kube_controller_manager_by_all_their_names():
+    rows = [json.loads(line) for line in Path(__file__).with_name("controllers.jsonl").read_text().splitlines()]
+    found = {spec.name: spec for spec in catalog.installed()}
+    assert sorted(found) == sorted(row["name"] for row in rows)
+    for row in rows:
+        spec = found[row["name"]]
+        assert spec.default_on is row["default_on"], spec.name
+        assert catalog.select([spec], (row["alias"] or spec.name,)) == [spec]
 
 
 @pytest.fixture

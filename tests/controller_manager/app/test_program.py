@@ -96,7 +96,7 @@ def test_without_controllers_it_refuses_to_start(tmp_path: Path, number: int, ar
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
-def test_the_controller_manager_refuses_to_start_with_controllers_that_are_not_built_yet_alone() -> None:
+def test_the_controller_manager_refuses_to_start_without_controllers() -> None:
     command = [sys.executable, "-m", "controller_manager", "--controllers=-namespace-controller"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     told = (
