@@ -136,13 +136,6 @@ def test_debug_adds_a_container(kubectl: Kubectl, namespace: str, pod: str) -> N
     assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "dbg"
 
 
-def test_debug_says_that_it_waits_for_a_node(run: Callable[..., Any], namespace: str, kubectl: Kubectl) -> None:
-    kubectl("-n", namespace, "run", "nowhere", "--image=a")
-    debug = ("debug", "nowhere", "--image=busybox", "--profile=general", "--attach=false")
-    _, _, told = run("-n", namespace, *debug)
-    assert "Warning: spec.nodeName: no node runs the pod: its containers start once one does" in told
-
-
 def test_debug_goes_on_once_its_container_runs(
     launch: Callable[..., "subprocess.Popen[str]"], kubectl: Kubectl, namespace: str, pod: str
 ) -> None:

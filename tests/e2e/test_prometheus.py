@@ -84,7 +84,7 @@ QUERIES = [
     ('time() - process_start_time_seconds{job="%s"}', ("instance",)),
     ('process_open_fds{job="%s"} / process_max_fds{job="%s"}', ("instance",)),
     ('count by (git_version) (kubernetes_build_info{job="%s"})', ("git_version",)),
-    ('kubernetes_feature_enabled{job="%s"}', ("name", "stage")),
+    ('kubernetes_feature_enabled{job="%s"}', ("name",)),  # those that are generally available are in no stage
     ('sum by (stability_level) (registered_metrics_total{job="%s"})', ("stability_level",)),
 ]
 # Those that ask how long something took, by the family and the labels they sum by.

@@ -183,11 +183,11 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
 @pytest.mark.parametrize(
     ("line", "without_effect"),
     [
-        (KUBEADM, {"--allocate-node-cidrs", "--cluster-name"}),
-        (KIND, {"--enable-hostpath-provisioner"}),
-        (TUNED, {"--node-cidr-mask-size", "RotateKubeletServerCertificate"}),
-        (KOPS, {"--cloud-provider", "--attach-detach-reconcile-sync-period"}),
-        (K3S, {"--allocate-node-cidrs"}),
+        (KUBEADM, set()),
+        (KIND, set()),
+        (TUNED, {"--flex-volume-plugin-dir", "RotateKubeletServerCertificate"}),
+        (KOPS, {"--flex-volume-plugin-dir"}),
+        (K3S, set()),
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )
@@ -206,6 +206,8 @@ def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, s
     warnings = [text for text in manager.log.read_text().splitlines() if re.match("W|.*warning", text)]
     for name in without_effect:
         assert [text for text in warnings if name in text], (name, warnings)
+    flags = {name for text in warnings for name in re.findall(r"(--[a-z-]+) without effect", text)}
+    assert flags == {name for name in without_effect if name.startswith("--")}
 
 
 def api(server, path: str, body: dict | None = None) -> dict:

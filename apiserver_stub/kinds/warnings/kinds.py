@@ -223,12 +223,6 @@ def _pod_status(new: Tree, _old: Tree | None) -> list[str]:
     return told
 
 
-def _ephemeral_containers(new: Tree, _old: Tree | None) -> list[str]:
-    if get_in(new, ("spec", "nodeName")):
-        return []
-    return [tell(place("spec.nodeName"), "no node runs the pod: its containers start once one does")]
-
-
 _STATIC = f".static.{GROUP_DOMAIN}"
 _RESERVED = (
     f'names ending with "{_STATIC}" are reserved for static manifest-based configurations '
@@ -277,9 +271,7 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
 _OF_STATUS: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,
 })  # fmt: skip
-WARNINGS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
-    "": _OF_WHOLE, "status": _OF_STATUS, "ephemeralcontainers": MappingProxyType({"v1/Pod": _ephemeral_containers}),
-})  # fmt: skip
+WARNINGS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({"": _OF_WHOLE, "status": _OF_STATUS})
 """By subresource ("" is the object itself), then by version and kind."""
 DEPRECATED: Mapping[str, str] = MappingProxyType({
     "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",

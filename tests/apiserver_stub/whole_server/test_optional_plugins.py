@@ -15,9 +15,6 @@ SETUPS = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "optional_plugins.jsonl").read_text().splitlines()
 ]
 OTHERWISE = {
-    "external/create": "warnings of a kind are not told when admission refuses",
-    "external/add": "the same",
-    "pull/ephemeral": "the caller is warned that no node runs the pod",
     "extended/bad-name": "one rule of names of resources is told and not both",
 }
 """Where the server differs for other reasons than what a plugin does."""

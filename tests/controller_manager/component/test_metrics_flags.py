@@ -56,7 +56,7 @@ def test_no_other_version_can_be_shown(version: str) -> None:
 
 
 @pytest.mark.virtual
-async def test_an_idle_manager_with_every_controller_tells_about_a_thousand_series() -> None:
+async def test_an_idle_manager_with_every_controller_tells_fifteen_hundred_series() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
         await cluster.advance(120)
@@ -64,7 +64,7 @@ async def test_an_idle_manager_with_every_controller_tells_about_a_thousand_seri
     assert isinstance(answer.body, bytes)
     series = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
     families = collections.Counter(re.sub(r"(_bucket|_sum|_count)?(\{| ).*", "", line) for line in series)
-    assert len(series) < 1500, families.most_common(20)
+    assert len(series) < 1700, families.most_common(20)
     assert max(families.values()) <= 150, families.most_common(20)
 
 
