@@ -1,4 +1,8 @@
-"""The log backend: events as lines, written by a thread in the order in which they happened."""
+"""The log backend: events as lines, in the order in which they happened.
+
+A write takes microseconds as long as the file is one in the memory of the kernel, and handing it to a thread costs more
+than that: so the loop writes itself, until a write is slow. Then a thread writes, until its writes are quick again.
+"""
 
 import asyncio
 import os
@@ -15,12 +19,14 @@ from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode, fit
 from apiserver_stub.audit.events import legacy_line
 from apiserver_stub.audit.log_file import LogFile, Rotation
 from apiserver_stub.audit.metrics import AuditMetrics
-from controller_manager.base.clock import hold_time, release_time, working_for
+from controller_manager.base.clock import elapsed_nanoseconds, hold_time, release_time, working_for
 
 _PLUGIN = "log"
 _FAREWELL = 5.0  # seconds that the last lines have
 _PATIENCE = 0.01  # seconds that an event for which nobody waits may wait for others
-_MOST_WAITING = 10_000  # events that wait for the thread
+_MOST_WAITING = 10_000  # events that wait to be written
+_QUICK = 0.002  # seconds that a write may take in the loop
+_QUICK_IN_TURN = 1000  # writes by the thread until the loop writes again
 
 
 _Waiting = tuple[bytes, asyncio.Future[bool] | None]
@@ -29,7 +35,9 @@ _Work = tuple[asyncio.AbstractEventLoop, Sequence[bytes], _Told]
 
 
 class Lines(Protocol):
-    """Where lines go."""
+    """Where lines go; to a file on a disk the loop may write itself."""
+
+    on_disk: bool
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
         """Append lines in order; return why some could not be written, by their number."""
@@ -39,7 +47,9 @@ class Lines(Protocol):
 
 
 class StandardOutput:
-    """Lines for whoever reads the output of the process."""
+    """Lines for whoever reads the output of the process, however slowly."""
+
+    on_disk = False
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:
         """Write lines in order; return why some could not be written, by their number."""
@@ -57,17 +67,36 @@ class StandardOutput:
 
 
 class _Writer:
-    """One thread that writes what it is handed, in order. It is handed things and tells of them with less ado than an
-    executor, which would cost as much as everything else that is told of a request.
+    """Writes what it is handed, in order: at once, or in one thread. That is handed things and tells of them with less
+    ado than an executor, which would cost as much as everything else that is told of a request.
     """
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
+        self._slow = 1  # writes that the thread is to do before the loop does
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._thread: Thread | None = None
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the loop may write itself."""
+        return self._slow == 0 and self._lines.on_disk
+
+    def write_now(self, lines: Sequence[bytes]) -> dict[int, str]:
+        """Write lines; return why some could not be, by their number."""
+        began = elapsed_nanoseconds()
+        refused = self._lines.write(lines)
+        self._judge(began)
+        return refused
+
+    def _judge(self, began: int) -> None:
+        if elapsed_nanoseconds() - began > _QUICK * 1e9:
+            self._slow = _QUICK_IN_TURN
+        elif self._slow:
+            self._slow -= 1
+
     def write(self, loop: asyncio.AbstractEventLoop, lines: Sequence[bytes], told: _Told) -> None:
-        """Have lines written; `told` is called in the loop with the reasons why some could not be."""
+        """Have lines written by the thread; `told` is called in the loop with the reasons why some could not be."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = Thread(target=self._run, name="audit-log", daemon=True)
             self._thread.start()
@@ -84,7 +113,7 @@ class _Writer:
             refused = dict.fromkeys(range(len(lines)), "the log failed")
             try:
                 with working_for(loop):
-                    refused = self._lines.write(lines)
+                    refused = self.write_now(lines)
             finally:
                 loop.call_soon_threadsafe(_in_loop, loop, told, refused)
         self._lines.close()
@@ -97,7 +126,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, told: _Told, refused: dict[int, st
 
 class LogBackend:
     """Appends events to a file, or to standard output for the path `-`: as JSON, or in the format `legacy`. What comes
-    while lines are written is written together next.
+    in one turn of the loop, or while lines are written, is written together.
     """
 
     in_order = True
@@ -126,8 +155,8 @@ class LogBackend:
         self._waiting: list[_Waiting] = []
         self._is_writing = False
         self._done: asyncio.Event | None = None  # all is written, and nothing comes any more
-        self._timer: asyncio.Handle | None = None
-        self._is_late = False  # the timer
+        self._begins_soon = False  # at the end of this turn of the loop
+        self._begins_late = False  # for events for which nobody waits
 
     def accept(self, event: bytes, *, wait: bool) -> Awaitable[bool] | None:
         """Take an event. Return what tells whether it was written; None in the mode `batch`, and if nobody is to `wait`
@@ -171,23 +200,34 @@ class LogBackend:
         loop = asyncio.get_running_loop()
         written = loop.create_future() if wait else None
         self._waiting.append((event, written))
-        if not self._is_writing and (self._timer is None or (wait and self._is_late)):
-            self._schedule(loop, wait=wait)
+        if not self._is_writing and not self._begins_soon:
+            if wait:
+                self._begins_soon = True
+                loop.call_soon(self._begin_soon, loop)
+            elif not self._begins_late:
+                self._begins_late = True
+                loop.call_later(_PATIENCE, self._begin_late, loop)
         return written
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop, *, wait: bool) -> None:
-        """Have the next group begin: at the end of this turn of the loop, or later if nobody waits for it."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._is_late = not wait
-        self._timer = loop.call_soon(self._begin, loop) if wait else loop.call_later(_PATIENCE, self._begin, loop)
+    def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begins_soon = False
+        if self._waiting and not self._is_writing:
+            self._begin(loop)
+
+    def _begin_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begins_late = False
+        if self._waiting and not self._is_writing:
+            self._begin(loop)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the thread write all that waits."""
-        group, self._waiting, self._timer = self._waiting, [], None
-        self._is_writing = True
+        """Write all that waits, or have the thread do it."""
+        group, self._waiting = self._waiting, []
         lines = self._form([event for event, _ in group])
-        self._writer.write(loop, lines, partial(self._finish, loop, group))
+        self._is_writing = True
+        if self._writer.is_quick:
+            self._finish(loop, group, self._writer.write_now(lines))
+        else:
+            self._writer.write(loop, lines, partial(self._finish, loop, group))
 
     def _finish(self, loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], refused: dict[int, str]) -> None:
         """Tell those who wait what became of their events, and go on."""

@@ -1,13 +1,14 @@
 """The file of the log backend: it is renamed when it is full, and old ones are removed and compressed. Names are those
 of kube-apiserver: `audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
 
-For a thread of its own: everything here waits for the disk.
+Everything here waits for the disk, if only for the memory of the kernel.
 """
 
 import gzip
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,12 +46,15 @@ class LogFile:
         self._aside = aside
         self._file = -1
         self._size = 0
+        self.on_disk = False
+        """Whether it is an ordinary file, and no pipe or device."""
 
     def open(self) -> None:
         """Make the file, in a folder for the owner alone if there is none, and tidy up. Raises OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-        self._size = os.fstat(self._file).st_size
+        found = os.fstat(self._file)
+        self._size, self.on_disk = found.st_size, stat.S_ISREG(found.st_mode)
         self._aside(self.tidy)
 
     def write(self, lines: Sequence[bytes]) -> dict[int, str]:

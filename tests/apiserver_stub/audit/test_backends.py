@@ -1,7 +1,10 @@
 """Backends of the audit: batches and their bounds, order, who waits for what, and what becomes of lost events."""
 
 import asyncio
+import contextlib
 import json
+import os
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +12,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from apiserver_stub.audit import log_backend
 from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode
 from apiserver_stub.audit.log_backend import LogBackend
-from apiserver_stub.audit.log_file import Rotation
+from apiserver_stub.audit.log_file import LogFile, Rotation
 from apiserver_stub.audit.metrics import AuditMetrics
 from apiserver_stub.audit.webhook_backend import WebhookBackend
 from controller_manager.api.errors import ServiceUnavailable
@@ -160,6 +164,45 @@ async def test_whoever_waits_finds_its_event_and_all_before_it_in_the_file(log: 
         lines = (tmp_path / "audit.log").read_bytes().splitlines()
         assert ids(lines) == list(range(1, number + 3))
     await backend.close()
+
+
+async def test_the_loop_writes_itself_while_that_is_quick(log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that takes long, as on a disk in trouble, has the thread write until it is well again."""
+    writers: list[bool] = []
+    write, nanoseconds = LogFile.write, [0]
+
+    def noted(self: LogFile, lines: Sequence[bytes]) -> dict[int, str]:
+        writers.append(threading.current_thread() is threading.main_thread())
+        nanoseconds[0] += 3_000_000 if len(writers) == 3 else 100_000
+        return write(self, lines)
+
+    monkeypatch.setattr(LogFile, "write", noted)
+    monkeypatch.setattr(log_backend, "_QUICK_IN_TURN", 2)
+    monkeypatch.setattr(log_backend, "elapsed_nanoseconds", lambda: nanoseconds[0])
+    backend = log(Mode.BLOCKING)
+    for number in range(6):
+        waiting = backend.accept(event(number), wait=True)
+        assert waiting is not None
+        assert await waiting
+    await backend.close()
+    assert writers == [False, True, True, False, False, True]
+
+
+async def test_a_pipe_that_nobody_reads_holds_up_no_one_else(log: Open, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "audit.log")
+    reader = os.open(tmp_path / "audit.log", os.O_RDONLY | os.O_NONBLOCK)
+    backend = log(Mode.BLOCKING)
+    waiting = [backend.accept(event(number, userAgent="x" * 4000), wait=True) for number in range(40)]
+    await asyncio.sleep(0)
+    assert not all(one.done() for one in waiting if isinstance(one, asyncio.Future))
+    got = b""
+    while got.count(b"\n") < 40:
+        with contextlib.suppress(BlockingIOError):
+            got += os.read(reader, 1 << 16)
+        await asyncio.sleep(0)
+    assert ids(got.splitlines()) == list(range(40))
+    await backend.close()
+    os.close(reader)
 
 
 @pytest.mark.virtual
