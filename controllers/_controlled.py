@@ -5,12 +5,22 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from controller_manager.api.apps import DaemonSet, Deployment, StatefulSet
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.client import Client, TransportError, Write
-from controller_manager.controller import Change, Informer, Informers, Key, controller_key, controller_of, key_of
+from controller_manager.controller import (
+    Change,
+    Informer,
+    Informers,
+    Key,
+    TerminalError,
+    controller_key,
+    controller_of,
+    key_of,
+)
 
 T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Object)  # noqa: E741
@@ -116,6 +126,26 @@ def _never() -> bool:
 def may_be_done(error: Exception | None) -> bool:
     """Return whether a request that failed may have been carried out nevertheless."""
     return isinstance(error, TransportError) or (isinstance(error, ApiError) and error.code >= 500)
+
+
+Selecting = Deployment | DaemonSet | StatefulSet
+
+
+def selector_of(owner: Selecting) -> LabelSelector:
+    """Return the selector of an owner, which may be empty. Raises TerminalError for one that cannot be read."""
+    try:
+        return owner.spec.selector.selector()
+    except KeyError as error:
+        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+
+
+def selects(owner: Selecting, obj: Object) -> bool:
+    """Return whether an owner selects an object by its labels; one whose selector is empty selects nothing."""
+    try:
+        selector = owner.spec.selector.selector()
+    except KeyError:
+        return False
+    return not selector.empty and selector.matches(obj.metadata.labels)
 
 
 def owners_concerned(

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
 from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import ApiError
-from controller_manager.api.model import Object
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
@@ -27,7 +26,6 @@ from controller_manager.controller import (
     PodControl,
     PolicyRule,
     Requeue,
-    TerminalError,
     controller_of,
     in_parallel,
     key_of,
@@ -36,7 +34,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned
+from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned, selector_of, selects
 from .._pods import PODS_BY_NODE, pods_on, workload_facts
 from .backoff import FailedPodsBackoff
 from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, status_of, until_next_available
@@ -108,7 +106,7 @@ class DaemonSetController:
             self._revisions.forget(key)
             self._backoff.forget(key)
             return None
-        selector = _selector(daemon_set)
+        selector = selector_of(daemon_set)
         if selector.empty:
             self._events.warning(daemon_set, "SelectingAll", "A daemon set needs a selector that is not empty")
             return None
@@ -202,21 +200,6 @@ def _facts(pod: Pod) -> object:
     return workload_facts(pod), pod.spec.node_name
 
 
-def _selector(daemon_set: DaemonSet) -> LabelSelector:
-    try:
-        return daemon_set.spec.selector.selector()
-    except KeyError as error:
-        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
-
-
-def _selects(daemon_set: DaemonSet, obj: Object) -> bool:
-    try:
-        selector = daemon_set.spec.selector.selector()
-    except KeyError:
-        return False
-    return not selector.empty and selector.matches(obj.metadata.labels)
-
-
 SPECS = (
     ControllerSpec(
         name="daemonset-controller",
@@ -228,8 +211,8 @@ SPECS = (
         workers=lambda options: options.concurrent_daemonset_syncs,
         watches=(
             For(DAEMON_SETS),
-            Mapped(CONTROLLER_REVISIONS, owners_concerned(DAEMON_SETS, _selects), indexes=BY_CONTROLLER),
-            Mapped(PODS, owners_concerned(DAEMON_SETS, _selects, _facts), indexes={**BY_CONTROLLER, **PODS_BY_NODE}),
+            Mapped(CONTROLLER_REVISIONS, owners_concerned(DAEMON_SETS, selects), indexes=BY_CONTROLLER),
+            Mapped(PODS, owners_concerned(DAEMON_SETS, selects, _facts), indexes={**BY_CONTROLLER, **PODS_BY_NODE}),
             Mapped(NODES, sets_for_node),
         ),
         rbac=(

@@ -8,7 +8,6 @@ from controller_manager.api.apps import DEPLOYMENTS, RECREATE, REPLICA_SETS, Dep
 from controller_manager.api.core import PODS, Pod, is_pod_terminal
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key
-from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
 from controller_manager.client import TransportError
 from controller_manager.controller import (
@@ -21,13 +20,20 @@ from controller_manager.controller import (
     Mapped,
     PolicyRule,
     Requeue,
-    TerminalError,
     controller_key,
     update_status,
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned
+from .._controlled import (
+    BY_CONTROLLER,
+    OwnedObjects,
+    controlled_by,
+    may_be_done,
+    owners_concerned,
+    selector_of,
+    selects,
+)
 from ..replica_set import COUNTS_TERMINATING
 from .rollout import Rollout
 
@@ -73,8 +79,8 @@ class DeploymentController:
         if deployment is None:
             self._own.forget(key)
             return None
-        selector = _selector(deployment)
-        if selector is None or selector.empty:
+        selector = selector_of(deployment)
+        if selector.empty:
             await self._refuse(deployment)
             return None
         manager = ControllerRefManager(self._client, DEPLOYMENTS, deployment)
@@ -115,21 +121,6 @@ def deployment_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key
         yield found
 
 
-def _selector(deployment: Deployment) -> LabelSelector | None:
-    try:
-        return deployment.spec.selector.selector()
-    except KeyError as error:
-        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
-
-
-def _selects(deployment: Deployment, one: ReplicaSet) -> bool:
-    try:
-        selector = deployment.spec.selector.selector()
-    except KeyError:
-        return False
-    return not selector.empty and selector.matches(one.metadata.labels)
-
-
 SPECS = (
     ControllerSpec(
         name="deployment-controller",
@@ -140,7 +131,7 @@ SPECS = (
         workers=lambda options: options.concurrent_deployment_syncs,
         watches=(
             For(DEPLOYMENTS),
-            Mapped(REPLICA_SETS, owners_concerned(DEPLOYMENTS, _selects), indexes=BY_CONTROLLER),
+            Mapped(REPLICA_SETS, owners_concerned(DEPLOYMENTS, selects), indexes=BY_CONTROLLER),
             Mapped(PODS, deployment_of_pod, indexes=BY_CONTROLLER),
         ),
         rbac=(

@@ -34,7 +34,7 @@ from controller_manager.controller import (
 from controller_manager.controller.writes import LARGEST_BATCH
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned
+from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned, selector_of, selects
 from .._pods import workload_facts
 from .decide import Observed, Row, by_ordinal, decide, max_unavailable
 from .identity import claim_names, ordinal_of
@@ -110,7 +110,9 @@ class StatefulSetController:
             if self._metrics is not None:
                 self._metrics.forget(key)
             return None
-        selector = _selector(owner)
+        selector = selector_of(owner)
+        if selector.empty:
+            raise TerminalError("without a selector it has no pods")
         recorded = await self._record(owner, selector)
         if recorded is None:
             return None
@@ -212,25 +214,12 @@ def owners_of_lost_claim(informers: Informers, change: Change[PersistentVolumeCl
             yield key
 
 
-def _selector(owner: StatefulSet) -> LabelSelector:
-    try:
-        selector = owner.spec.selector.selector()
-    except KeyError as error:
-        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
-    if selector.empty:
-        raise TerminalError("without a selector it has no pods")
-    return selector
-
-
 def _is_member(owner: StatefulSet, selector: LabelSelector, pod: Pod) -> bool:
     return ordinal_of(owner, pod) is not None and selector.matches(pod.metadata.labels)
 
 
 def _selects(owner: StatefulSet, pod: Pod) -> bool:
-    try:
-        return _is_member(owner, owner.spec.selector.selector(), pod)
-    except KeyError:
-        return False
+    return ordinal_of(owner, pod) is not None and selects(owner, pod)
 
 
 SPECS = (
