@@ -17,18 +17,27 @@ _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 class Selection:
     """The rows that both selectors match in `namespace` (empty for all), or the one called `name` there.
 
-    `fields` holds what `name` does not say already, with the paths of stored objects.
+    `fields` holds what `name` does not say already, with the paths of stored objects; `exact` is one of these paths and
+    the value there of all that are selected, None if there is none such.
     """
 
     namespace: str
     name: str
     labels: LabelSelector
     fields: FieldSelector
+    exact: tuple[str, str] | None = None
 
     @property
     def everything(self) -> bool:
         """Return whether the namespace alone decides."""
         return not self.name and self.labels.empty and self.fields.empty
+
+    @property
+    def trigger(self) -> tuple[str, str] | None:
+        """A path and the value there of all that are selected, whichever it is best to tell them by."""
+        if self.name:
+            return _NAME, self.name
+        return self.exact or ((_NAMESPACE, self.namespace) if self.namespace else None)
 
     @property
     def conditions(self) -> int:
@@ -79,7 +88,16 @@ def select(request: APIRequest) -> Selection:
     said = Term(_NAME, True, name)
     rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != said)
     known = {found.path: found for found in request.kind.fields.values()} if rest else {}
-    return Selection(namespace, name, labels, _StoredFields(rest, known))
+    exact = next((found for term in rest if (found := _exact(term, known))), None)
+    return Selection(namespace, name, labels, _StoredFields(rest, known), exact)
+
+
+def _exact(term: Term, known: Mapping[str, SelectableField]) -> tuple[str, str] | None:
+    """Return the path and value of a condition that holds where a row has this value and nowhere else."""
+    found = known.get(term.path)
+    if not term.equal or found is None or found.instead or (found.absent and term.value in ("", found.absent)):
+        return None
+    return term.path, term.value
 
 
 def _conditions(selector: str) -> int:

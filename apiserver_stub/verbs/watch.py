@@ -34,6 +34,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         bookmarks=bool(flag(request.query, "allowWatchBookmarks")),
         initial_end=bool(initial) and bool(flag(request.query, "allowWatchBookmarks")),
         timeout=_seconds(number(request.query, "timeoutSeconds"), scope.limits),
+        trigger=chosen.trigger,
     )
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:

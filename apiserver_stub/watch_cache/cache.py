@@ -9,6 +9,7 @@ from apiserver_stub.storage.interface import Listing, Record, RevisionConflict, 
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.commits import Commits, WriteLimits
 from apiserver_stub.watch_cache.compactor import Compactor
+from apiserver_stub.watch_cache.field_index import FieldIndex
 from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.reflector import Reflector, Replay
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
@@ -96,6 +97,11 @@ class WatchCache:
     def snapshot_at(self, resource: str, revision: int) -> Snapshot:
         """Return all rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
         return self._collection(resource).snapshot_at(revision, self.revision)
+
+    def index(self, resource: str, path: str) -> FieldIndex | None:
+        """Return the index of the current rows of a resource by a field, if there is to be one; see `Collection`."""
+        found = self._collections.get(resource)
+        return None if found is None else found.index(path)
 
     def count(self, resource: str) -> int:
         """Return how many rows of a resource there are."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import merge
 
 from apiserver_stub.storage.interface import Record, TooNew, TooOld, as_of
+from apiserver_stub.watch_cache.field_index import MOST, WORTH, FieldIndex
 from apiserver_stub.watch_cache.ordered import OrderedMap, View
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of, uid_of
 
@@ -28,25 +29,25 @@ class Window:
     """Changes in the order of their revisions, each with a position that never changes.
 
     Positions count from 0 for the first change ever appended; `first` is the position of the oldest change held and
-    `end` that of the next to come. `trimmed` is the revision of the newest change that is no longer held, `size` counts
-    the bytes of the objects held.
+    `end` that of the next to come; nobody goes on from before `begun`, where history began anew. `trimmed` is the
+    revision of the newest change that is no longer held, `size` counts the bytes of the objects held.
     """
 
-    __slots__ = ("_gap", "_held", "_retention", "end", "first", "size", "trimmed")
+    __slots__ = ("_gap", "_held", "_retention", "begun", "end", "first", "size", "trimmed")
 
     def __init__(self, retention: Retention, trimmed: int = 0) -> None:
         self._retention = retention
         self._held: list[Change] = []
         self._gap = (0, 0)  # revisions between which not everything is known
         self.size = 0
-        self.first = self.end = 0
+        self.first = self.end = self.begun = 0
         self.trimmed = trimmed
 
     def append(self, change: Change) -> None:
         """Add the newest change."""
         self._held.append(change)
         self.end += 1
-        self.size += len(change.row.data)
+        self.size += change.row.size
 
     def trim(self, now: float) -> Sequence[Change]:
         """Let go of what exceeds the bounds at the time `now`, and return it."""
@@ -59,7 +60,7 @@ class Window:
             if not over and change.at > horizon:
                 break
             count += 1
-            size -= len(change.row.data)
+            size -= change.row.size
         return self.forget(count)
 
     def forget(self, count: int) -> Sequence[Change]:
@@ -68,7 +69,7 @@ class Window:
             return ()
         gone = self._held[:count]
         del self._held[:count]
-        self.size -= sum(len(change.row.data) for change in gone)
+        self.size -= sum(change.row.size for change in gone)
         self.first += count
         self.trimmed = max(self.trimmed, gone[-1].revision)
         return gone
@@ -85,7 +86,8 @@ class Window:
     def restart(self, revision: int) -> None:
         """Begin anew at `revision`: nobody can go on from before."""
         self.end += 1  # a position of its own, so that who has seen everything is behind as well
-        self.first, self.trimmed, self.size = self.end, revision, 0
+        self.first = self.begun = self.end
+        self.trimmed, self.size = revision, 0
         self._held.clear()
 
     def position(self, revision: int) -> int:
@@ -119,7 +121,7 @@ def oldest_first(windows: Iterable[Window], excess: int) -> Iterator[tuple[Windo
 def _sizes(window: Window) -> Iterator[tuple[int, int, int, Window]]:
     """Yield revision, number from 1 and size of each change; no revision comes twice."""
     for number, change in enumerate(window.since(window.first), 1):
-        yield change.revision, number, len(change.row.data), window
+        yield change.revision, number, change.row.size, window
 
 
 def _revision(change: Change) -> int:
@@ -172,13 +174,14 @@ def _last_of(row: Row, revision: int) -> Row:
 class Collection:
     """Rows and history of one resource."""
 
-    __slots__ = ("_past", "_rows", "get", "history")
+    __slots__ = ("_indexes", "_past", "_rows", "get", "history")
 
     def __init__(self, retention: Retention, trimmed: int = 0, rows: OrderedMap[Row] | None = None) -> None:
         self._rows = rows if rows is not None else OrderedMap()
         self.get = self._rows.get
         """Returns the current row of a key."""
         self._past: dict[int, View[Row]] = {}
+        self._indexes: dict[str, FieldIndex] = {}  # by path, the one that was asked for last at the end
         self.history = Window(retention, trimmed)
 
     def __len__(self) -> int:
@@ -192,8 +195,31 @@ class Collection:
             self._rows.remove(record.key)
         else:
             self._rows.put(record.key, row)
+        if self._indexes:
+            self._note(change)
         self.history.append(change)
         return change
+
+    def index(self, path: str) -> FieldIndex | None:
+        """Return the index of the rows by their value at `path`, which may have to grow still; None where there are too
+        few rows for one. It is kept as long as somebody asks for it.
+        """
+        found = self._indexes.pop(path, None)
+        if found is None:
+            if len(self) < WORTH:
+                return None
+            found = FieldIndex(self._rows, path)
+            if len(self._indexes) == MOST:
+                self._indexes.pop(next(iter(self._indexes))).dropped = True
+        self._indexes[path] = found
+        return found
+
+    def _note(self, change: Change) -> None:
+        after = None if change.deleted else change.row
+        for path, index in tuple(self._indexes.items()):
+            index.note(change.before, after)
+            if index.is_idle:
+                self._indexes.pop(path).dropped = True
 
     def replace(self, records: Mapping[str, Record], seen: int, revision: int, at: float) -> list[Change]:
         """Become what a listing shows by key at `revision`, and return the changes since `seen`, which is all that is
@@ -212,6 +238,8 @@ class Collection:
             if before is None or before.revision != record.revision:
                 changes.append(Change(row_of(record), before, False, record.at))
                 self._rows.put(record.key, changes[-1].row)
+        for change in changes if self._indexes else ():
+            self._note(change)
         if all(change.revision > seen for change in changes):
             self._forgotten(self.history.skip(seen, revision))
             for change in changes:

@@ -8,9 +8,10 @@ from weakref import WeakValueDictionary
 
 from apiserver_stub.offload import Offload
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.collection import Window
 from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, RowConverter
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEncoder
-from apiserver_stub.watch_cache.row import Change
+from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
 from controller_manager.api.errors import ApiError
 from controller_manager.base.clock import monotonic
@@ -22,11 +23,19 @@ class Stream(AsyncIterator[bytes]):
     `ends_at` is the time in seconds of the loop when it is over, taken by its reader or not.
     """
 
-    def __init__(self, hub: "Hub", resource: str, watcher: Watcher, offload: Offload) -> None:
+    def __init__(
+        self,
+        hub: "Hub",
+        resource: str,
+        watcher: Watcher,
+        offload: Offload,
+        trigger: tuple[str, str] | None = None,
+    ) -> None:
         self._offload = offload
         self._hub = hub
         self._resource = resource
         self._watcher = watcher
+        self.trigger = trigger
         self.ends_at = watcher.ends_at
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -75,6 +84,12 @@ class Stream(AsyncIterator[bytes]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def wake_at(self, position: int, revision: int) -> None:
+        """Wake up: there may be something to say from that position on, behind `revision`."""
+        if self._waiter is not None and not self._waiter.done():
+            self._watcher.skip(position, revision)
+            self._waiter.set_result(None)
+
     async def _perform(self, work: Callable[[], bytes]) -> bytes:
         try:
             line = await self._offload.run(work)
@@ -100,7 +115,7 @@ class Stream(AsyncIterator[bytes]):
 
     def _ring(self) -> None:
         self._alarm = None
-        self.wake()
+        self.wake_at(*self._hub.newest(self._resource))
 
     def _leave(self) -> None:
         if self._alarm is not None:
@@ -136,7 +151,7 @@ class Hub:
         self._offload = offload or Offload()
         self._cache = cache
         self._events = events
-        self._waiting: dict[str, dict[Stream, None]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._numbers = count()
         self._closed = False
@@ -158,7 +173,8 @@ class Hub:
         """
         target, now = Target(resource, api_version, kind, represent), monotonic()
         if converter is None:
-            stream = Stream(self, resource, Watcher(self._cache, self._events, target, options, now), self._offload)
+            watcher = Watcher(self._cache, self._events, target, options, now)
+            stream = Stream(self, resource, watcher, self._offload, options.trigger)
         else:
             converting = ConvertingWatcher(self._cache, self._events, target, options, now, converter.is_served)
             stream = ConvertingStream(self, resource, converting, self._offload, converter)
@@ -182,14 +198,106 @@ class Hub:
                 stream.end()
 
     def join(self, resource: str, stream: Stream) -> None:
-        """Wake `stream` at the next change of `resource`."""
-        self._waiting.setdefault(resource, {})[stream] = None
+        """Wake `stream` at the next change of `resource` that may concern it; it has seen all that are there."""
+        waiting = self._waiting.get(resource)
+        if waiting is None:
+            waiting = self._waiting[resource] = _Waiting(self._cache.history(resource))
+        waiting.join(stream)
 
     def leave(self, resource: str, stream: Stream) -> None:
         """The stream waits no more."""
-        self._waiting.get(resource, {}).pop(stream, None)
+        self._waiting[resource].leave(stream)
+
+    def newest(self, resource: str) -> tuple[int, int]:
+        """Return the position behind all changes of a resource, and the newest revision."""
+        return self._cache.history(resource).end, self._cache.revision
 
     def _publish(self, changes: Sequence[Change]) -> None:
-        for resource in {change.row.resource: None for change in changes}:
-            for stream in self._waiting.pop(resource, ()):
+        if len(changes) == 1:
+            self._tell(changes[0].row.resource, changes)
+            return
+        by_resource: dict[str, list[Change]] = {}
+        for change in changes:
+            by_resource.setdefault(change.row.resource, []).append(change)
+        for resource, its_changes in by_resource.items():
+            self._tell(resource, its_changes)
+
+    def _tell(self, resource: str, changes: Sequence[Change]) -> None:
+        waiting = self._waiting.get(resource)
+        if waiting is not None:
+            waiting.wake(changes)
+
+
+class _Waiting:
+    """The streams of one resource that wait for changes: those that wait for any, and by path and value those that
+    wait for a change of an object with that value, before it or after.
+    """
+
+    __slots__ = ("_begun", "_by_path", "_for_any", "_history")
+
+    def __init__(self, history: Window) -> None:
+        self._history = history
+        self._begun = history.begun
+        self._for_any: dict[Stream, None] = {}
+        self._by_path: dict[str, dict[str, dict[Stream, None]]] = {}
+
+    def __len__(self) -> int:
+        by_value = (found for values in self._by_path.values() for found in values.values())
+        return len(self._for_any) + sum(map(len, by_value))
+
+    def join(self, stream: Stream) -> None:
+        if stream.trigger is None:
+            self._for_any[stream] = None
+        else:
+            path, value = stream.trigger
+            self._by_path.setdefault(path, {}).setdefault(value, {})[stream] = None
+
+    def leave(self, stream: Stream) -> None:
+        if stream.trigger is None:
+            self._for_any.pop(stream, None)
+            return
+        path, value = stream.trigger
+        by_value = self._by_path.get(path)
+        if by_value is None or value not in by_value:
+            return
+        by_value[value].pop(stream, None)
+        if not by_value[value]:
+            del by_value[value]
+            if not by_value:
+                del self._by_path[path]
+
+    def wake(self, changes: Sequence[Change]) -> None:
+        """Wake whom one of the newest changes may concern; each goes on at the first that does."""
+        if self._for_any:
+            woken, self._for_any = self._for_any, {}
+            for stream in woken:
                 stream.wake()
+        if not self._by_path:
+            return
+        if self._history.begun != self._begun:
+            self._wake_all()
+            return
+        position = self._history.end - len(changes)
+        for at, change in enumerate(changes, position):
+            for path in tuple(self._by_path):
+                self._wake_concerned(path, change, at)
+
+    def _wake_concerned(self, path: str, change: Change, position: int) -> None:
+        by_value = self._by_path[path]
+        try:
+            values = {change.row.field(path), change.before.field(path) if change.before is not None else ""}
+        except Corrupt:
+            values = set(by_value)
+        for value in values:
+            for stream in by_value.pop(value, ()):
+                stream.wake_at(position, change.revision - 1)
+        if not by_value:
+            del self._by_path[path]
+
+    def _wake_all(self) -> None:
+        self._begun = self._history.begun
+        woken, self._by_path = self._by_path, {}
+        for by_value in woken.values():
+            for streams in by_value.values():
+                for stream in streams:
+                    stream.wake()

@@ -79,7 +79,7 @@ class View(Generic[V]):
 
     def _stop(self, prefix: str) -> tuple[int, int]:
         """Return chunk and offset just behind the last key in range."""
-        end = _behind(prefix)
+        end = behind(prefix)
         if not end:
             return len(self._chunks) - 1, len(self._chunks[-1].keys)
         index = bisect_right(self._bounds, end) - 1
@@ -172,7 +172,7 @@ class OrderedMap(View[V]):
         del self._chunks[index + 1], self._bounds[index + 1]
 
 
-def _behind(prefix: str) -> str:
+def behind(prefix: str) -> str:
     """Return the smallest text greater than every text that begins with `prefix`; empty if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else ""

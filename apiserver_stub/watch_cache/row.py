@@ -60,6 +60,10 @@ class Row(msgspec.Struct, gc=False, eq=False):
         self._fields = (*known, path, value)
         return value
 
+    def read_field(self, path: str) -> str:
+        """Return `field(path)`, and remember nothing."""
+        return self.field(path) if path in self._fields or path in _KEYED else _scalar(self.data, path)
+
 
 class CorruptRow(Row, gc=False, eq=False):
     """A row whose bytes are no object: `decode_error` says why, `uid` is `metadata.uid` if that much can be read.
@@ -164,6 +168,7 @@ _LABELLED = msgspec.json.Decoder(_Labelled)
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
 _SOUND = msgspec.json.Decoder(_Sound)
 _NO_LABELS: Mapping[str, str] = {}
+_KEYED = frozenset({"metadata.name", "metadata.namespace"})  # paths that a key says already
 
 
 def _scalar(data: bytes, path: str) -> str:

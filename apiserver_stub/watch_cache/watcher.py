@@ -22,7 +22,8 @@ class WatchOptions:
     """`start` is the revision after which changes are wanted; None begins with the current state as ADDED events.
 
     `namespace` and `name` are empty for any. `bookmarks` asks for one about every minute and one at the end,
-    `initial_end` for the one that marks the end of the initial state. `timeout` is in seconds.
+    `initial_end` for the one that marks the end of the initial state. `timeout` is in seconds. `trigger` is a path of
+    stored objects and a value: a change of an object that had another one there, before and after, is of no interest.
     """
 
     namespace: str = ""
@@ -33,6 +34,7 @@ class WatchOptions:
     bookmarks: bool = False
     initial_end: bool = False
     timeout: float | None = None
+    trigger: tuple[str, str] | None = None
 
     @property
     def everything(self) -> bool:
@@ -138,6 +140,7 @@ class Watcher:
         self._keep: Callable[[bytes], None] = _nothing
         self.work: Callable[[], bytes] | None = None
         self.ended = False
+        self._position, self._revision = self._history.end, cache.revision
         self._place()
 
     @property
@@ -199,9 +202,13 @@ class Watcher:
             return chunk + self._due(now)
         return chunk
 
+    def skip(self, position: int, revision: int) -> None:
+        """Go on at a position: nothing before it, up to `revision`, is of interest."""
+        if self._history.begun <= self._position < position:
+            self._position, self._revision = position, max(self._revision, revision)
+
     def _place(self) -> None:
         """Take the position the options ask for."""
-        self._position, self._revision = self._history.end, self._cache.revision
         start = self._options.start
         if start is None:
             self._initial = self._cache.snapshot(self._target.resource).items(prefix=self._filter.prefix)

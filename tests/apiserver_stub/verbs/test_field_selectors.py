@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.watch_cache.field_index import WORTH
 from controller_manager.api import errors
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -38,6 +39,29 @@ async def pods(api) -> None:
 async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expected: str) -> None:
     found = await api.get(f"{url}?fieldSelector={selector}")
     assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
+
+
+@pytest.mark.parametrize("url", [PODS, "/api/v1/pods"])
+async def test_a_list_of_the_pods_of_a_node_among_many(api, url: str) -> None:
+    for number in range(WORTH):
+        await api.post(PODS, {"metadata": {"name": f"p{number:03}"}, "spec": {**SPEC, "nodeName": f"n{number % 50}"}})
+
+    async def names(query: str) -> list[str]:
+        found = await api.get(f"{url}?fieldSelector=spec.nodeName=n7{query}")
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    everything = ["p007", "p057", "p107", "p157", "p207"]
+    assert await names("") == everything
+    before = (await api.get(f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
+    await api.delete(f"{PODS}/p057?gracePeriodSeconds=0")
+    await api.post(PODS, {"metadata": {"name": "p000-b"}, "spec": {**SPEC, "nodeName": "n7"}})
+    now = ["p000-b", "p007", "p107", "p157", "p207"]
+    assert await names("") == await names("&resourceVersion=0") == now
+    assert await names("&resourceVersionMatch=Exact&resourceVersion=" + before) == everything
+    assert await names(",status.phase=Running") == []
+    page = await api.get(f"{url}?fieldSelector=spec.nodeName=n7&limit=3")
+    rest = await api.get(f"{url}?fieldSelector=spec.nodeName=n7&continue={page['metadata']['continue']}")
+    assert [item["metadata"]["name"] for item in (*page["items"], *rest["items"])] == now
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,21 @@ from controller_manager.testing import virtual
 WRITES = st.lists(
     st.tuples(st.sampled_from(["x/a", "x/b", "y/a"]), st.sampled_from(["red", "blue", ""])), min_size=1, max_size=40
 )
+TRIGGERS = {"metadata.namespace": "x", "metadata.labels.colour": "red"}
+"""By path, the value there that all have whom a selection of it selects."""
+
+
+def selection_of(namespace: str, labels: str, path: str) -> dict[str, Any]:
+    applies = namespace == "x" if path == "metadata.namespace" else path != "" and labels == "colour=red"
+    trigger = (path, TRIGGERS[path]) if applies else None
+    return {"namespace": namespace, "labels": LabelSelector.parse(labels), "trigger": trigger}
+
+
 SELECTIONS = st.builds(
-    lambda namespace, labels: {"namespace": namespace, "labels": LabelSelector.parse(labels)},
+    selection_of,
     st.sampled_from(["", "x"]),
     st.sampled_from(["", "colour=red", "colour!=red"]),
+    st.sampled_from(["", *TRIGGERS]),
 )
 
 

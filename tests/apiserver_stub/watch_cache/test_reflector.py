@@ -96,8 +96,8 @@ async def two() -> AsyncIterator[Two]:
 class Watching:
     """What a watch of the broken cache has told."""
 
-    def __init__(self, hub: Hub, start: int, resource: str = "pods") -> None:
-        self.stream = hub.open(resource, "v1", "Pod", WatchOptions(start=start))
+    def __init__(self, hub: Hub, start: int, resource: str = "pods", trigger: tuple[str, str] | None = None) -> None:
+        self.stream = hub.open(resource, "v1", "Pod", WatchOptions(start=start, trigger=trigger))
         self.task = asyncio.get_running_loop().create_task(self._read())
         self.events: list[tuple[str, Any]] = []
 
@@ -192,6 +192,7 @@ async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: 
     await two.one.commit(put("n", resource="nodes"))
     await two.one.commit(put("a", 2, "lost"))
     pods, nodes = Watching(two.hub, 4), Watching(two.hub, 4, "nodes")
+    others = Watching(two.hub, 4, trigger=("metadata.name", "b"))
     two.broken.cut()
     await two.one.commit(put("m", resource="nodes"))
     await two.lose()
@@ -203,7 +204,7 @@ async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: 
     two.broken.shows = earlier
     await asyncio.sleep(1)
     assert rows(two.other) == {"a": 2}
-    assert pods.events == [("ERROR", 410)]
+    assert pods.events == others.events == [("ERROR", 410)]
     assert nodes.events == [("ADDED", ("1", 5))]
     await two.one.commit(put("b"))
     again = Watching(two.hub, 5)

@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.interface import Write, as_of
+from apiserver_stub.storage.interface import Record, Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
@@ -313,6 +313,66 @@ async def test_the_streams_of_one_version_of_a_resource_can_be_ended(cluster: Cl
     later = cluster.watch(start=1)
     await ready()
     assert (later.ended, later.short) == (False, ["ADDED a 2"])
+
+
+def on_node(node: str) -> dict[str, Any]:
+    return {"fields": FieldSelector.parse(f"spec.nodeName={node}"), "trigger": ("spec.nodeName", node)}
+
+
+def count_looks(seen: "Seen", monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that grows whenever the watcher of a stream looks for something to say."""
+    looks: list[float] = []
+    watcher = seen.stream._watcher
+    take = watcher.take
+
+    def counted(now: float) -> bytes:
+        looks.append(now)
+        return take(now)
+
+    monkeypatch.setattr(watcher, "take", counted)
+    return looks
+
+
+async def test_a_watch_of_one_node_is_woken_by_its_pods_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.put("ns/mine", node="n1")
+    seen = cluster.watch(start=2, **on_node("n1"))
+    await ready()
+    looks = count_looks(seen, monkeypatch)
+    for number in range(150):  # more than history holds
+        await cluster.put(f"ns/{number}", node="n2")
+    await ready()
+    assert looks == []
+    await cluster.put("ns/0", node="n1")
+    await cluster.put("ns/mine", node="n3")
+    await cluster.put("ns/1", node="n3")
+    await ready()
+    assert seen.short == ["ADDED 0 153", "DELETED mine 154"]
+    await cluster.delete("ns/0")
+    await ready()
+    assert seen.short[2:] == ["DELETED 0 156"]
+
+
+async def test_a_watch_that_nothing_concerned_has_seen_everything_when_it_says_how_far_it_is(cluster: Cluster) -> None:
+    seen = cluster.watch(start=1, bookmarks=True, timeout=3600, **on_node("n1"))
+    await ready()
+    for number in range(150):
+        await cluster.put(f"ns/{number}", node="n2")
+    await asyncio.sleep(61)
+    assert seen.short == ["BOOKMARK - 151"]
+    await cluster.put("ns/a", node="n1")
+    await ready()
+    assert seen.short == ["BOOKMARK - 151", "ADDED a 152"]
+
+
+async def test_a_watch_of_one_node_learns_of_an_object_that_cannot_be_read(cluster: Cluster) -> None:
+    seen = cluster.watch(start=1, **on_node("n1"))
+    await ready()
+    broken = Record(2, "pods", "ns/broken", b"", False, 0.0, decode_error="it is no object")
+    cluster.store._deliver([broken], 2)
+    await ready()
+    assert seen.ended
 
 
 async def test_closing_a_stream_ends_its_reader_and_leaves_nothing_behind(cluster: Cluster) -> None:
