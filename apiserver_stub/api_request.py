@@ -108,13 +108,16 @@ class Item(Struct, frozen=True):
 
 
 class Items(Struct, frozen=True):
-    """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`."""
+    """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`; `shard` is
+    the selector of the shard it is, if it is one.
+    """
 
     resource_version: str
     objects: Sequence[bytes]
     rows: Sequence[Row]
     continue_token: str = ""
     remaining: int | None = None
+    shard: str = ""
 
 
 class Stream(Struct, frozen=True):

@@ -41,6 +41,7 @@ from apiserver_stub.flags import (
     CONSTRAINED_IMPERSONATION,
     DATABASE,
     IDENTITY,
+    SHARDS,
     STORAGE_VERSIONS,
     STREAMING_LISTS,
     UNSAFE_DELETION,
@@ -75,7 +76,7 @@ from apiserver_stub.storage.interface import ENCRYPTED, Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.storage_versions import RESOURCE as STORAGE_VERSION_RESOURCE
 from apiserver_stub.storage_versions import StorageVersions
-from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
+from apiserver_stub.telemetry import ShardedWatches, StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
@@ -311,6 +312,7 @@ class _Assembly:
             features,
             self.offload,
             RowConversions(self.offload, self.representations),
+            ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
         )
         find_token, authorizer = self.authentication.find_token, self.authorization.authorizer
         questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}

@@ -4,6 +4,7 @@ Names, labels and buckets are those of kube-apiserver, which dashboards and aler
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -64,6 +65,15 @@ _STORED = Family(
     deprecated="1.34",
 )
 _OBJECTS = Family("apiserver_resource_objects", "Objects in the store, by resource.", "gauge", ("group", "resource"))
+_SHARDS = Family(
+    "apiserver_watch_shards_total", "Watches of a shard that are open, by resource.", "gauge", ("group", "resource")
+)
+_FILTERED = Family(
+    "apiserver_watch_filtered_events_total",
+    "States of objects that watches of a shard left out, by resource.",
+    "counter",
+    ("group", "resource"),
+)
 _CHECKPOINTS = Family(
     "apiserver_storage_checkpoints_total",
     "Attempts to fold the write-ahead log of the store into its file, by result (success or failure).",
@@ -187,6 +197,29 @@ def _of_page(request: Request) -> Labels:
     path = request.path.lstrip("/")
     page = next((page for page in _PAGES if path == page or path.startswith(f"{page}/")), "")
     return (request.method if request.method in _METHODS else "OTHER", "", "", "", "", page, "", "")
+
+
+class ShardedWatches(Collector):
+    """Counts watches of shards by resource (`plural.group`), which `count` looks up, and what they leave out."""
+
+    def __init__(self, count: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
+        self._count = count
+        self._filtered = Counters(_FILTERED, registry)
+        registry.register(self)
+
+    def filtered(self, resource: str) -> Callable[[], None]:
+        """Return what counts an event of a resource that is not in the shard."""
+        plural, _, group = resource.partition(".")
+        return partial(self._filtered.add, group, plural)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the family without its samples."""
+        return (Shown(_SHARDS),)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        counts = sorted(self._count().items())
+        yield Shown(_SHARDS, [((group, plural), float(count)) for (plural, _, group), count in _split(counts)])
 
 
 class StorageMetrics(Collector):

@@ -40,8 +40,8 @@ def show_object(request: APIRequest, representation: Representation, item: Item,
 
 def show_list(request: APIRequest, representation: Representation, items: Items, cached: CachedRows) -> ListDocument:
     """Show a collection."""
-    list_metadata = _list_metadata(items)
     if representation.view == TABLE:
+        list_metadata = _list_metadata(items)
         tabulator = _tabulator(request, representation)
         rows, objects = tabulator.in_order(items.rows, items.objects)
         row_of = partial(tabulator.row_of, cached)
@@ -49,7 +49,9 @@ def show_list(request: APIRequest, representation: Representation, items: Items,
     api_version, kind = shown_type(request, representation)
     of_kind = request.kind if not representation.view else None
     head: dict[str, Any] = {"kind": of_kind.list_kind if of_kind else f"{kind}List", "apiVersion": api_version}
-    head["metadata"] = _list_metadata(items, whole=of_kind is not None and of_kind.custom)
+    head["metadata"] = list_metadata = _list_metadata(items, whole=of_kind is not None and of_kind.custom)
+    if items.shard and of_kind is not None:  # other views do not tell, as in kube-apiserver
+        list_metadata["shardInfo"] = {"selector": items.shard}
     content = ListDocument(head, request.kind, items.rows, items.objects, cached)
     if representation.view:
         return replace(content, show=_shown_partial(representation.version))

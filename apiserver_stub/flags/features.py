@@ -13,6 +13,7 @@ COMPRESSION = "APIResponseCompression"
 CBOR = "CBORServingAndStorage"
 UNSAFE_DELETION = "AllowUnsafeMalformedObjectDeletion"
 STREAMING_LISTS = "WatchList"
+SHARDS = "ShardedListAndWatch"
 SCALE_TO_ZERO = "HPAScaleToZero"
 CONSTRAINED_IMPERSONATION = "ConstrainedImpersonation"
 IDENTITY = "APIServerIdentity"
@@ -28,6 +29,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         COMPRESSION: "compresses large answers for clients that take gzip",
         CBOR: "reads and writes CBOR",
         UNSAFE_DELETION: "lets objects that cannot be read be deleted",
+        SHARDS: "lists and watches the part of a collection that shardSelector names",
         STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
         REMOTE_UID: "allows --requestheader-uid-headers",
         CONSTRAINED_IMPERSONATION: "lets users act as others only for some requests, by rules for that",

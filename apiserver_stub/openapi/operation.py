@@ -53,6 +53,9 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "resourceVersion": Parameter("string", "The version the answer is to be made from."),
     "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
     "sendInitialEvents": Parameter("boolean", "Whether a watch begins with what there is, and says when it is done."),
+    "shardSelector": Parameter(
+        "string", "Only objects whose uid or namespace has a hash in ranges that calls of shardRange() name."
+    ),
     "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
     "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
 })  # fmt: skip
@@ -69,7 +72,7 @@ DELETING = (
 )  # fmt: skip
 LISTING = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
-    "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+    "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
 )  # fmt: skip
 _OF_A_WATCH = frozenset({"allowWatchBookmarks", "watch"})
 COLLECTING = tuple(sorted({*DELETING, *LISTING} - _OF_A_WATCH))

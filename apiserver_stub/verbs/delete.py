@@ -6,9 +6,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from apiserver_stub.admission import Operation
-from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
-from apiserver_stub.verbs.list import ListPage, Reading, list_semantics, read_page
+from apiserver_stub.verbs.list import items_of, list_semantics, read_page
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, batches, success
@@ -48,7 +48,8 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
-    reading, page = await read_page(scope, request, list_semantics(request.query), select(request))
+    chosen = select(request, shards=scope.shards is not None)
+    reading, page = await read_page(scope, request, list_semantics(request.query), chosen)
     refusals: list[ApiError] = []
     for rows in batches(page.rows, scope.limits.deletes):
         refusals += await delete_rows(scope, request, rows, options)
@@ -57,7 +58,8 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
     warnings = _warnings(request, options)
     if not request.kind.strategy.lists_deleted:
         return Reply(success(request, token=reading.token(page)), 200, warnings)
-    return Reply(await _found(scope, request, reading, page), 200, warnings)
+    objects = await all_from_storage(request.kind, page.rows, scope.offload)
+    return Reply(items_of(reading, page, objects, chosen), 200, warnings)
 
 
 def removal(request: APIRequest, options: DeleteOptions, operation: Operation | None = "delete") -> Mutation:
@@ -113,11 +115,6 @@ def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
         "have it deleted too, or propagationPolicy=Orphan to keep it without this warning"
     )
     return (kept,)
-
-
-async def _found(scope: RequestScope, request: APIRequest, reading: Reading, page: ListPage) -> Items:
-    objects = await all_from_storage(request.kind, page.rows, scope.offload)
-    return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
 
 
 async def delete_rows(

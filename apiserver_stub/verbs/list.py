@@ -3,7 +3,7 @@
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -136,7 +136,7 @@ class Reading(NamedTuple):
 
 async def list_(scope: RequestScope, request: APIRequest) -> Reply:
     """Return the collection; `Items.continue_token` is empty when it is complete."""
-    asked, chosen = list_semantics(request.query), select(request)
+    asked, chosen = list_semantics(request.query), select(request, shards=scope.shards is not None)
     if request.span is None:
         reading, page = await read_page(scope, request, asked, chosen)
     else:
@@ -144,7 +144,13 @@ async def list_(scope: RequestScope, request: APIRequest) -> Reply:
             reading, page = await read_page(scope, request, asked, chosen)
             span.event("Filtered items", {"count": len(page.rows)})
     objects = await all_from_storage(request.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
-    return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
+    return Reply(items_of(reading, page, objects, chosen))
+
+
+def items_of(reading: Reading, page: ListPage, objects: Sequence[bytes], chosen: Selection) -> Items:
+    """Return a piece of a collection as it is answered."""
+    shard = str(chosen.shard) if chosen.shard is not None else ""
+    return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining, shard)
 
 
 async def read_page(

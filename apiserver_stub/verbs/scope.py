@@ -12,6 +12,7 @@ from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
 from apiserver_stub.storage.interface import TooNew
+from apiserver_stub.telemetry import ShardedWatches
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -45,7 +46,7 @@ class Features:
 @dataclass(frozen=True, slots=True)
 class RequestScope:
     """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
-    converter.
+    converter. Without `shards` nobody can ask for a shard of a collection.
     """
 
     store: WatchCache
@@ -56,6 +57,7 @@ class RequestScope:
     features: Features = field(default_factory=Features)
     offload: Offload = field(default_factory=Offload)
     conversions: RowConversions = field(default_factory=RowConversions)
+    shards: ShardedWatches | None = None
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""

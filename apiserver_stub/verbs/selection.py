@@ -1,4 +1,4 @@
-"""The selection of rows by namespace, name, labels and fields."""
+"""The selection of rows by namespace, name, labels, fields and shard."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,13 +9,14 @@ from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
 from apiserver_stub.watch_cache.row import Corrupt, Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
+from controller_manager.api.sharding import ShardSelector
 
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that both selectors match in `namespace` (empty for all), or the one called `name` there.
+    """The rows that all selectors match in `namespace` (empty for all), or the one called `name` there.
 
     `fields` holds what `name` does not say already, with the paths of stored objects; `exact` is one of these paths and
     the value there of all that are selected, None if there is none such.
@@ -26,11 +27,12 @@ class Selection:
     labels: LabelSelector
     fields: FieldSelector
     exact: tuple[str, str] | None = None
+    shard: ShardSelector | None = None
 
     @property
     def everything(self) -> bool:
         """Return whether the namespace alone decides."""
-        return not self.name and self.labels.empty and self.fields.empty
+        return not self.name and self.labels.empty and self.fields.empty and self.shard is None
 
     @property
     def trigger(self) -> tuple[str, str] | None:
@@ -49,6 +51,8 @@ class Selection:
         if self.name and row.name != self.name:
             return False
         try:
+            if self.shard is not None and not row.is_in(self.shard):
+                return False
             return self.fields.matches(row.field) and (self.labels.empty or self.labels.matches(row.labels))
         except Corrupt:
             return True
@@ -75,8 +79,10 @@ class _StoredFields(FieldSelector):
         return value_of(found.instead) if found.instead else found.absent
 
 
-def select(request: APIRequest) -> Selection:
-    """Return the selection of the path, `labelSelector` and `fieldSelector`. Raises `BadRequest`."""
+def select(request: APIRequest, *, shards: bool = False) -> Selection:
+    """Return the selection of the path, `labelSelector`, `fieldSelector`, and with `shards` of `shardSelector`. Raises
+    `ApiError`.
+    """
     of_labels, of_fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
     if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
         raise BadRequest(
@@ -89,7 +95,7 @@ def select(request: APIRequest) -> Selection:
     rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != said)
     known = {found.path: found for found in request.kind.fields.values()} if rest else {}
     exact = next((found for term in rest if (found := _exact(term, known))), None)
-    return Selection(namespace, name, labels, _StoredFields(rest, known), exact)
+    return Selection(namespace, name, labels, _StoredFields(rest, known), exact, _shard(request) if shards else None)
 
 
 def _exact(term: Term, known: Mapping[str, SelectableField]) -> tuple[str, str] | None:
@@ -98,6 +104,15 @@ def _exact(term: Term, known: Mapping[str, SelectableField]) -> tuple[str, str] 
     if not term.equal or found is None or found.instead or (found.absent and term.value in ("", found.absent)):
         return None
     return term.path, term.value
+
+
+def _shard(request: APIRequest) -> ShardSelector | None:
+    text = request.query.get("shardSelector", "")
+    if not text:
+        return None
+    from apiserver_stub.verbs.shard_selector import parse_shard_selector  # CEL is loaded by who needs it
+
+    return parse_shard_selector(text)
 
 
 def _conditions(selector: str) -> int:

@@ -24,7 +24,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
     start = (asked or store.revision) if initial is False or (asked and not initial) else None
     if start is not None:
         store.history(kind.storage).position(start)
-    chosen = select(request)
+    chosen = select(request, shards=scope.shards is not None)
     options = WatchOptions(
         namespace=chosen.namespace,
         name=chosen.name,
@@ -36,6 +36,8 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         timeout=_seconds(number(request.query, "timeoutSeconds"), scope.limits),
         trigger=chosen.trigger,
     )
+    if chosen.shard is not None and scope.shards is not None:
+        options = replace(options, shard=chosen.shard, left_out=scope.shards.filtered(kind.storage))
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
         rows = None if kind.converter is None else scope.conversions.of(kind)

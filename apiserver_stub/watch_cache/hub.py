@@ -1,7 +1,8 @@
 """Watches as streams of chunks, and the hub where they wait: publishing wakes those concerned and copies nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import count
 from typing import Self
 from weakref import WeakValueDictionary
@@ -50,6 +51,16 @@ class Stream(AsyncIterator[bytes]):
     def target(self) -> Target:
         """Return what is watched."""
         return self._watcher.target
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether it is about a shard."""
+        return self._watcher.is_sharded
+
+    @property
+    def ended(self) -> bool:
+        """Return whether nothing more is said."""
+        return self._watcher.ended
 
     def __aiter__(self) -> Self:
         return self
@@ -188,6 +199,11 @@ class Hub:
         self._closed = True
         for stream in tuple(self._streams.values()):
             stream.end()
+
+    def sharded(self) -> Mapping[str, int]:
+        """Return how many streams of a shard are open, by resource."""
+        streams = (stream for stream in tuple(self._streams.values()) if stream.is_sharded and not stream.ended)
+        return Counter(stream.target.resource for stream in streams)
 
     def end(self, resource: str, api_version: str) -> None:
         """End the streams of a resource in one version: it is served no longer, or in another form. Their clients may

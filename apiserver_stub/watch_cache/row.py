@@ -9,6 +9,7 @@ import msgspec
 
 from apiserver_stub.storage.interface import ENCRYPTED, Record
 from controller_manager.api.errors import Details, InternalError
+from controller_manager.api.sharding import NAMESPACE, ShardSelector
 
 
 class Row(msgspec.Struct, gc=False, eq=False):
@@ -45,6 +46,10 @@ class Row(msgspec.Struct, gc=False, eq=False):
         if self._labels is None:
             self._labels = _LABELLED.decode(self.data).metadata.labels or _NO_LABELS
         return self._labels
+
+    def is_in(self, shard: ShardSelector) -> bool:
+        """Return whether the object belongs to a shard."""
+        return shard.has(self.namespace if shard.field == NAMESPACE else uid_of(self.data))
 
     def field(self, path: str) -> str:
         """Return the scalar at `path` (`spec.nodeName`) as text; empty without one. Decoded when first asked for."""

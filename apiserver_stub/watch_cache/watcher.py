@@ -11,10 +11,15 @@ from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, b
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.api.sharding import ShardSelector
 
 _BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
 _SCAN = 1000  # rows or changes looked at in one go
+
+
+def _nobody_counts() -> None:
+    """Nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class WatchOptions:
     `namespace` and `name` are empty for any. `bookmarks` asks for one about every minute and one at the end,
     `initial_end` for the one that marks the end of the initial state. `timeout` is in seconds. `trigger` is a path of
     stored objects and a value: a change of an object that had another one there, before and after, is of no interest.
+    `left_out` is called for each row that is looked at and not in `shard`.
     """
 
     namespace: str = ""
@@ -35,23 +41,29 @@ class WatchOptions:
     initial_end: bool = False
     timeout: float | None = None
     trigger: tuple[str, str] | None = None
+    shard: ShardSelector | None = None
+    left_out: Callable[[], None] = _nobody_counts
 
     @property
     def everything(self) -> bool:
         """Return whether no object of the resource is left out."""
-        return not (self.namespace or self.name) and self.labels.empty and self.fields.empty
+        if self.namespace or self.name or self.shard is not None:
+            return False
+        return self.labels.empty and self.fields.empty
 
 
 class Filter:
     """Decides what a watcher with a selector sees of a row or a change."""
 
-    __slots__ = ("_fields", "_labels", "_name", "prefix")
+    __slots__ = ("_fields", "_labels", "_left_out", "_name", "_shard", "prefix")
 
     def __init__(self, options: WatchOptions) -> None:
         self.prefix = f"{options.namespace}/" if options.namespace else ""
         self._name = options.name
         self._labels = None if options.labels.empty else options.labels
         self._fields = None if options.fields.empty else options.fields
+        self._shard = options.shard
+        self._left_out = options.left_out
 
     def selects(self, row: Row) -> bool:
         """Return whether the row is wanted, its namespace included."""
@@ -74,6 +86,9 @@ class Filter:
         return row.key.startswith(self.prefix) and (not self._name or row.name == self._name)
 
     def _matches(self, row: Row) -> bool:
+        if self._shard is not None and not row.is_in(self._shard):
+            self._left_out()
+            return False
         if self._labels is not None and not self._labels.matches(row.labels):
             return False
         return self._fields is None or self._fields.matches(row.field)
@@ -147,6 +162,11 @@ class Watcher:
     def target(self) -> Target:
         """Return what is watched."""
         return self._target
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether it is about a shard."""
+        return self._options.shard is not None
 
     @property
     def is_initialized(self) -> bool:

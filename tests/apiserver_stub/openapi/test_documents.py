@@ -98,7 +98,7 @@ def test_every_parameter_of_the_document_is_told(core: Any) -> None:
     }
     assert told["get"] == {
         "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
-        "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+        "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
     }  # fmt: skip
     assert told["post"] == told["put"] == {"dryRun", "fieldManager", "fieldValidation"}
     assert {"dryRun", "propagationPolicy", "ignoreStoreReadErrorWithClusterBreakingPotential"} <= told["delete"]
