@@ -1,7 +1,7 @@
 """A storage within the process: an append-only log, and in memory nothing but the revision of each row."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,6 +29,8 @@ from controller_manager.base.log import Logger, get_logger
 
 _PORTION = 1000  # records that are read in one go
 
+# Waits until more may be told.
+Room = Callable[[], Awaitable[None]]
 # What is wrong with the bytes of a record; empty for a sound one.
 Inspect = Callable[[bytes], str]
 
@@ -47,6 +49,8 @@ class StorageRules:
 class EmbeddedStorage:
     """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered. Once its last user
     has closed it, it is not opened again: another storage on the same log goes on.
+
+    `reached` is told each revision before anybody else learns of it, the one of the log at the start too.
     """
 
     def __init__(
@@ -55,7 +59,9 @@ class EmbeddedStorage:
         rules: StorageRules | None = None,
         limits: GroupLimits | None = None,
         log: Logger | None = None,
+        reached: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._reached = reached
         self.backend = backend
         """The place of the log."""
         self._rules = rules or StorageRules()
@@ -157,8 +163,12 @@ class EmbeddedStorage:
         """Make all writes or none, if the `compares` hold."""
         return self._pipeline.submit(writes, compares)
 
-    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
-        """Tell everything behind a revision, and go on as it happens, until the storage is closed."""
+    async def watch(
+        self, after: int, deliver: Deliver, ended: Ended | None = None, room: Room | None = None
+    ) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens, until the storage is closed. Between portions of
+        what was there already, `room` is waited for.
+        """
         while after < self._revision:
             through = self._revision
             self._check_history(after)
@@ -166,6 +176,8 @@ class EmbeddedStorage:
                 self._check_history(after)
                 after = records[-1].revision
                 deliver(records, after)
+                if room is not None:
+                    await room()
             self._check_history(after)
             after = through
         self._replayed.clear()
@@ -194,6 +206,7 @@ class EmbeddedStorage:
                 newest = found.revision
         compacted = max(compacted, await self.backend.begin())
         self._revision = self._allotted = max(newest, compacted)
+        self._reached(self._revision)
         garbage = rows.compact(compacted)
         for revision in garbage:
             self._replayed.pop(revision, None)
@@ -279,6 +292,7 @@ class EmbeddedStorage:
             self._rows.add(record)
             self._ages.note(record)
         self._revision = records[-1].revision
+        self._reached(self._revision)
         self._expiry.wake()
         for transaction in group:
             if not transaction.done.done():

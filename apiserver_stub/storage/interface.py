@@ -15,7 +15,7 @@ _EMPTY = b'"resourceVersion":""'
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Write(msgspec.Struct, frozen=True, gc=False):
+class Write(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The next state of a row, if it is at revision `expected` (0: if there is none); or its removal.
 
     `data` is JSON of an object with an empty `"resourceVersion":""` in its metadata, before anything else of that name;
@@ -30,7 +30,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     ttl: float = 0.0
 
 
-class Compare(msgspec.Struct, frozen=True, gc=False):
+class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The condition that a row is at revision `expected` (0: that there is none), for a transaction that leaves the row
     alone.
     """

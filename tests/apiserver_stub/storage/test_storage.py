@@ -21,8 +21,9 @@ from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, 
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import get_logger
+from tests.apiserver_stub.owned import OwnedStorage
 
-KINDS = ("memory", "sqlite", "encrypted")
+KINDS = ("memory", "sqlite", "encrypted", "shared")
 Reopen = Callable[[], Storage]
 
 
@@ -64,6 +65,8 @@ class Follower:
 def place(kind: str, folder: Path) -> Reopen:
     """Gives a storage on the same log again and again."""
     log = MemoryBackend()
+    if kind == "shared":
+        return lambda: OwnedStorage(SqliteBackend(folder / "store.db"))
     if kind == "encrypted":
         encryption = Encryption({("*", "*"): Transformers([AESGCM(bytes(32), b"k8s:enc:aesgcm:v1:k:")])})
         return lambda: EncryptedStorage(

@@ -1,0 +1,328 @@
+"""A storage whose owner is another process."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from apiserver_stub.storage.interface import (
+    Compare,
+    Deliver,
+    Ended,
+    Listing,
+    Record,
+    RevisionConflict,
+    TooNew,
+    TooOld,
+    Unusable,
+    Write,
+    stamped,
+)
+from apiserver_stub.storage.shared import messages
+from apiserver_stub.storage.shared.messages import MessageConnection, decode_reply
+from apiserver_stub.storage.shared.revision_page import RevisionPage
+from controller_manager.api.errors import ServiceUnavailable, Timeout
+from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.tasks import Tasks
+
+_PAUSE = 0.05  # seconds between two attempts to connect
+_PATIENCE = 15.0  # seconds that a request waits for an owner that is started again
+_FIRST = 300.0  # seconds that the owner may take to read its log at the start
+_MOST_REQUESTS = 10_000
+_LOST = "the owner of the store is gone"
+_CLOSED = "the storage is closed"
+
+
+class _Call:
+    """A request, and what is to become of it; `again` if it was sent already, over a connection that was lost."""
+
+    __slots__ = ("again", "done", "records", "request", "timer")
+
+    def __init__(self, request: messages.Request, done: "asyncio.Future[Any]") -> None:
+        self.request = request
+        self.done = done
+        self.again = False
+        self.records: list[Record] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class SharedStorage:
+    """A `Storage` that the owner serves on the Unix socket at `path`; `page` shows its newest revision.
+
+    While the owner is gone, requests wait for the next one, for fifteen seconds. A transaction that was under way is
+    sent again: what it compares keeps it from being made twice, and if it was made before, its rows show that; where
+    that cannot be told any more, it is unknown.
+    """
+
+    def __init__(self, path: str, page: RevisionPage, log: Logger | None = None) -> None:
+        self._path = path
+        self._page = page
+        self._log = log or get_logger("store")
+        self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
+        """The number of transactions of this process that failed, by what is known of them."""
+        self.checkpoint_counts = (0, 0)
+        """Checkpoints are the owner's."""
+        self._users = 0
+        self._turn = asyncio.Semaphore(1)
+        self._closed = False
+        self._tasks = Tasks()
+        self._connection: MessageConnection[messages.Reply] | None = None  # once the owner has said how it is
+        self._state = _LOST
+        self._numbers = 0
+        self._calls: dict[int, _Call] = {}
+        self._watches: dict[int, tuple[Deliver, Ended | None]] = {}
+        self._greeted = asyncio.Event()
+
+    @property
+    def trouble(self) -> str:
+        """Return why writes fail; empty if all is well."""
+        return self._state
+
+    async def open(self) -> None:
+        """Connect, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
+        async with self._turn:
+            if self._closed:
+                raise Unusable("the storage was closed by its last user; what opens its log again is another one")
+            if not self._users:
+                await self._begin()
+            self._users += 1
+
+    async def close(self) -> None:
+        """With the last user, finish what is under way, and let go of the owner."""
+        self._users -= 1
+        if self._users:
+            return
+        self._closed = True
+        if self._connection is not None and (waiting := [call.done for call in self._calls.values()]):
+            await asyncio.wait(waiting, timeout=_PATIENCE)
+        watches, self._watches = self._watches, {}
+        for _, ended in watches.values():
+            if ended is not None:
+                ended(_CLOSED)
+        await self._tasks.__aexit__(None, None, None)
+        if self._connection is not None:
+            self._connection.close()
+        for number in tuple(self._calls):
+            self._give_up(number)
+
+    async def current_revision(self) -> int:
+        """Return the newest revision, as the owner shows it before it acknowledges anything."""
+        return self._page.revision
+
+    async def oldest_revision(self) -> int:
+        """Return the revision up to which the log is compacted."""
+        return int(await self._ask(messages.Oldest(self._number())))
+
+    async def get(self, resource: str, key: str) -> Record | None:
+        """Return the current row of `key`."""
+        listing: Listing = await self._ask(messages.Get(self._number(), resource, key))
+        return listing.records[0] if listing.records else None
+
+    async def is_stale(self, resource: str, key: str) -> bool:
+        """Return False: bytes are kept as they come."""
+        return False
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        """Return all rows of a resource, or of all, at a revision."""
+        listing: Listing = await self._ask(messages.List(self._number(), resource, at))
+        return listing
+
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        """Make all writes or none, if the `compares` hold."""
+        done = self._ask(messages.Transaction(self._number(), list(writes), list(compares)))
+        done.add_done_callback(self._count)
+        return done
+
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens, until the owner or the connection is gone."""
+        number = self._number()
+        self._watches[number] = deliver, ended
+        stop = partial(self._unwatch, number)
+        try:
+            await self._ask(messages.Watch(number, after))
+        except BaseException:
+            stop()
+            raise
+        return stop
+
+    def compact(self, revision: int) -> "asyncio.Future[None]":
+        """Remove what was superseded up to a revision from the log."""
+        return self._ask(messages.Compact(self._number(), max(0, revision)))
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _ask(self, request: messages.Request) -> "asyncio.Future[Any]":
+        """Send a request as soon as there is an owner."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        if self._closed:
+            done.set_exception(ServiceUnavailable("the store is closed"))
+        elif len(self._calls) >= _MOST_REQUESTS:
+            done.set_exception(ServiceUnavailable("too many requests wait for the owner of the store"))
+        else:
+            call = self._calls[request.number] = _Call(request, done)
+            if self._connection is None:
+                self._await_owner(request.number, call)
+            else:
+                self._connection.send(request)
+        return done
+
+    def _await_owner(self, number: int, call: _Call) -> None:
+        call.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._give_up, number)
+
+    def _give_up(self, number: int) -> None:
+        call = self._calls.pop(number)
+        if call.timer is not None:
+            call.timer.cancel()
+        if call.done.done():
+            return
+        if isinstance(call.request, messages.Transaction) and (call.again or self._connection is not None):
+            call.done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+        else:
+            call.done.set_exception(ServiceUnavailable(_LOST))
+
+    def _count(self, done: "asyncio.Future[int]") -> None:
+        failure = None if done.cancelled() else done.exception()
+        if failure is not None and not isinstance(failure, RevisionConflict):
+            self.failures["unknown" if isinstance(failure, Timeout) else "refused"] += 1
+
+    def _unwatch(self, number: int) -> None:
+        if self._watches.pop(number, None) is not None and self._connection is not None:
+            self._connection.send(messages.Unwatch(number))
+
+    async def _begin(self) -> None:
+        await self._tasks.__aenter__()
+        self._tasks.start(self._stay_connected(), name="connection to the owner of the store")
+        try:
+            async with asyncio.timeout(_FIRST):
+                await self._greeted.wait()
+        except TimeoutError:
+            self._closed = True
+            await self._tasks.__aexit__(None, None, None)
+            raise Unusable(f"{_LOST}: nobody answers at {self._path}") from None
+
+    async def _stay_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            gone: asyncio.Future[None] = loop.create_future()
+            connect = partial(MessageConnection, decode_reply, self._take, partial(_settle, gone), self._connected)
+            try:
+                await loop.create_unix_connection(connect, self._path)
+            except OSError as error:
+                self._log.debug("the owner of the store cannot be reached", problem=str(error))
+            else:
+                await gone
+                self._disconnected()
+            await asyncio.sleep(_PAUSE)
+
+    def _connected(self, connection: "MessageConnection[messages.Reply]") -> None:
+        self._coming = connection
+
+    def _take(self, reply: messages.Reply) -> None:
+        """Take in what the owner says; what is first is how it is."""
+        match reply:
+            case messages.Told(number, revision, records):
+                if number in self._watches:
+                    self._watches[number][0](records, revision)
+            case messages.Done(number, revision):
+                self._finish(number, revision)
+            case messages.Portion(number, revision, more, records):
+                if (call := self._calls.get(number)) is not None:
+                    call.records += records
+                    if not more:
+                        self._finish(number, Listing(call.records, revision))
+            case messages.Refused(number):
+                self._refused(number, reply)
+            case messages.Ended(number, why):
+                self._end_watch(number, why)
+            case messages.State(trouble):
+                self._state = trouble
+                if self._connection is None:
+                    self._greet()
+
+    def _greet(self) -> None:
+        self._connection = self._coming
+        self._greeted.set()
+        for call in self._calls.values():
+            if call.timer is not None:
+                call.timer.cancel()
+                call.timer = None
+            self._connection.send(call.request)
+
+    def _disconnected(self) -> None:
+        """Nothing that is under way is answered any more; what can be asked again is, of the next owner."""
+        self._connection, self._state = None, _LOST
+        self._log.warning(_LOST, under_way=len(self._calls))
+        for number in tuple(self._watches):
+            if number not in self._calls:
+                self._end_watch(number, _LOST)
+        for number, call in tuple(self._calls.items()):
+            if isinstance(call.request, messages.Watch):
+                self._watches.pop(number, None)
+                self._give_up(number)
+            elif call.timer is None:
+                call.again = True
+                call.records.clear()
+                self._await_owner(number, call)
+
+    def _end_watch(self, number: int, why: str) -> None:
+        _, ended = self._watches.pop(number, (None, None))
+        if ended is not None:
+            ended(why)
+
+    def _finish(self, number: int, result: object) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None and not call.done.done():
+            call.done.set_result(result)
+
+    def _refused(self, number: int, refusal: messages.Refused) -> None:
+        call = self._calls.pop(number, None)
+        if call is None or call.done.done():
+            return
+        request, failure = call.request, _failure(call.request, refusal)
+        if call.again and isinstance(request, messages.Transaction) and isinstance(failure, RevisionConflict):
+            self._tasks.start(self._made_before(request, call.done), name="fate of a transaction")
+        else:
+            call.done.set_exception(failure)
+
+    async def _made_before(self, request: messages.Transaction, done: "asyncio.Future[Any]") -> None:
+        """Answer a transaction that was sent twice, of which the second met a conflict: perhaps with the first."""
+        last = request.writes[-1]
+        try:
+            found = await self.get(last.resource, last.key)
+        except ServiceUnavailable:
+            found = None
+        if done.done():
+            return
+        if found is not None and not last.deleted and found.data == stamped(last.data, found.revision):
+            done.set_result(found.revision)
+        else:
+            done.set_exception(Timeout(f"it is unknown whether the write was made: {_LOST}"))
+
+
+def _failure(request: messages.Request, refusal: messages.Refused) -> Exception:
+    match refusal.reason:
+        case "RevisionConflict":
+            return RevisionConflict(refusal.resource, refusal.key, *refusal.numbers)
+        case "TooOld":
+            return TooOld(_asked(request), refusal.numbers[1])
+        case "TooNew":
+            return TooNew(_asked(request), refusal.numbers[1])
+        case "Timeout":
+            return Timeout(refusal.message)
+        case _:
+            return ServiceUnavailable(refusal.message)
+
+
+def _asked(request: messages.Request) -> int:
+    """Return the revision that was asked for."""
+    if isinstance(request, messages.Watch):
+        return request.after
+    return request.at or 0 if isinstance(request, messages.List) else 0
+
+
+def _settle(gone: "asyncio.Future[None]") -> None:
+    if not gone.done():
+        gone.set_result(None)

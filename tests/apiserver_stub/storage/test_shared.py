@@ -1,0 +1,243 @@
+"""A storage that several processes share survives its owner, and an owner those who take nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage.interface import Record, RevisionConflict, TooNew, Write
+from apiserver_stub.storage.shared import owner as owning
+from apiserver_stub.storage.shared.messages import MessageReader
+from apiserver_stub.storage.shared.storage import SharedStorage
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.errors import ServiceUnavailable, Timeout
+from controller_manager.base.random import random_source
+from tests.apiserver_stub.owned import Owner
+
+pytestmark = pytest.mark.virtual
+
+
+def put(key: str, expected: int = 0, text: str = "") -> Write:
+    return Write("pods", key, expected, b'{"metadata":{"resourceVersion":""},"text":"%b"}' % text.encode())
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[Owner]:
+    made = Owner(MemoryBackend())
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def storage(owner: Owner) -> AsyncIterator[SharedStorage]:
+    made = SharedStorage(owner.path, owner.page)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, storage: SharedStorage) -> None:
+    first = await storage.txn([put("a")])
+    await owner.stop()
+    await asyncio.sleep(0.1)
+    assert "gone" in storage.trouble
+    asked = storage.txn([put("b")]), asyncio.ensure_future(storage.get("pods", "a"))
+    await asyncio.sleep(3)
+    assert not any(one.done() for one in asked)
+    await owner.start()
+    assert await asked[0] == first + 1
+    found = await asked[1]
+    assert found is not None
+    assert found.revision == first
+    assert storage.trouble == ""
+
+
+async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedStorage) -> None:
+    await owner.stop()
+    await asyncio.sleep(0.1)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ServiceUnavailable, match="owner"):
+        await storage.txn([put("a")])
+    with pytest.raises(ServiceUnavailable, match="owner"):
+        await storage.list()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(30, abs=1)
+    assert storage.failures == {"refused": 1, "unknown": 0}
+
+
+async def test_a_write_whose_owner_died_before_it_came_is_made_by_the_next(
+    owner: Owner, storage: SharedStorage
+) -> None:
+    asked = storage.txn([put("a")])
+    await owner.die()
+    await owner.start()
+    revision = await asked
+    found = await storage.get("pods", "a")
+    assert found is not None
+    assert found.revision == revision
+
+
+async def _die_before_the_answer(owner: Owner) -> None:
+    """End the owner when it has made a write and told nobody; in vain if there is none soon."""
+    before = owner.page.revision
+    for _ in range(200):
+        if owner.page.revision != before:
+            break
+        await asyncio.sleep(0)
+    await owner.die()
+
+
+async def test_a_write_that_was_made_before_the_owner_died_is_not_made_twice(
+    owner: Owner, storage: SharedStorage
+) -> None:
+    first = await storage.txn([put("a", text="old")])
+    asked = storage.txn([put("b"), put("a", first, "new")])
+    await _die_before_the_answer(owner)
+    await owner.start()
+    assert await asked == first + 2
+    assert await storage.current_revision() == first + 2
+
+
+async def test_what_cannot_be_told_any_more_is_unknown(owner: Owner, storage: SharedStorage) -> None:
+    first = await storage.txn([put("a")])
+    gone = storage.txn([Write("pods", "a", first, put("a").data, deleted=True)])
+    await _die_before_the_answer(owner)
+    await owner.start()
+    with pytest.raises(Timeout, match="unknown"):
+        await gone
+    assert storage.failures == {"refused": 0, "unknown": 1}
+    assert await storage.get("pods", "a") is None
+
+
+async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, storage: SharedStorage) -> None:
+    first = await storage.txn([put("a")])
+    with pytest.raises(RevisionConflict) as refused:
+        await storage.txn([put("a")])
+    assert (refused.value.key, refused.value.current, refused.value.revision) == ("a", first, first)
+    with pytest.raises(TooNew):
+        await storage.list(at=first + 1)
+
+
+async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
+    owner: Owner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "_MOST_UNTAKEN", 4 << 20)
+    other = SharedStorage(owner.path, owner.page)
+    await other.open()
+    told: list[int] = []
+    ended: list[str] = []
+    await other.watch(1, lambda records, _: told.extend(record.revision for record in records), ended.append)
+    connection = other._connection
+    assert connection is not None
+    connection.hold(True)
+    revision, text = 0, "x" * (1 << 20)
+    for _ in range(20):
+        revision = await storage.txn([put("a", revision, text)])
+    connection.hold(False)
+    await asyncio.sleep(1)
+    assert ended == ["the owner of the store is gone"]
+    seen = len(told)
+    assert seen < 20
+    await other.watch(told[-1] if told else 1, lambda records, _: told.extend(one.revision for one in records))
+    assert told == list(range(2, 22))
+    await other.close()
+
+
+async def test_a_long_listing_comes_in_portions(owner: Owner, storage: SharedStorage) -> None:
+    for number in range(0, 1200, 100):
+        await storage.txn([put(f"{one:05}", text="x" * 3000) for one in range(number, number + 100)])
+    found = await storage.list("pods")
+    assert [record.key for record in found.records] == [f"{number:05}" for number in range(1200)]
+    again: list[str] = []
+    await storage.watch(1, lambda records, _: again.extend(record.key for record in records))
+    assert len(again) == 1200
+
+
+def test_messages_are_cut_anywhere() -> None:
+    sent = [bytes([65 + number]) * number for number in range(30)]
+    stream = b"".join(len(one).to_bytes(4, "little") + one for one in sent)
+    for size in (1, 3, 7, 64, len(stream)):
+        reader = MessageReader(bytes)
+        found = [one for at in range(0, len(stream), size) for one in reader.feed(stream[at : at + size])]
+        assert found == sent
+    with pytest.raises(ValueError, match="bytes"):
+        reader.feed(b"\xff\xff\xff\xff")
+
+
+class Trial:
+    """Writers on the caches of several processes, and what they were told."""
+
+    def __init__(self, caches: Sequence[WatchCache]) -> None:
+        self.caches = caches
+        self.acknowledged: dict[int, tuple[str, str]] = {}
+        self.unknown = 0
+        self.seen: list[list[Change]] = [[] for _ in caches]
+        for cache, seen in zip(caches, self.seen, strict=True):
+            cache.subscribe(seen.extend)
+
+    async def write(self, name: str) -> None:
+        """Change a few rows again and again, some of which others change too."""
+        random = random_source()
+        for number in range(30):
+            cache = self.caches[int(random.uniform(0, len(self.caches)))]
+            key = f"{name if random.uniform(0, 1) < 0.7 else 'all'}-{number % 3}"
+            await cache.wait_for_latest()
+            row = cache.get("pods", key)
+            text = f"{name}/{number}"
+            deleted = row is not None and random.uniform(0, 1) < 0.2
+            write = Write("pods", key, row.revision if row else 0, put(key, text=text).data, deleted=deleted)
+            try:
+                made = await cache.commit(write)
+            except RevisionConflict:
+                continue
+            except (Timeout, ServiceUnavailable):
+                self.unknown += 1
+                continue
+            assert made.revision not in self.acknowledged
+            self.acknowledged[made.revision] = key, text
+            await asyncio.sleep(random.uniform(0, 0.05))
+
+
+@pytest.mark.virtual(seeds=8)
+async def test_whatever_dies_what_was_acknowledged_is_there_and_told_once_to_all(owner: Owner) -> None:
+    """An owner that dies or is replaced, connections that break: each cache is told every change once, in order."""
+    caches = [WatchCache(SharedStorage(owner.path, owner.page)) for _ in range(3)]
+    for cache in caches:
+        await cache.start()
+    trial, random = Trial(caches), random_source()
+    writers = [asyncio.ensure_future(trial.write(f"w{number}")) for number in range(6)]
+    while not all(writer.done() for writer in writers):
+        await asyncio.sleep(random.uniform(0.1, 0.8))
+        match int(random.uniform(0, 4)):
+            case 0:
+                await owner.die()
+                await asyncio.sleep(random.uniform(0, 2))
+                await owner.start()
+            case 1:
+                await _die_before_the_answer(owner)
+                await owner.start()
+            case 2:
+                await owner.stop()
+                await owner.start()
+            case _:
+                owner.cut_off(int(random.uniform(0, 3)))
+    await asyncio.gather(*writers)
+    await asyncio.sleep(30)
+    log = [record async for records in _records(owner) for record in records]
+    rows = {record.revision: (record.key, json.loads(record.data)["text"]) for record in log}
+    assert trial.acknowledged.items() <= rows.items()
+    assert len(trial.acknowledged) > 50
+    for seen in trial.seen:
+        assert [change.revision for change in seen] == sorted(rows)
+    assert len({cache.revision for cache in caches}) == 1
+    for cache in caches:
+        await cache.close()
+
+
+async def _records(owner: Owner) -> Any:
+    async for records in owner.backend.replay():
+        yield list[Record](records)
