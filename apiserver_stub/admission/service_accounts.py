@@ -27,6 +27,7 @@ from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.authz.node.references import MIRROR, SECRET, needs
 from apiserver_stub.flags.admission import AdmissionOptions
+from apiserver_stub.kinds.sound_specs import DRAWN_VOLUME
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Row
@@ -39,7 +40,6 @@ _ACCOUNTS, _DEFAULT, _PODS = "serviceaccounts", "default", ("pods",)
 _ANNOTATIONS = ("metadata", "annotations")
 _ENFORCED = f"{PLATFORM_DOMAIN}/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_PREFIX = "kube-api-access-"
 _PATH = f"/var/run/secrets/{PLATFORM_DOMAIN}/serviceaccount"
 _LIFETIME = 3607  # seconds; the odd number tells the server that a client may use such a token for longer
 _CONTAINERS = ("initContainers", "containers")
@@ -225,8 +225,8 @@ def _mount(spec: Tree, suffix: str) -> None:
     """Mount a token in every container that has nothing at its place, in place of `spec`'s own lists."""
     volumes = spec.get("volumes") or ()
     names = [each.get("name", "") for each in volumes] if volumes else ()
-    known = next((name for name in names if name.startswith(_PREFIX)), "") if names else ""
-    name, mounted = known or _PREFIX + suffix, False
+    known = next((name for name in names if name.startswith(DRAWN_VOLUME)), "") if names else ""
+    name, mounted = known or DRAWN_VOLUME + suffix, False
     for field in _CONTAINERS:
         if containers := spec.get(field):
             spec[field] = [_mounting(container, name) for container in containers]

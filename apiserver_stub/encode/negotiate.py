@@ -306,6 +306,8 @@ def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _header_text(text: str) -> str:
     """Return printable ASCII: clients read other bytes as another alphabet, or break the line at them."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(c if c.isprintable() else " " for c in text).encode("ascii", "backslashreplace").decode()
 
 

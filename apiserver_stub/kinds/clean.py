@@ -260,7 +260,9 @@ def _bytes(value: Any, _node: Schema) -> Any:
     return text
 
 
-def _time(value: Any, _node: Schema) -> Any:
+def _time(value: Any, node: Schema) -> Any:
+    if takes(fitting(node), value):
+        return value
     if type(value) is str and _PLAIN_TIME.fullmatch(value):
         return None if value == _NO_TIME else _plain(value)
     return format_time(_moment(value))

@@ -155,6 +155,12 @@ def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     kind.defaults(tree)
 
 
+def apply_name_defaults(tree: Tree, kind: ResourceInfo) -> None:
+    """Fill in the defaults that follow from the name, for an object with all others that has just got its name."""
+    if kind.name in _BY_NAME:
+        kind.defaults(tree)
+
+
 def _labels_from_template(owner: Tree) -> None:
     """Jobs and ReplicationControllers without labels have those of their Pods."""
     labels = get_in(owner, ("spec", "template", "metadata", "labels"))
@@ -192,6 +198,7 @@ def _limit_defaults(item: Tree) -> None:
             item[name] = values
 
 
+_BY_NAME = frozenset({"namespaces"})
 # By `plural.group`.
 DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "apiservices.apiregistration.k8s.io": under("spec.service", (("port", 443),)),

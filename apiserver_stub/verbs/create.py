@@ -3,7 +3,7 @@
 from functools import partial
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
-from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.defaults import apply_name_defaults
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now
@@ -40,7 +40,7 @@ def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
     kind = request.kind
     if prefix := _prefix(tree["metadata"]):
         tree["metadata"]["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
-        apply_defaults(tree, kind)  # some follow from the name
+        apply_name_defaults(tree, kind)
     metadata = tree["metadata"]
     metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = now()

@@ -63,7 +63,20 @@ class _Bound(msgspec.Struct, gc=False, frozen=True):
     status: _Status = _Status()
 
 
+class _Annotated(msgspec.Struct, gc=False, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Referring(msgspec.Struct, gc=False, frozen=True):
+    """The parts of a pod that refer to other objects; most of its metadata does not."""
+
+    metadata: _Annotated = _Annotated()
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
 _BOUND = msgspec.json.Decoder(_Bound)
+_REFERRING = msgspec.json.Decoder(_Referring)
 
 
 class _Edges(NamedTuple):
@@ -153,7 +166,10 @@ class NodeGraph:
         known = self._edges.get((row.resource, row.key))
         if known is not None and (known.node, known.signature) == (node, signature):
             return
-        references = pod_references(row.namespace, row.name, msgspec.json.decode(row.data))
+        pod = _REFERRING.decode(row.data)
+        metadata = {"annotations": pod.metadata.annotations}
+        parts = {"metadata": metadata, "spec": pod.spec, "status": pod.status}
+        references = pod_references(row.namespace, row.name, parts)
         self._link(row, _Edges(node, references, signature))
 
     def _put_named(self, row: Row) -> None:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.names import range_of
+from apiserver_stub.kinds.names import is_usual_address, range_of
 from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
 
 PORT = between(1, 65535)
@@ -26,6 +26,8 @@ _CIDR_RULE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 def address(text: str) -> str:
     """Check an IP address of either family."""
+    if _is_usual_v4(text):
+        return ""
     try:
         found = ip_address(text)
     except ValueError:
@@ -37,10 +39,16 @@ def address(text: str) -> str:
 
 def family(text: str) -> str:
     """Return `IPv4` or `IPv6`, of an address or a network; empty when it is neither."""
+    if _is_usual_v4(text):
+        return "IPv4"
     try:
         return f"IPv{ip_interface(text).version}"
     except ValueError:
         return ""
+
+
+def _is_usual_v4(text: str) -> bool:
+    return ":" not in text and is_usual_address(text)
 
 
 def network(text: str) -> str:

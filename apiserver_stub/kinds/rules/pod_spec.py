@@ -22,6 +22,7 @@ from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
 from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
+from apiserver_stub.kinds.sound_specs import SoundSpecs
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"
@@ -162,6 +163,18 @@ _PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
 
 def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:
     """Report all errors of a pod's spec; `claimed` are the volumes that its controller adds."""
+    claimed = tuple(claimed)
+    finding = _SOUND.find(spec, claimed)
+    if not finding.sound:
+        known = len(errors.causes)
+        _judge(spec, at, errors, claimed)
+        finding.sound = len(errors.causes) == known and not errors.full
+
+
+_SOUND = SoundSpecs()
+
+
+def _judge(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str]) -> None:
     _PLAIN(spec, at, errors)
     if not spec.get("containers"):
         errors.required((at, "containers"))

@@ -8,6 +8,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.pod_life import ANNOTATION, profile_of
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.sound_specs import SoundSpecs
 from apiserver_stub.kinds.warnings.common import (
     annotation,
     fractional,
@@ -65,17 +66,29 @@ def of_template(template: Any, at: FieldPath) -> list[str]:
     here = (at, "spec")
     annotations = (template or {}).get("metadata", {}).get("annotations") or ()
     told = _of_annotations(template, spec, at) if _OLD in "\n".join(annotations) else []
-    for field, look in _LOOKS.items():
-        if field in spec:
-            told += look(spec[field], (here, field))
-    containers = list(_containers(spec, here))
-    for container, place in containers:
-        if "resources" in container or "env" in container:
-            told += _of_container(container, place)
-    told += of_ports(containers)
+    finding = _SOUND.find(spec)
+    if not finding.sound:
+        of_spec = _of_spec(spec, here)
+        told += of_spec
+        finding.sound = not of_spec
     if at is not None:
         told += _app_armor(template, at, is_pod=False)
     return told
+
+
+_SOUND = SoundSpecs()
+
+
+def _of_spec(spec: Tree, at: FieldPath) -> list[str]:
+    told: list[str] = []
+    for field, look in _LOOKS.items():
+        if field in spec:
+            told += look(spec[field], (at, field))
+    containers = list(_containers(spec, at))
+    for container, place in containers:
+        if "resources" in container or "env" in container:
+            told += _of_container(container, place)
+    return told + of_ports(containers)
 
 
 def claim_spec(spec: Any, at: FieldPath) -> list[str]:

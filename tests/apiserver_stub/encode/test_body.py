@@ -49,6 +49,15 @@ def test_depth_is_followed_up_to_the_bound() -> None:
         decode(b'{"a":' + b"[" * (inner + 1) + b"]" * (inner + 1) + b"}")
 
 
+@pytest.mark.parametrize(("opened", "closed", "empty"), [(b"[", b"]", b""), (b'{"b":', b"}", b"{}")])
+def test_depth_is_not_mistaken_for_the_number_of_containers(opened: bytes, closed: bytes, empty: bytes) -> None:
+    inner = json.DEEPEST - 2 if empty else json.DEEPEST - 1
+    many = b',"c":[' + b"[]," * 200 + b"[]]}"
+    assert decode(b'{"a":' + opened * inner + empty + closed * inner + many)
+    with pytest.raises(BadRequest, match="200 levels"):
+        decode(b'{"a":' + opened * (inner + 1) + empty + closed * (inner + 1) + many)
+
+
 def test_huge_numbers_are_numbers() -> None:
     assert decode(b'{"a": 123456789012345678901234567890}')["a"] == pytest.approx(1.2345678901234568e29)
 

@@ -1,0 +1,95 @@
+"""Specs of pods that were sound before: what is said of a spec is the same, whatever was looked at before it."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.error_list import MOST, ErrorList
+from apiserver_stub.kinds.rules.pod_spec import pod_spec
+from apiserver_stub.kinds.sound_specs import DRAWN_VOLUME, SoundSpecs
+from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.warnings.pods import of_template
+
+
+def spec(volume: str = f"{DRAWN_VOLUME}x7k2p", **more: Any) -> dict[str, Any]:
+    mounts = [{"name": volume, "mountPath": "/token", "readOnly": True}]
+    container = {
+        "name": "main", "image": "registry.example/app:1", "volumeMounts": mounts,
+        "terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent",
+    }  # fmt: skip
+    volumes = [{"name": volume, "emptyDir": {}}]
+    return {"containers": [container], "volumes": volumes, "restartPolicy": "Always", "dnsPolicy": "Default", **more}
+
+
+def problems(tree: dict[str, Any], *claimed: str) -> list[tuple[str, str]]:
+    errors = ErrorList()
+    pod_spec(tree, (None, "spec"), errors, iter(claimed))
+    return [(cause.field, cause.message) for cause in errors.causes]
+
+
+def test_what_is_sound_is_known_by_its_content() -> None:
+    specs = SoundSpecs()
+    specs.find(spec()).sound = True
+    assert specs.find(deep_copy(spec())).sound
+    assert not specs.find(spec(hostNetwork=True)).sound
+    assert not specs.find(spec(), ("data",)).sound
+    assert not SoundSpecs().find(spec()).sound
+
+
+def test_the_drawn_name_of_the_token_makes_no_difference() -> None:
+    specs = SoundSpecs()
+    specs.find(spec()).sound = True
+    assert specs.find(spec(f"{DRAWN_VOLUME}bcd45")).sound
+
+
+@pytest.mark.parametrize("name", ["x7k2", "x7k2pp", "X7k2p", "x7-2p", "x7k2\u00fc", "", 'x"', "another"])
+def test_no_other_name_is_taken_for_a_drawn_one(name: str) -> None:
+    specs = SoundSpecs()
+    specs.find(spec()).sound = True
+    assert not specs.find(spec(DRAWN_VOLUME + name)).sound
+    assert not specs.find(spec(name)).sound
+
+
+def test_a_mount_of_another_volume_is_noticed() -> None:
+    assert problems(spec()) == []
+    broken = spec()
+    broken["containers"][0]["volumeMounts"][0]["name"] = f"{DRAWN_VOLUME}bcd45"
+    assert [field for field, _ in problems(broken)] == ["spec.containers[0].volumeMounts[0].name"]
+
+
+def test_what_is_not_sound_is_told_each_time() -> None:
+    broken = spec(activeDeadlineSeconds=0, hostname="No Name")
+    assert problems(broken) == problems(broken)
+    assert {field for field, _ in problems(broken)} == {"spec.activeDeadlineSeconds", "spec.hostname"}
+
+
+def test_claimed_volumes_are_part_of_what_is_judged() -> None:
+    mounting = spec()
+    mounting["volumes"] = []
+    name = mounting["containers"][0]["volumeMounts"][0]["name"]
+    assert problems(mounting, name) == problems(mounting, name) == []
+    assert problems(mounting) == problems(mounting, "other") != []
+
+
+def test_nothing_is_sound_because_no_more_problems_are_collected() -> None:
+    errors = ErrorList()
+    for index in range(MOST):
+        errors.required((None, index))
+    broken = spec(activeDeadlineSeconds=-1)
+    pod_spec(broken, (None, "spec"), errors)
+    assert [field for field, _ in problems(broken)] == ["spec.activeDeadlineSeconds"]
+
+
+def test_warnings_are_told_each_time() -> None:
+    pod = {"metadata": {}, "spec": spec(hostAliases=[{"ip": "010.0.0.1"}], terminationGracePeriodSeconds=-1)}
+    told = of_template(pod, None)
+    assert len(told) == 2
+    assert of_template(pod, None) == told
+    assert of_template({"metadata": {}, "spec": spec()}, None) == of_template({"metadata": {}, "spec": spec()}, None)
+
+
+def test_a_large_spec_is_nobodys_memory() -> None:
+    specs = SoundSpecs()
+    large = spec(hostname="x" * 20_000)
+    specs.find(large).sound = True
+    assert not specs.find(large).sound
