@@ -35,11 +35,7 @@ from controller_manager.transport.transport import NO_CREDENTIAL, Credential, En
 
 _HTTPS = 443
 _ITSELF = ("kubernetes.default.svc", _HTTPS)
-_HEADERS: Mapping[str, str] = {
-    "user-agent": "kube-apiserver-admission",
-    "accept": "application/json, */*",
-    "content-type": "application/json",
-}
+_HEADERS = ("user-agent: kube-apiserver-admission", "accept: application/json, */*", "content-type: application/json")
 _NO_TRACE: Mapping[str, str] = {}
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
@@ -130,6 +126,10 @@ class WebhookConfig:
         name = f"[{self.host}]" if ":" in self.host else self.server_name
         return name if self.port == _HTTPS and not self.namespace else f"{name}:{self.port}"
 
+    def url(self, target: str) -> str:
+        """Return the URL of path and query there."""
+        return f"{self.scheme}://{self.authority}{target}"
+
     def target(self, timeout: float) -> str:
         """Return path and query of a call that may take `timeout` seconds."""
         return _target(self.path, timeout)
@@ -185,19 +185,18 @@ class WebhookClient:
         except CannotStart as error:
             raise WebhookError(str(error)) from error
         target, span = config.target(timeout), current_span()
-        url = f"{config.scheme}://{config.authority}{target}"
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                shown = _NO_TRACE if webhook.credentials is None else await _authorization(webhook.credentials)
-                if span is None:
-                    response = await self._ask(webhook, config, _Message(target, body, headers=shown))
-                else:
-                    with span.client("POST", url) as call:
-                        message = _Message(target, body, headers={**call.headers, **shown})
-                        response = await self._ask(webhook, config, message)
-                        call.note({"http.response.status_code": response.status})
+            shown = _NO_TRACE if webhook.credentials is None else await _authorization(webhook.credentials, deadline)
+            if span is None:
+                response = await self._ask(webhook, config, _Message(target, body, headers=shown), deadline)
+            else:
+                with span.client("POST", config.url(target)) as call:
+                    message = _Message(target, body, headers={**call.headers, **shown})
+                    response = await self._ask(webhook, config, message, deadline)
+                    call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
-            raise WebhookError(f'Post "{url}": {_reason(config, error)}') from error
+            raise WebhookError(f'Post "{config.url(target)}": {_reason(config, error)}') from error
         finally:
             webhook.calls -= 1
         return content(response)
@@ -208,28 +207,30 @@ class WebhookClient:
             webhook.pool.close()
         self._webhooks.clear()
 
-    async def _ask(self, webhook: _Webhook, config: WebhookConfig, message: "_Message") -> Response:
-        """Return the answer, wherever the webhook's server sends the message. Raises `WebhookError` if it does so again
-        and again.
+    async def _ask(self, webhook: _Webhook, config: WebhookConfig, message: "_Message", deadline: float) -> Response:
+        """Return the answer, wherever the webhook's server sends the message, and however often it says when to come
+        again, within bounds. Raises `WebhookError` if it sends it on and on.
         """
-        for _ in range(_MOST_REDIRECTS):
-            response = await self._exchange(webhook, config, message.written(config))
+        redirects, attempts = 0, 0
+        while True:
+            request = message.written(config)
+            response = await webhook.pool.send(
+                self._origin(webhook, config), request, idempotent=True, deadline=deadline
+            )
+            if 200 <= response.status < 300:
+                return response
+            attempts += 1
+            again = response.headers.get("retry-after", "")
+            if (response.status == 429 or response.status >= 500) and again.isdecimal() and attempts < _ATTEMPTS:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.sleep(float(again))
+                continue
             redirected = message.redirected(config, response)
             if redirected is None:
                 return response
-            message = redirected
-        raise WebhookError(f"stopped after {_MOST_REDIRECTS} redirects")
-
-    async def _exchange(self, webhook: _Webhook, config: WebhookConfig, request: bytes) -> Response:
-        """Return the answer; a webhook that says when to come again is asked again then."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            response = await webhook.pool.send(self._origin(webhook, config), request, idempotent=True)
-            again = response.headers.get("retry-after", "")
-            asked = response.status == 429 or response.status >= 500
-            if not (asked and again.isdecimal()) or attempt == _ATTEMPTS:
-                return response
-            await asyncio.sleep(float(again))
-        raise AssertionError("unreachable")
+            message, attempts, redirects = redirected, 0, redirects + 1
+            if redirects == _MOST_REDIRECTS:
+                raise WebhookError(f"stopped after {_MOST_REDIRECTS} redirects")
 
     def _origin(self, webhook: _Webhook, config: WebhookConfig) -> Origin:
         if not config.namespace:
@@ -277,9 +278,10 @@ class WebhookClient:
             self._webhooks.pop(old).pool.close()
 
 
-async def _authorization(credentials: Credentials) -> Mapping[str, str]:
-    """Return the header that tells who asks, if anything does. Raises `ConfigError`."""
-    token = (await credentials.current()).token
+async def _authorization(credentials: Credentials, deadline: float) -> Mapping[str, str]:
+    """Return the header that tells who asks, if anything does. Raises `ConfigError` and `TimeoutError`."""
+    async with asyncio.timeout_at(deadline):
+        token = (await credentials.current()).token
     return {"authorization": f"Bearer {token}"} if token else _NO_TRACE
 
 
@@ -327,9 +329,9 @@ class _Message(NamedTuple):
 
     def written(self, config: WebhookConfig) -> bytes:
         """Return the bytes of the request."""
-        headers = {"host": config.authority, **_HEADERS, "content-length": str(len(self.body)), **self.headers}
-        lines = [f"{self.method} {self.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
+        head = _head(self.method, self.target, config.authority)
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items()).encode()
+        return b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(self.body), more, self.body)
 
     def redirected(self, config: WebhookConfig, response: Response) -> "_Message | None":
         """Return the message that a redirect within the same server wants (RFC 9110, section 15.4); None if it does
@@ -350,6 +352,13 @@ class _Message(NamedTuple):
         )
         same = response.status in _AS_IT_IS
         return self._replace(target=target, body=self.body if same else b"", method=self.method if same else "GET")
+
+
+@lru_cache(_MOST_TARGETS)
+def _head(method: str, target: str, authority: str) -> bytes:
+    """Return what requests to a place have in common."""
+    lines = [f"{method} {target} HTTP/1.1", f"host: {authority}"]
+    return "".join(f"{line}\r\n" for line in (*lines, *_HEADERS)).encode()
 
 
 def content(response: Response) -> bytes:

@@ -1,6 +1,7 @@
 """Requests as webhooks and expressions see them: `AdmissionRequest`, and objects in the version that was matched."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -12,29 +13,33 @@ from apiserver_stub.kinds.trees import deep_copy
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.serving.authentication import User
 
+_MOST_TYPES = 512  # that are remembered
 _OPTIONS_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 _OPTIONS: Mapping[Operation, str] = MappingProxyType({"create": "CreateOptions", "update": "UpdateOptions"})
 
 
 def admission_request(attributes: Attributes, info: ResourceInfo) -> Tree:
-    """Return the `AdmissionRequest` without uid and objects; `info` is the resource in the version that was matched."""
-    asked, subresource = attributes.kind, attributes.subresource
-    part = {"subResource": subresource} if subresource else {}
-    requested = {"requestSubResource": subresource} if subresource else {}
-    named = {"name": _name(attributes), "namespace": namespace_of(attributes)}
-    return {
-        "kind": kind_of(info, subresource)._asdict(),
-        "resource": _resource(info),
-        **part,
-        "requestKind": kind_of(asked, subresource)._asdict(),
-        "requestResource": _resource(asked),
-        **requested,
-        **{name: value for name, value in named.items() if value},
-        "operation": attributes.operation.upper(),
-        "userInfo": _user(attributes.user),
-        "dryRun": attributes.dry_run,
-        "options": _options(attributes),
-    }
+    """Return the `AdmissionRequest` without uid and objects; `info` is the resource in the version that was matched.
+    Parts of it are shared with others: it is for reading.
+    """
+    kind, resource = _type(info, attributes.subresource)
+    asked_kind, asked_resource = _type(attributes.kind, attributes.subresource)
+    request: Tree = {"kind": kind, "resource": resource}
+    if attributes.subresource:
+        request["subResource"] = attributes.subresource
+    request["requestKind"] = asked_kind
+    request["requestResource"] = asked_resource
+    if attributes.subresource:
+        request["requestSubResource"] = attributes.subresource
+    if name := _name(attributes):
+        request["name"] = name
+    if namespace := namespace_of(attributes):
+        request["namespace"] = namespace
+    request["operation"] = attributes.operation.upper()
+    request["userInfo"] = _user(attributes.user)
+    request["dryRun"] = attributes.dry_run
+    request["options"] = _options(attributes)
+    return request
 
 
 async def converted(tree: Tree, info: ResourceInfo, target: ResourceInfo, subresource: str) -> Tree:
@@ -55,28 +60,38 @@ def _name(attributes: Attributes) -> str:
     return attributes.name if attributes.operation == "create" else attributes.requested_name
 
 
-def _resource(info: ResourceInfo) -> Tree:
-    return {"group": info.group, "version": info.version, "resource": info.plural}
+@lru_cache(_MOST_TYPES)
+def _type(info: ResourceInfo, subresource: str) -> tuple[Tree, Tree]:
+    """Return the type of the objects that are sent, and the resource that they are sent to."""
+    resource = {"group": info.group, "version": info.version, "resource": info.plural}
+    return kind_of(info, subresource)._asdict(), resource
 
 
 def _user(user: User) -> Tree:
-    told = {
-        "username": user.name,
-        "uid": user.uid,
-        "groups": list(user.groups),
-        "extra": {key: list(values) for key, values in user.extra.items()},
-    }
-    return {name: value for name, value in told.items() if value}
+    told: Tree = {}
+    if user.name:
+        told["username"] = user.name
+    if user.uid:
+        told["uid"] = user.uid
+    if user.groups:
+        told["groups"] = list(user.groups)
+    if user.extra:
+        told["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return told
 
 
 def _options(attributes: Attributes) -> Mapping[str, Any] | None:
     """Return the options of the operation; a connection has none."""
+    options = attributes.options
     if attributes.operation == "delete":
-        return {name: value for name, value in attributes.options.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
     kind = _OPTIONS.get(attributes.operation)
     if kind is None:
         return None
-    said = {name: attributes.options.get(name) for name in ("fieldManager", "fieldValidation")}
-    dry_run = {"dryRun": ["All"]} if attributes.dry_run else {}
-    told = {name: value for name, value in said.items() if value}
-    return {"kind": kind, "apiVersion": _OPTIONS_VERSION, **dry_run, **told}
+    told: Tree = {"kind": kind, "apiVersion": _OPTIONS_VERSION}
+    if attributes.dry_run:
+        told["dryRun"] = ["All"]
+    for name in ("fieldManager", "fieldValidation"):
+        if value := options.get(name):
+            told[name] = value
+    return told

@@ -43,6 +43,9 @@ class ClientConnection(asyncio.Protocol):
         self._stream: SocketStream | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
+        self._watched_until = 0.0
+        self._patience = 0.0
+        self._deadline: float | None = None
         self._heard = 0.0
         self._failure: Exception | None = None
 
@@ -77,8 +80,11 @@ class ClientConnection(asyncio.Protocol):
         """Called by the loop."""
         self._end(error)
 
-    async def send(self, request: bytes, read_timeout: float, *, may_switch: bool = False) -> Response:
-        """The answer to a request, which may change the protocol if `may_switch`.
+    async def send(
+        self, request: bytes, read_timeout: float, deadline: float | None = None, *, may_switch: bool = False
+    ) -> Response:
+        """The answer to a request, which may change the protocol if `may_switch`; TimeoutError if nothing is heard for
+        so long, or the answer is not there at `deadline`, a time of the loop.
 
         Whatever this raises, the connection can't be used again.
         """
@@ -90,15 +96,14 @@ class ClientConnection(asyncio.Protocol):
             loop.create_future(),
             loop.time(),
         )
-        self._watchdog = loop.call_later(read_timeout, self._look, read_timeout)
+        self._patience, self._deadline = read_timeout, deadline
+        self._watch()
         self._transport.write(request)
         try:
             return await self._waiting
         except BaseException:
             self.open = False
             raise
-        finally:
-            self._watchdog.cancel()
 
     async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
         """The answer to a request that offers another protocol, and the stream in it if the answer is 101."""
@@ -112,6 +117,9 @@ class ClientConnection(asyncio.Protocol):
     def _end(self, error: Exception | None) -> None:
         """Nothing more comes, be it that the server said so or because of an error."""
         self.open = False
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
         self._failure = self._failure or error
         waiting = self._waiting
         if waiting is None or waiting.done():
@@ -128,14 +136,32 @@ class ClientConnection(asyncio.Protocol):
             else:
                 waiting.set_exception(error)
 
-    def _look(self, read_timeout: float) -> None:
-        """Give up if nothing was heard for so long."""
-        loop = asyncio.get_running_loop()
-        left = self._heard + read_timeout - loop.time()
-        if left > 0:
-            self._watchdog = loop.call_later(left, self._look, read_timeout)
-        elif self._waiting is not None and not self._waiting.done():
+    def _watch(self) -> None:
+        """Look in time. The timer of an earlier request, which comes earlier, will do: timers cost more than all else
+        here.
+        """
+        due = self._due()
+        if self._watchdog is not None:
+            if self._watched_until <= due:
+                return
+            self._watchdog.cancel()
+        self._watched_until = due
+        self._watchdog = asyncio.get_running_loop().call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Give up if it is time to."""
+        self._watchdog = None
+        if self._waiting is None or self._waiting.done():
+            return
+        if self._due() > asyncio.get_running_loop().time():
+            self._watch()
+        else:
             self._waiting.set_exception(TimeoutError())
+
+    def _due(self) -> float:
+        """When nobody waits any longer unless something is heard."""
+        silent = self._heard + self._patience
+        return silent if self._deadline is None else min(silent, self._deadline)
 
 
 class ConnectionPool:
@@ -166,21 +192,30 @@ class ConnectionPool:
         self._sweeper: asyncio.TimerHandle | None = None
         self._closings = 0
 
-    async def send(self, origin: Origin, request: bytes, *, idempotent: bool) -> Response:
+    async def send(
+        self, origin: Origin, request: bytes, *, idempotent: bool, deadline: float | None = None
+    ) -> Response:
         """The answer to a request; one that may be sent `idempotent` is, if a kept connection turns out to be closed.
 
-        Raises OSError, of which `TransportError` is one, and TimeoutError.
+        Raises OSError, of which `TransportError` is one, and TimeoutError, at `deadline` (a time of the loop) at last.
         """
         clock, closings = asyncio.get_running_loop().time, self._closings
-        async with self._slots:
+        if self._slots.locked():
+            async with asyncio.timeout_at(deadline):
+                await self._slots.acquire()
+        else:
+            await self._slots.acquire()  # at once
+        try:
             kept, begun = self._kept(origin), clock()
             if kept is not None:
                 try:
-                    return await self._exchange(origin, kept, request)
+                    return await self._exchange(origin, kept, request, deadline)
                 except ServerDisconnected:
                     if not idempotent or clock() - begun > _SOON:
                         raise
-            return await self._exchange(origin, await self._open(origin, closings), request)
+            return await self._exchange(origin, await self._open(origin, closings, deadline), request, deadline)
+        finally:
+            self._slots.release()
 
     async def upgrade(self, origin: Origin, request: bytes) -> tuple[Response, SocketStream | None]:
         """The answer to a request that offers another protocol, and the stream in it if the answer is 101.
@@ -214,19 +249,20 @@ class ConnectionPool:
             self._sweeper.cancel()
             self._sweeper = None
 
-    async def _open(self, origin: Origin, closings: int) -> ClientConnection:
+    async def _open(self, origin: Origin, closings: int, deadline: float | None = None) -> ClientConnection:
         """A new connection, for a request that began when there were so many closings."""
         if closings == self._closings:
-            connection = await self._reach(origin)
+            connection = await self._reach(origin, deadline)
             if closings == self._closings:
                 return connection
             connection.drop()
         raise TransportError("the connection was closed")
 
-    async def _reach(self, origin: Origin) -> ClientConnection:
+    async def _reach(self, origin: Origin, deadline: float | None) -> ClientConnection:
         """A connection to the first address of a host that takes one; none of them gets the time of the others."""
         loop, name = asyncio.get_running_loop(), (origin.name or origin.host) if origin.tls else None
         end = loop.time() + self._connect
+        end = end if deadline is None else min(end, deadline)
         if self._dialer is not None:
             async with asyncio.timeout_at(end):
                 return await self._dial(self._dialer, origin, name)
@@ -256,10 +292,12 @@ class ConnectionPool:
             raise
         return connection
 
-    async def _exchange(self, origin: Origin, connection: ClientConnection, request: bytes) -> Response:
+    async def _exchange(
+        self, origin: Origin, connection: ClientConnection, request: bytes, deadline: float | None
+    ) -> Response:
         self._busy.add(connection)
         try:
-            return await connection.send(request, self._read_timeout)
+            return await connection.send(request, self._read_timeout, deadline)
         finally:
             self._busy.discard(connection)
             if connection.open:

@@ -23,7 +23,7 @@ from apiserver_stub.admission.webhooks.response import (
 from apiserver_stub.api_request import Tree
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.offload import Offload, at_once, is_large
+from apiserver_stub.offload import Offload, is_large
 from apiserver_stub.spans import Span, current_span
 from apiserver_stub.webhooks import WebhookClient, WebhookError
 from controller_manager.api.errors import ApiError, BadRequest, internal_error
@@ -37,6 +37,7 @@ Phase = Literal["admit", "validating"]
 """The type of webhooks, as metrics have it."""
 
 _UNAVAILABLE = 503
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
 _NULL = msgspec.Raw(b"null")
 # Times that programs in Go always tell, by version and kind.
 _TIMES: Mapping[tuple[str, str], Mapping[str, None]] = MappingProxyType({
@@ -72,10 +73,12 @@ class Question:
     async def of(cls, attributes: Attributes, info: ResourceInfo) -> "Question":
         """Return the question, with objects in that version. Raises what their conversion does."""
 
-        async def shown(tree: Tree | None) -> Tree | None:
-            return None if tree is None else await converted(tree, attributes.kind, info, attributes.subresource)
-
-        return cls(attributes, info, await shown(attributes.object), await shown(attributes.old_object))
+        new, old = attributes.object, attributes.old_object
+        if info is not attributes.kind:
+            part = attributes.subresource
+            new = None if new is None else await converted(new, attributes.kind, info, part)
+            old = None if old is None else await converted(old, attributes.kind, info, part)
+        return cls(attributes, info, new, old)
 
     def review(self, version: str, uid: str) -> bytes:
         """Return the AdmissionReview of a version."""
@@ -113,8 +116,8 @@ class Calls:
                 answer = await self._client.post(webhook.config(), question.review(version, uid), webhook.timeout)
                 if span is not None:
                     span.event("Request completed")
-            run = self._offload.run if is_large(answer) else at_once
-            verdict = await run(partial(read_verdict, answer, version, uid, mutating=self._phase == "admit"))
+            read = partial(read_verdict, answer, version, uid, mutating=self._phase == "admit")
+            verdict = await self._offload.run(read) if is_large(answer) else read()
         except WebhookError as error:
             raise CallFailed(f"failed to call webhook: {error}", error.code) from error
         except InvalidResponse as error:
@@ -128,14 +131,14 @@ class Calls:
         return verdict
 
     async def perform(
-        self, webhook: Webhook, attributes: Attributes, work: Callable[[], Awaitable[T]], failed_open: Callable[[], T]
+        self, webhook: Webhook, attributes: Attributes, work: Awaitable[T], failed_open: Callable[[], T]
     ) -> T:
         """Return what the work with a webhook returns, or what `failed_open` does if the webhook could not be asked and
         its failures are ignored. Raises `ApiError`.
         """
         began, outcome = monotonic(), (200, "")
         try:
-            return await work()
+            return await work
         except Denied as denied:
             outcome = denied.code, NO_ERROR
             raise
@@ -164,7 +167,7 @@ class Calls:
     def _span(self, webhook: Webhook, question: Question, uid: str) -> AbstractContextManager[Span | None]:
         span = current_span()
         if span is None:
-            return nullcontext()
+            return _NO_SPAN
         of, info = question.attributes, question.attributes.kind
         described: dict[str, Any] = {
             "configuration": webhook.configuration,

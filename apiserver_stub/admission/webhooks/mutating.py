@@ -1,7 +1,6 @@
 """The plugin MutatingAdmissionWebhook: webhooks that change objects, one after the other."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -106,7 +105,7 @@ class MutatingWebhooks:
         changed: bool | None = None
         try:
             changed = await self._calls.perform(
-                webhook, attributes, partial(self._change, webhook, question, place), failed_open
+                webhook, attributes, self._change(webhook, question, place), failed_open
             )
             return changed
         finally:

@@ -1,10 +1,13 @@
 """The plugin ValidatingAdmissionWebhook: webhooks that judge objects, all at the same time."""
 
+from collections.abc import Awaitable
+
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import is_exempt
 from apiserver_stub.admission.webhooks.calls import Calls, Question
 from apiserver_stub.admission.webhooks.conditions import Conditions
 from apiserver_stub.admission.webhooks.configurations import Webhook, WebhookIndex
+from apiserver_stub.admission.webhooks.response import Verdict
 from apiserver_stub.audit import note_latency
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -47,15 +50,13 @@ class ValidatingWebhooks:
             raise refusals[0]
 
     async def _ask(self, webhook: Webhook, question: Question, number: int, refusals: list[ApiError]) -> None:
-        notes = question.attributes.notes
-
-        async def ask() -> None:
-            await self._calls.ask(webhook, question)
+        attributes = question.attributes
 
         def failed_open() -> None:
-            notes.annotate(f"{_FAILED_OPEN}{number}", webhook.name)
+            attributes.notes.annotate(f"{_FAILED_OPEN}{number}", webhook.name)
 
+        asking: Awaitable[Verdict | None] = self._calls.ask(webhook, question)
         try:
-            await self._calls.perform(webhook, question.attributes, ask, failed_open)
+            await self._calls.perform(webhook, attributes, asking, failed_open)
         except ApiError as refusal:
             refusals.append(refusal)
