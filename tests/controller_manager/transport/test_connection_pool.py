@@ -141,6 +141,32 @@ async def test_a_slow_answer_is_no_silence() -> None:
     listening.close()
 
 
+async def test_a_deadline_holds_for_each_request_of_a_connection() -> None:
+    answers = iter((OK, OK, OK[:-1], OK))
+    server = Server(lambda *_: next(answers))
+    async with pool_of(server, connections=1) as (pool, origin):
+        clock = asyncio.get_running_loop().time
+        assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
+        assert (await pool.send(origin, GET, idempotent=False, deadline=clock() + 60)).body == b"ok"
+        with pytest.raises(TimeoutError):
+            await pool.send(origin, GET, idempotent=False, deadline=clock() + 0.1)
+        assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
+    assert server.seen == [(1, 1), (1, 2), (1, 3), (2, 1)]
+
+
+async def test_who_waits_for_a_connection_waits_until_the_deadline() -> None:
+    server = Server(lambda *_: b"")
+    async with pool_of(server, connections=1) as (pool, origin):
+        asking = asyncio.create_task(pool.send(origin, GET, idempotent=True))
+        await server.asked.wait()
+        with pytest.raises(TimeoutError):
+            await pool.send(origin, GET, idempotent=True, deadline=asyncio.get_running_loop().time() + 0.05)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert len(server.seen) == 1
+
+
 async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
