@@ -41,6 +41,7 @@ from apiserver_stub.flags import (
     CONSTRAINED_IMPERSONATION,
     DATABASE,
     IDENTITY,
+    LOG_STREAMS,
     SHARDS,
     STORAGE_VERSIONS,
     STREAMING_LISTS,
@@ -53,6 +54,7 @@ from apiserver_stub.flags import (
     EncryptionOptions,
     FeatureOptions,
     FlowControlOptions,
+    KubeletOptions,
     NetworkOptions,
     ServingOptions,
     StorageOptions,
@@ -63,6 +65,7 @@ from apiserver_stub.flow_control import MANAGER, FlowControlParts, build_flow_co
 from apiserver_stub.identity import ServerIdentity
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kubelet import KubeletParts, KubeletSubresources
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
@@ -95,6 +98,7 @@ from controller_manager.component.options import MetricsOptions, ProfilingOption
 from controller_manager.component.pages import Profiling
 from controller_manager.component.process_metrics import register_process_metrics
 from controller_manager.options import Parsed, reported_version
+from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
@@ -147,6 +151,7 @@ class _Assembly:
         return (
             Part(close=_at_once(self.offload.close)),
             Part(close=self.egress.close),
+            Part(self.kubelets.open, close=self.kubelets.close),
             *self._optional_parts(),
             Part(run=auditing.run, close=auditing.close),
             Part(store.start, close=store.close),
@@ -302,8 +307,17 @@ class _Assembly:
     @cached_property
     def verbs(self) -> Verbs:
         """What answers requests for resources."""
+        scope, find_token, authorizer = self.scope, self.authentication.find_token, self.authorization.authorizer
+        questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}
+        statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
+        answers = {**Reviews(questions, partial(_read_review, scope)).answers(), **statuses.answers()}
+        return Verbs(scope, {("token", "create"): self.accounts.requests().create}, answers)
+
+    @cached_property
+    def scope(self) -> RequestScope:
+        """The environment of the verbs."""
         features = Features(self.features.enabled(STREAMING_LISTS), self.features.enabled(UNSAFE_DELETION))
-        scope = RequestScope(
+        return RequestScope(
             self.store,
             self.hub,
             self.kinds,
@@ -314,11 +328,19 @@ class _Assembly:
             RowConversions(self.offload, self.representations),
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
         )
-        find_token, authorizer = self.authentication.find_token, self.authorization.authorizer
-        questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}
-        statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
-        answers = {**Reviews(questions, partial(_read_review, scope)).answers(), **statuses.answers()}
-        return Verbs(scope, {("token", "create"): self.accounts.requests().create}, answers)
+
+    @cached_property
+    def kubelets(self) -> KubeletSubresources:
+        """The subresources that kubelets, pods and services answer."""
+        parts = KubeletParts(
+            self.scope,
+            self.authorization.authorizer,
+            RequestHeaderConfig(**self.options[AggregationOptions].header_lists()),
+            self.runtime,
+            self.egress.cluster,
+            self.features.enabled(LOG_STREAMS),
+        )
+        return KubeletSubresources(self.options[KubeletOptions], parts)
 
     @cached_property
     def progress(self) -> StartProgress:
@@ -393,7 +415,8 @@ class _Assembly:
             self._pages().answer,
             self.verbs.answer,
             self.serving.request_timeout,
-            aggregated=self.aggregation.proxy,
+            self.kubelets.handlers,
+            self.aggregation.proxy,
         )
         negotiator = _negotiator(self.features, self.representations, self.offload)
         return Server(

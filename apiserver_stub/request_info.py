@@ -51,10 +51,14 @@ class RequestInfo(Struct, frozen=True, gc=False):
     def of(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
         """Return what is asked for, served or not; a path that no API has addresses no resource."""
         parts = path.strip("/").split("/")
-        if parts[0] == "api" and len(parts) > 2 and _problem(path) is None:
-            return _resource(method, path, "", parts[1], parts[2:], query)
-        if parts[0] == "apis" and len(parts) > 3 and _problem(path) is None:
-            return _resource(method, path, parts[1], parts[2], parts[3:], query)
+        if parts[0] == "api" and len(parts) > 2:
+            found = _resource(method, path, "", parts[1], parts[2:], query)
+        elif parts[0] == "apis" and len(parts) > 3:
+            found = _resource(method, path, parts[1], parts[2], parts[3:], query)
+        else:
+            return cls(method.lower(), path)
+        if _problem(path) is None or _problem(_own_part(found)) is None:
+            return found
         return cls(method.lower(), path)
 
     @property
@@ -97,7 +101,8 @@ def check_path(path: str) -> None:
 def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, Subresource | None]:
     """Return the kind that is addressed, and its subresource.
 
-    Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks.
+    Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks. A method without a verb (OPTIONS) may
+    be one that is passed on.
     """
     kind = kinds.find(info.group, info.version, info.resource)
     if kind is None:
@@ -119,7 +124,7 @@ def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, S
         raise not_found(kind.group, kind.plural, info.name)
     if subresource is None or (info.trailing and info.subresource != _PASSED_ON):
         raise unknown()
-    if info.verb not in subresource.verbs:
+    if info.verb not in subresource.verbs and (info.verb or info.subresource != _PASSED_ON):
         raise _not_supported(info.verb, kind) if kind.custom else not_allowed()
     return kind, subresource
 
@@ -200,6 +205,13 @@ def _problem(path: str) -> ApiError | None:
     if "/." in path and not _DOTS.isdisjoint(path.split("/")):
         return BadRequest(f"the path {path} has a segment that is no name")
     return unknown() if "//" in path else None
+
+
+def _own_part(info: RequestInfo) -> str:
+    """Return the path without what somebody else is to make sense of."""
+    if info.subresource != _PASSED_ON or not info.trailing:
+        return info.path
+    return info.path.rstrip("/").removesuffix(info.trailing)
 
 
 def _allows(path: str, method: str, kinds: ResourceRegistry) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from apiserver_stub.relay import without_caller
 from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import WEBSOCKET_PROTOCOL, RequestHeaderConfig, User, without_token
+from controller_manager.serving.authentication import RequestHeaderConfig, User
 from controller_manager.serving.tls import KeyPair
 
 ProxyPair = Callable[[], KeyPair | None]
@@ -21,13 +22,7 @@ def no_pair() -> KeyPair | None:
 
 
 USER, UID, GROUP, EXTRA = "x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-"
-# Headers of one connection (RFC 9110, section 7.6.1), and those that would say who the caller is.
-_KEPT_BACK = frozenset({
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-    "trailers", "transfer-encoding", "upgrade", "expect", "host", "authorization", "audit-id", USER, UID, GROUP,
-})  # fmt: skip
 _NO_PROXIES = RequestHeaderConfig()
-_IMPERSONATION = "impersonate-"
 _ESCAPED = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")
 
 
@@ -37,19 +32,10 @@ def forwarded(
     """Return a request as the server at `host` gets it, in the name of `user`, without what this server was told it
     by: credentials, and the headers in which its own `proxies` name users.
     """
-    named = _of_connection(request)
-    kept = {
-        name: value
-        for name, value in request.headers.items()
-        if not (name in named or _is_kept_back(name) or proxies.uses(name))
-    }
-    if WEBSOCKET_PROTOCOL in kept:
-        kept[WEBSOCKET_PROTOCOL] = without_token(kept[WEBSOCKET_PROTOCOL])
-    apart = {name: values for name, values in request.repeated.items() if name in kept and name != WEBSOCKET_PROTOCOL}
+    kept = without_caller(request, proxies)
     told = {"audit-id": audit_id, "x-forwarded-host": host, "x-forwarded-proto": "https"}
-    headers = {**kept, **told, "x-forwarded-uri": request.path}
-    passed = replace(request, headers=headers, repeated=apart, certificate=None, unread=None)
-    return in_the_name_of(user, passed)
+    headers = {**kept.headers, **told, "x-forwarded-uri": request.path}
+    return in_the_name_of(user, replace(kept, headers=headers))
 
 
 def in_the_name_of(user: User, request: Request) -> Request:
@@ -71,28 +57,6 @@ def _identity(user: User) -> Iterator[tuple[str, str]]:
     for key, values in user.extra.items():
         for value in values:
             yield EXTRA + _escaped(key), value
-
-
-def returned(headers: dict[str, str]) -> dict[str, str]:
-    """Return the headers of an answer without those of its connection and its framing."""
-    named = _listed(headers.get("connection", ""))
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in named and name != "content-length" and name not in _KEPT_BACK
-    }
-
-
-def _of_connection(request: Request) -> frozenset[str]:
-    return _listed(request.headers.get("connection", ""))
-
-
-def _listed(value: str) -> frozenset[str]:
-    return frozenset(token.strip().lower() for token in value.split(","))
-
-
-def _is_kept_back(name: str) -> bool:
-    return name in _KEPT_BACK or name.startswith((EXTRA, _IMPERSONATION))
 
 
 def _escaped(key: str) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from typing import Self
 
 from msgspec.structs import replace
 
@@ -11,20 +10,19 @@ from apiserver_stub.aggregation.api_services import APIService, APIServices
 from apiserver_stub.aggregation.descriptions import ExtensionDescriptions
 from apiserver_stub.aggregation.discovery import ExtensionDiscovery
 from apiserver_stub.aggregation.extension_servers import ExtensionServers
-from apiserver_stub.aggregation.front_proxy import forwarded, returned
+from apiserver_stub.aggregation.front_proxy import forwarded
 from apiserver_stub.api_request import AGGREGATOR, RequestContext
+from apiserver_stub.relay import passed_back, upgraded
 from apiserver_stub.request_info import RequestInfo, check_path
 from apiserver_stub.spans import current_span
 from controller_manager.api.errors import ApiError, Timeout
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, offered_protocols
+from controller_manager.api.wire import Request, Response, offered_protocols
 from controller_manager.base.clock import monotonic
 from controller_manager.serving.authentication import RequestHeaderConfig, User
 from controller_manager.transport.connection_pool import Origin, authority
-from controller_manager.transport.duplex import SocketStream, relay
-from controller_manager.transport.transport import ConfigError, TransportError, close_body, known_length
+from controller_manager.transport.transport import ConfigError, TransportError, close_body
 
 _DISCOVERY = 5.0  # seconds for the resources of a version, which all clients wait for
-_SMALL = 64 * 1024  # bytes of an answer that is handed on in one piece
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
 
@@ -117,9 +115,7 @@ class ExtensionProxy:
             await close_body(response)
             why = "the backend attempted to redirect this request, which is not permitted"
             return Response(502, {"content-type": _TEXT["content-type"]}, why.encode())
-        headers = returned(dict(response.headers))
-        apart = {name: values for name, values in response.repeated.items() if name in headers}
-        return Response(response.status, headers, await _passing(response, ends_at), apart)
+        return await passed_back(response, ends_at)
 
     async def _passed_on(self, origin: Origin, passed: Request, body: AsyncIterator[bytes] | None) -> Response:
         span = current_span()
@@ -134,74 +130,7 @@ class ExtensionProxy:
     async def _upgrade(self, origin: Origin, request: Request, passed: Request) -> Response:
         offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})
         response, stream = await self._servers.transport.upgrade(origin, offer)
-        headers = returned(dict(response.headers))
-        if stream is None:
-            return Response(response.status, headers, response.body, response.repeated)
-        return Response(101, headers, Upgrade(response.headers["upgrade"], _Relay(stream).serve))
-
-
-async def _passing(response: Response, ends_at: float) -> bytes | AsyncIterator[bytes]:
-    """Return the body of an answer: a small one whole, another as it comes."""
-    body = response.body
-    assert not isinstance(body, Upgrade)
-    length = known_length(response)
-    if isinstance(body, bytes):
-        return body
-    if length is None or length > _SMALL:
-        return PassingBody(body, ends_at)
-    try:
-        return b"".join([part async for part in body])
-    finally:
-        await close_body(response)
-
-
-class PassingBody(AsyncIterator[bytes]):
-    """The body of an answer as it comes, until `ends_at` (loop time); whoever reads it later than that is cut off."""
-
-    def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
-        self._body = body
-        self._ends_at = ends_at
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._ends_at == math.inf:
-            return await anext(self._body)
-        try:
-            async with asyncio.timeout_at(self._ends_at):
-                return await anext(self._body)
-        except TimeoutError:
-            raise TransportError("the answer did not end in time") from None
-
-    async def aclose(self) -> None:
-        """Ask for nothing more of it."""
-        if aclose := getattr(self._body, "aclose", None):
-            await aclose()
-
-
-class _Relay:
-    """Carries bytes between a caller and the stream of a server, both ways, until one of them ends it.
-
-    One that nobody has carry anything, since its caller is gone, breaks the stream.
-    """
-
-    def __init__(self, stream: SocketStream) -> None:
-        self._stream = stream
-        self._began = False
-
-    def __del__(self) -> None:
-        if not self._began:
-            self._stream.abort()
-
-    async def serve(self, caller: DuplexStream) -> None:
-        self._began = True
-        try:
-            await relay(caller, self._stream)
-        except BaseException:
-            self._stream.abort()
-            raise
-        await self._stream.aclose()
+        return await passed_back(response) if stream is None else upgraded(response, stream)
 
 
 def _is_discovery(info: RequestInfo) -> bool:

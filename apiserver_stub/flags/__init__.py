@@ -13,6 +13,7 @@ from apiserver_stub.flags.features import (
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
     IDENTITY,
+    LOG_STREAMS,
     POD_CERTIFICATES,
     SCALE_TO_ZERO,
     SHARDS,
@@ -24,6 +25,7 @@ from apiserver_stub.flags.features import (
     FeatureOptions,
 )
 from apiserver_stub.flags.flow_control import FlowControlOptions
+from apiserver_stub.flags.kubelet import KubeletOptions
 from apiserver_stub.flags.network import NetworkOptions
 from apiserver_stub.flags.serving import ServingOptions
 from apiserver_stub.flags.storage import DATABASE, StorageOptions
@@ -41,6 +43,7 @@ __all__ = [
     "DATABASE",
     "FLAGS",
     "IDENTITY",
+    "LOG_STREAMS",
     "POD_CERTIFICATES",
     "SCALE_TO_ZERO",
     "SHARDS",
@@ -59,6 +62,7 @@ __all__ = [
     "EncryptionOptions",
     "FeatureOptions",
     "FlowControlOptions",
+    "KubeletOptions",
     "NetworkOptions",
     "ServingOptions",
     "StorageOptions",
@@ -82,6 +86,7 @@ FLAGS = FlagSet(
     EncryptionOptions,
     NetworkOptions,
     EgressOptions,
+    KubeletOptions,
     TracingOptions,
     MetricsOptions,
     ProfilingOptions,

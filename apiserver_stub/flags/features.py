@@ -21,6 +21,7 @@ STORAGE_VERSIONS = "StorageVersionAPI"
 STORAGE_MIGRATION = "StorageVersionMigrator"
 TRUST_BUNDLES = "ClusterTrustBundle"
 POD_CERTIFICATES = "PodCertificateRequest"
+LOG_STREAMS = "PodLogsQuerySplitStreams"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
 _READ: Mapping[str, str] = MappingProxyType(
@@ -40,6 +41,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         TRUST_BUNDLES: "serves cluster trust bundles where --runtime-config says so",
         DEVICE_TAINT_RULES: "serves rules that taint devices where --runtime-config says so",
         DEVICE_POOL_STATUS: "serves requests for the status of pools of devices where --runtime-config says so",
+        LOG_STREAMS: "lets one of the two streams of a container's log be asked for",
         POD_CERTIFICATES: "serves requests for certificates of pods where --runtime-config says so",
     }
 )

@@ -18,7 +18,6 @@ from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
 from apiserver_stub.verbs.query import check_write, is_apply
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.subresources.connect import connect
 from apiserver_stub.verbs.subresources.pods import bind, bind_named, evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
 from apiserver_stub.verbs.update import update
@@ -90,7 +89,7 @@ class Verbs:
         elif kind.strategy.serves(subresource.name):
             found = _VERBS[request.verb]
         else:
-            found = self._on_subresources.get((subresource.name, request.verb), connect)
+            found = self._on_subresources.get((subresource.name, request.verb))
         if found is None:
             raise not_allowed()
         return found

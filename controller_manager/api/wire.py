@@ -48,7 +48,8 @@ class Request(Struct, frozen=True):
     A header that came several times has its values joined with commas in `headers`, and apart in `repeated`. From a
     socket a body comes `unread`, so that it is read only for who is let in; within a process `body` is there at once.
     From a socket there are `target`, path and query as they came, and `remote`, the address of the client; within a
-    process both are empty.
+    process both are empty. Who passes a request on may set `target` to what is to be sent in place of path and query.
+    HEAD comes as GET that `is_head`, so that only who passes it on has to know.
     """
 
     method: str
@@ -61,6 +62,7 @@ class Request(Struct, frozen=True):
     unread: Unread | None = None
     target: str = ""
     remote: str = ""
+    is_head: bool = False
 
     async def received(self, caller: str) -> "Request":
         """Return the request with its body, read for `caller`. Raises as `Unread.read`."""

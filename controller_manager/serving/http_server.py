@@ -200,7 +200,8 @@ class HTTPServer:
             raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
         target = incoming.target
         path, query = http.parse_target(target)
-        method = "GET" if incoming.method == "HEAD" else incoming.method
+        is_head = incoming.method == "HEAD"
+        method = "GET" if is_head else incoming.method
         items = incoming.headers.items()
         headers = http.fold_headers(items)
         is_folded = len(headers) < len(items)
@@ -208,7 +209,7 @@ class HTTPServer:
             del headers["upgrade"]  # an offer that does not count (RFC 9110, section 7.8)
         request = Request(
             method, path, query, headers, b"", connection.certificate, unread=body, target=target,
-            remote=connection.remote,
+            remote=connection.remote, is_head=is_head,
         )  # fmt: skip
         return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
 

@@ -343,7 +343,9 @@ def head(request: Request, root: str, headers: Iterable[tuple[str, str]]) -> byt
 
 
 def target(request: Request) -> str:
-    """Path and query, escaped."""
+    """Path and query, escaped, unless the request has them as they are to be sent."""
+    if request.target:
+        return request.target
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
     path = request.path if _PLAIN.fullmatch(request.path) else quote(request.path, safe="/:")
     return path + query

@@ -26,17 +26,27 @@ _NO_BODY = (204, 304)
 class StreamingTransport:
     """Sends requests to any origin that shows the certificate it should; connections are used again.
 
-    The headers of a request are sent as they are, but for `host`. Nothing bounds the time of an answer that has begun
-    but whoever reads it. There are at most so many `connections`, and half of them to one origin; as many again leave
-    HTTP. Who finds none for ten seconds fails. Without a `dialer` connections are direct.
+    The headers of a request are sent as they are, but for `host`, which names the origin unless it is asked to
+    `keep_host`. Nothing bounds the time of an answer that has begun but whoever reads it. There are at most so many
+    `connections`, and half of them to one origin; as many again leave HTTP. Who finds none for `connect` seconds fails.
+    Without a `dialer` connections are direct.
     """
 
-    def __init__(self, connections: int | None = None, dialer: Dialer | None = None) -> None:
+    def __init__(
+        self,
+        connections: int | None = None,
+        dialer: Dialer | None = None,
+        *,
+        connect: float = _CONNECT,
+        keep_host: bool = False,
+    ) -> None:
         self._most = connections or _connections()
+        self._connect = connect
+        self._keep_host = keep_host
         self._dialed = None if dialer is None else DialedSockets(dialer)
         self._streams = 0
         self._session: aiohttp.ClientSession | None = None
-        self._pool = ConnectionPool(1, _CONNECT, _HANDSHAKE, largest_body=_LARGEST_REFUSAL, dialer=dialer)
+        self._pool = ConnectionPool(1, connect, _HANDSHAKE, largest_body=_LARGEST_REFUSAL, dialer=dialer)
 
     async def send(self, origin: Origin, request: Request, body: AsyncIterator[bytes] | None = None) -> Response:
         """Return the answer, whose body is a stream; `body` is that of the request where it is not in memory.
@@ -44,13 +54,15 @@ class StreamingTransport:
         Raises `TransportError`.
         """
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(connect=_CONNECT)
+            timeout = aiohttp.ClientTimeout(connect=self._connect)
             self._session = session(self._most, timeout, _BUFFER, to_one=(self._most + 1) // 2, dialed=self._dialed)
         url, headers = url_of(origin, request), CIMultiDict(_headers(request))
         reached = url
         if self._dialed is not None:
             reached = url_of(origin._replace(host=self._dialed.name_of(origin.host)), request)
             headers["host"] = URL(url, encoded=True).host_port_subcomponent or ""
+        if self._keep_host and "host" in request.headers:
+            headers["host"] = request.headers["host"]
         try:
             answer = await self._session.request(
                 request.method,
@@ -80,7 +92,8 @@ class StreamingTransport:
         if self._streams >= self._most:
             raise TransportError("too many connections have left HTTP")
         try:
-            written = head(offer, "", [("host", authority(origin)), *_headers(offer)]) + offer.body
+            host = (self._keep_host and offer.headers.get("host")) or authority(origin)
+            written = head(offer, "", [("host", host), *_headers(offer)]) + offer.body
             response, stream = await self._pool.upgrade(origin, written)
             if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(offer):
                 stream.abort()

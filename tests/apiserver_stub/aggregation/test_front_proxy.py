@@ -1,6 +1,7 @@
 """The headers of requests that are passed on: whose they are, and what of the caller's own goes along."""
 
-from apiserver_stub.aggregation.front_proxy import forwarded, returned
+from apiserver_stub.aggregation.front_proxy import forwarded
+from apiserver_stub.relay import returned
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import RequestHeaderConfig, User
 

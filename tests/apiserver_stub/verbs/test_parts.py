@@ -89,32 +89,6 @@ async def test_a_gated_pod_waits_and_says_so(api) -> None:
         await api.post(f"{PODS}/p/binding", BINDING)
 
 
-NODES, SERVICES = "/api/v1/nodes", "/api/v1/namespaces/default/services"
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-@pytest.mark.parametrize(
-    "url",
-    [f"{PODS}/p/{part}" for part in ("log", "exec", "attach", "portforward", "proxy")]
-    + [f"{NODES}/p/proxy", f"{SERVICES}/p/proxy", f"{SERVICES}/https:p:80/proxy", f"{PODS}/p:80/proxy"]
-    + ["/api/v1/namespaces/default/serviceaccounts/p/token"],
-)
-async def test_what_others_answer_is_refused_in_one_sentence(api, pod, method: str, url: str) -> None:
-    spec = {"ports": [{"port": 80}]}
-    await api.post(NODES, {"metadata": {"name": "p"}})
-    await api.post(SERVICES, {"metadata": {"name": "p"}, "spec": spec})
-    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "p"}})
-    with pytest.raises((errors.BadRequest, errors.MethodNotAllowed)) as caught:
-        await api(method, url)
-    part = url.rpartition("/")[2]
-    if caught.value.code == 400:
-        assert f'the subresource "{part}" of ' in caught.value.message
-        with pytest.raises(errors.NotFound):
-            await api(method, url.replace("/p/", "/q/").replace("p:", "q:"))
-    else:
-        assert part in ("log", "exec", "attach", "portforward", "token")
-
-
 async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
     url = f"{PODS}/p/ephemeralcontainers"
     debug = {"name": "d", "image": "busybox"}

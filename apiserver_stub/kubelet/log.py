@@ -1,0 +1,113 @@
+"""The log of a container: checked, asked of the kubelet, and handed on as it comes."""
+
+import ssl
+from typing import Any
+
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.kubelet.connections import KubeletConnections
+from apiserver_stub.kubelet.locations import container_of
+from apiserver_stub.kubelet.lookup import Lookup
+from apiserver_stub.kubelet.metrics import KubeletMetrics
+from apiserver_stub.kubelet.options import log_options
+from apiserver_stub.kubelet.reader import upgraded_to_read
+from apiserver_stub.kubelet.websocket import offers_websocket
+from apiserver_stub.relay import passed_back
+from apiserver_stub.request_info import not_allowed
+from controller_manager.api.errors import (
+    ApiError,
+    BadRequest,
+    Details,
+    UnknownError,
+    from_response,
+    internal_error,
+)
+from controller_manager.api.wire import Request, Response
+from controller_manager.transport.connection_pool import Origin, authority
+from controller_manager.transport.transport import TransportError, close_body
+
+_LONGEST_REFUSAL = 50_000  # bytes of the answer of a kubelet that gives no log
+_TEXT = {"content-type": "text/plain"}
+_FINE = range(200, 207)
+
+
+class PodLogs:
+    """Answers requests for logs; one of the two `streams` of a container may be asked for only if that is allowed."""
+
+    def __init__(
+        self, lookup: Lookup, connections: KubeletConnections, metrics: KubeletMetrics, *, streams: bool
+    ) -> None:
+        self._lookup = lookup
+        self._connections = connections
+        self._metrics = metrics
+        self._streams = streams
+
+    async def __call__(self, request: APIRequest) -> Response:
+        """Return the log: nothing (204) for a pod without a node. Raises `ApiError`."""
+        if request.http.is_head:
+            raise not_allowed()
+        options = log_options(request, streams=self._streams)
+        self._metrics.log(verified=not options.unverified)
+        pod = await self._lookup.pod(request, request.name)
+        container = container_of(pod, request.name, options.container)
+        if not pod.spec.node_name:
+            return Response(204)
+        kubelet = await self._lookup.kubelet(request, pod.spec.node_name)
+        origin = self._connections.kubelet(kubelet, verified=not options.unverified)
+        path = f"/containerLogs/{request.namespace}/{request.name}/{container}"
+        asked = Request("GET", path, target=f"{path}?{options.query}" if options.query else path)
+        response = await self._ask(origin, asked)
+        if response.status not in _FINE:
+            raise await _refused(request, response)
+        if offers_websocket(request.http):
+            return upgraded_to_read(request.http, response)
+        passed = await passed_back(response)
+        return Response(200, _TEXT, passed.body)
+
+    async def _ask(self, origin: Origin, request: Request) -> Response:
+        try:
+            response = await self._connections.transport.send(origin, request)
+        except TransportError as error:
+            if isinstance(_root(error), ssl.SSLCertVerificationError):
+                self._metrics.unverified()
+            raise UnknownError(f'Get "https://{authority(origin)}{request.target}": {error}') from error
+        if 300 <= response.status < 400 and "location" in response.headers:
+            await close_body(response)
+            raise UnknownError(f'Get "{response.headers["location"]}": redirects forbidden')
+        return response
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return getattr(error, "certificate_error", error)
+
+
+async def _refused(request: APIRequest, response: Response) -> ApiError:
+    """Return what a kubelet answers that gives no log."""
+    text = (await _beginning(response)).decode("utf-8", "replace")
+    status = response.status
+    if status == 500:
+        return internal_error(text)
+    if status == 400:
+        return BadRequest(text)
+    error = from_response(status, text.encode())
+    error.message += f" ( pods/log {request.name})"
+    error.details = Details(name=request.name, kind="pods/log")
+    return error
+
+
+async def _beginning(response: Response) -> bytes:
+    body: Any = response.body
+    if isinstance(body, bytes):
+        return body[:_LONGEST_REFUSAL]
+    found = bytearray()
+    try:
+        async for part in body:
+            found += part
+            if len(found) >= _LONGEST_REFUSAL:
+                break
+    except TransportError as error:
+        raise internal_error(str(error)) from error
+    finally:
+        await close_body(response)
+    return bytes(found[:_LONGEST_REFUSAL])

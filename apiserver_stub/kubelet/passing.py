@@ -1,0 +1,49 @@
+"""Requests as they are passed on to kubelets, pods and services, and the change to other protocols there."""
+
+from msgspec.structs import replace
+
+from apiserver_stub.kubelet.connections import KubeletConnections
+from apiserver_stub.relay import passed_back, upgraded, without_caller
+from controller_manager.api.errors import UnknownError
+from controller_manager.api.wire import Request, Response
+from controller_manager.serving.authentication import RequestHeaderConfig
+from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.transport import TransportError
+
+_FORWARDED_FOR = "x-forwarded-for"
+_REFUSED = 400
+
+
+class Passing:
+    """Passes requests on, without what tells who their callers are: also the headers of `proxies` of this server."""
+
+    def __init__(self, connections: KubeletConnections, proxies: RequestHeaderConfig) -> None:
+        self.connections = connections
+        self._proxies = proxies
+
+    def passed(self, request: Request, target: str) -> Request:
+        """Return a request as it is sent to `target`, with the address of the client added."""
+        passed = without_caller(request, self._proxies)
+        before = passed.headers.get(_FORWARDED_FOR, "")
+        addresses = ", ".join(one for one in (before, request.remote) if one)
+        told = {_FORWARDED_FOR: addresses} if addresses else {}
+        host = {"host": request.headers["host"]} if "host" in request.headers else {}
+        method = "HEAD" if request.is_head else request.method
+        return replace(passed, method=method, headers={**passed.headers, **told, **host}, target=target)
+
+    async def upgrade(self, origin: Origin, request: Request, target: str) -> Response:
+        """Return the answer to an offer of another protocol: the change to it, or the refusal of the other side.
+
+        Raises `UnknownError` where there is neither.
+        """
+        passed = self.passed(request, target)
+        offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})
+        try:
+            response, stream = await self.connections.transport.upgrade(origin, offer)
+        except TransportError as error:
+            raise UnknownError(f"error dialing backend: {error}") from error
+        if stream is not None:
+            return upgraded(response, stream)
+        if response.status < _REFUSED:
+            raise UnknownError(f"invalid upgrade response: status code {response.status}")
+        return await passed_back(response)

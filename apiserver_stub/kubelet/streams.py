@@ -1,0 +1,85 @@
+"""Commands in containers and ports of pods: streams between a client and the kubelet, in the protocol they agree on."""
+
+from urllib.parse import quote_plus, urlencode
+
+from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.kubelet.locations import Kubelet, container_of
+from apiserver_stub.kubelet.lookup import Lookup
+from apiserver_stub.kubelet.metrics import KubeletMetrics
+from apiserver_stub.kubelet.options import connection_options
+from apiserver_stub.kubelet.passing import Passing
+from apiserver_stub.request_info import not_allowed
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.verbs.scope import RequestScope
+from controller_manager.api.errors import BadRequest, InternalError, forbidden
+from controller_manager.api.wire import Response, offered_protocols
+from controller_manager.serving.authorization import Attributes, Authorizer, Decision
+
+_PORTS = "portforward"
+_PATHS = {"exec": "exec", "attach": "attach", _PORTS: "portForward"}
+_SPOKEN = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+_CREATE = "create"
+
+
+class PodStreams:
+    """Answers requests to exec, attach and forward ports. Who may get them must also be allowed to create them: with
+    WebSockets a client does by GET what it does by POST otherwise.
+    """
+
+    def __init__(
+        self, scope: RequestScope, lookup: Lookup, passing: Passing, authorizer: Authorizer, metrics: KubeletMetrics
+    ) -> None:
+        self._scope = scope
+        self._lookup = lookup
+        self._passing = passing
+        self._authorizer = authorizer
+        self._metrics = metrics
+
+    async def __call__(self, request: APIRequest) -> Response:
+        """Return the change to the protocol of the kubelet, or its refusal. Raises `ApiError`."""
+        subresource = request.subresource_name
+        if request.http.is_head:
+            raise not_allowed()
+        if is_dry_run(request.query):
+            raise BadRequest("dryRun is not supported")
+        options = connection_options(request)
+        await self._scope.admit(request, "connect", options)
+        await self._check(request)
+        kubelet, target = await self._find(request, options)
+        self._metrics.stream(subresource, passed_on=True)
+        if not offered_protocols(request.http):
+            raise BadRequest("Upgrade request required")
+        return await self._passing.upgrade(self._passing.connections.kubelet(kubelet), request.http, target)
+
+    async def _find(self, request: APIRequest, options: Tree) -> tuple[Kubelet, str]:
+        """Return the kubelet, and what is asked of it."""
+        pod = await self._lookup.pod(request, request.name)
+        at = f"/{_PATHS[request.subresource_name]}/{request.namespace}/{request.name}"
+        if request.subresource_name != _PORTS:
+            at = f"{at}/{container_of(pod, request.name, options.get('container', ''))}"
+        if not pod.spec.node_name:
+            raise BadRequest(f"pod {request.name} does not have a host assigned")
+        query = _query(options)
+        return await self._lookup.kubelet(request, pod.spec.node_name), f"{at}?{query}" if query else at
+
+    async def _check(self, request: APIRequest) -> None:
+        """Raise `Forbidden` unless the caller may create the stream."""
+        if request.verb == _CREATE:
+            return
+        kind = request.kind
+        attributes = Attributes(
+            request.user, _CREATE, request.http.path, kind.group, kind.version, kind.plural,
+            request.subresource_name, request.namespace, request.name,
+        )  # fmt: skip
+        decision, reason, error = await self._authorizer.authorize(attributes)
+        if decision is not Decision.ALLOW:
+            raise InternalError(error) if error else forbidden(kind.group, kind.plural, request.name, reason)
+
+
+def _query(options: Tree) -> str:
+    """Return the options as kubelets read them."""
+    said = [("command", one) for one in options.get("command") or ()]
+    said += [(name, "1") for field, name in _SPOKEN.items() if options.get(field)]
+    if ports := options.get("ports"):
+        said.append(("port", ",".join(map(str, ports))))
+    return urlencode(sorted(said, key=lambda one: one[0]), quote_via=quote_plus)

@@ -1,0 +1,61 @@
+"""The subresources of kubelets put together."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.flags import KubeletOptions
+from apiserver_stub.kubelet.connections import KubeletConnections
+from apiserver_stub.kubelet.log import PodLogs
+from apiserver_stub.kubelet.lookup import Lookup
+from apiserver_stub.kubelet.metrics import KubeletMetrics
+from apiserver_stub.kubelet.passing import Passing
+from apiserver_stub.kubelet.proxy import Proxy
+from apiserver_stub.kubelet.streams import PodStreams
+from apiserver_stub.verbs.scope import RequestScope
+from controller_manager.api.wire import Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving.authentication import RequestHeaderConfig
+from controller_manager.serving.authorization import Authorizer
+from controller_manager.transport.dialer import Dialer
+
+Connect = Callable[[APIRequest], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletParts:
+    """The parts of a server that these subresources are made of; without a `dialer` connections are direct. Streams of
+    logs may be asked for one by one with `log_streams`.
+    """
+
+    scope: RequestScope
+    authorizer: Authorizer
+    proxies: RequestHeaderConfig
+    runtime: Runtime
+    dialer: Dialer | None = None
+    log_streams: bool = False
+
+
+class KubeletSubresources:
+    """Logs, commands, forwarded ports and proxies; `open` and `close` with the server."""
+
+    def __init__(self, options: KubeletOptions, parts: KubeletParts) -> None:
+        self._connections = connections = KubeletConnections(options, parts.runtime.log("kubelets"), parts.dialer)
+        lookup, metrics = Lookup(parts.scope, options), KubeletMetrics(parts.runtime.registry)
+        passing = Passing(connections, parts.proxies)
+        streams = PodStreams(parts.scope, lookup, passing, parts.authorizer, metrics)
+        proxy = Proxy(parts.scope, lookup, passing)
+        self.handlers: Mapping[tuple[str, str], Connect] = {
+            ("pods", "log"): PodLogs(lookup, connections, metrics, streams=parts.log_streams),
+            **{("pods", name): streams for name in ("exec", "attach", "portforward")},
+            **{(plural, "proxy"): proxy for plural in ("pods", "services", "nodes")},
+        }
+        """What answers requests, by resource and subresource."""
+
+    async def open(self) -> None:
+        """Read the files that flags name. Raises `ConfigError`."""
+        await self._connections.open()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connections.close()

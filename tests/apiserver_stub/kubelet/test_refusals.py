@@ -1,0 +1,41 @@
+"""Answers of kube-apiserver 1.36 to requests that lead nowhere, and to options that are none, as they were recorded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "refusals.jsonl").read_text().splitlines()]
+GIVEN = [row["given"] for row in ROWS if "given" in row]
+ASKED = [row for row in ROWS if "given" not in row]
+
+
+async def test_refusals_are_those_of_kube_apiserver(make_cluster: Any) -> None:
+    """Messages are compared as far as they are about this server, and not about a connection that failed."""
+    async with make_cluster("--disable-admission-plugins=ServiceAccount") as cluster:
+        for method, path, body in GIVEN:
+            kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
+            code, told = await cluster(method, path, body, content_type=kind)
+            assert code in (200, 201), told
+        different = [(row, found) for row in ASKED if (found := await _answer(cluster, row)) is not None]
+        assert different == []
+        assert len(ASKED) > 250
+
+
+async def _answer(cluster: Any, row: dict[str, Any]) -> object:
+    """Return what is answered to a row, if that is not the answer in it."""
+    headers = {name.replace("-", "_"): value for name, value in row.get("headers", {}).items()}
+    response = await cluster.send(row["method"], row["path"], **headers)
+    body = response.body
+    told = json.loads(body) if body and row["method"] != "HEAD" else {}
+    message, wanted = told.get("message", ""), row.get("message", "")
+    if row.get("beginning"):
+        message = message[: len(wanted)]
+    found = (
+        response.status,
+        told.get("reason", ""),
+        message,
+        response.headers.get("location"),
+        told.get("details") or None,
+    )
+    expected = (row["status"], row.get("reason", ""), wanted, row.get("location"), row.get("details"))
+    return None if found == expected else found
