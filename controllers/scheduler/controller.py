@@ -1,0 +1,360 @@
+"""Schedules pods: finds a node for each that has none, binds it there, and says why where there is none."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
+from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.base import clock
+from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+)
+from controller_manager.options import Int32, Options, StringList, flag
+
+from .._pods import SERVICES_BY_SELECTOR
+from . import filters
+from .binding import bind, unschedulable
+from .cluster_state import ClusterState
+from .decide import Decider
+from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
+from .queue import QueuedPod
+from .requirements import DEFAULT_SCHEDULER
+from .scheduler import Assigned, Scheduler, Unplaced
+from .workloads import DefaultSpread
+
+COMPARES = "TaintTolerationComparisonOperators"
+# Pods that are decided about before other work has its turn for longer.
+_AT_ONCE = 100
+# Seconds between two events about a pod that say the same.
+_REPEATED = 60.0
+
+
+class SchedulerOptions(Options):
+    """Flags of the scheduler."""
+
+    title: ClassVar[str] = "Scheduler"
+
+    scheduler_names: StringList = flag(
+        (DEFAULT_SCHEDULER,), "pods are scheduled whose schedulerName is one of these; others are left alone"
+    )
+    percentage_of_nodes_to_score: Int32 = flag(
+        0,
+        "so many percent of the nodes are looked for and ranked for a pod; 0 for what suits their number",
+        minimum=0,
+        maximum=100,
+    )
+    concurrent_bindings: Int32 = flag(32, "pods that are bound, or told of, at the same time", minimum=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The pods that are next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pod for which a node was found, by its uid."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A pod for which there is no node, by its uid."""
+
+    uid: str
+
+
+class _Attempt(NamedTuple):
+    """What is to be told of a pod: how the attempt ended, and when it began."""
+
+    queued: QueuedPod
+    message: str
+    began: float
+
+
+# Observed: nodes, all pods, what else pods depend on; each as the informers tell it, at once.
+# Decided (`decide.py`), for one pod after the other, by priority:     Done:
+#   a node suits                                                       it takes its room there at once, and is bound
+#                                                                      beside whatever is decided meanwhile
+#   no node                                                            condition PodScheduled, event; it waits for what
+#                                                                      may help (`events.py`)
+# A binding that got no answer keeps its room until the server says where the pod is.
+
+
+class SchedulerController:
+    """Reconciles the pods that are next, and what was decided about each."""
+
+    def __init__(self, context: Context, options: SchedulerOptions) -> None:
+        self._context = context
+        self._client = context.client
+        self._events = context.events
+        self._spread = DefaultSpread(context)
+        decider = Decider(
+            ClusterState(), percentage=options.percentage_of_nodes_to_score, compares=context.enabled(COMPARES)
+        )
+        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of)
+        self._most_bindings = options.concurrent_bindings
+        self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
+        self._add: Add | None = None
+        self._noted: deque[Callable[[], None]] = deque()
+        self._wake = asyncio.Event()
+        # What is under way, by uid: when the attempt began, and what is to be told.
+        self._began: dict[str, float] = {}
+        self._reports: dict[str, _Attempt] = {}
+        self._asks: set[str] = set()
+        # When which message was last an event, by uid of a pod that waits.
+        self._said: dict[str, tuple[str, float]] = {}
+
+    async def run(self, add: Add) -> None:
+        """Take in what happens, and have pods looked at when there are some to look at."""
+        self._add = add
+        ends = [self._subscribe(resource, take) for resource, take in self._takers()]
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._noted:
+                    self._take_in(_AT_ONCE)
+                    await asyncio.sleep(0)
+                if self._scheduler.queue.has_work:
+                    add(Cycle(), "pods wait")
+        finally:
+            for end in ends:
+                end()
+
+    async def reconcile(self, key: Cycle | Binding | Report) -> Requeue | None:
+        """Decide about pods, bind one, or tell of one."""
+        match key:
+            case Binding(uid):
+                return await self._bind(uid)
+            case Report(uid):
+                await self._report(uid)
+                return None
+        return await self._cycle()
+
+    # Taking in.
+
+    def _takers(self) -> list[tuple[Any, Callable[[Change[Any]], None]]]:
+        """What is watched, and who takes in its changes; nodes come before their pods."""
+        workloads = (SERVICES, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS)
+        return [
+            (NODES, self._take_node),
+            (NAMESPACES, self._take_namespace),
+            (PODS, self._take_pod),
+            *((resource, self._spread.note) for resource in workloads),
+        ]
+
+    def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
+        def note(change: Change[Any]) -> None:
+            self._noted.append(partial(take, change))
+            self._wake.set()
+
+        return self._context.informers.get(resource).subscribe(note)
+
+    def _take_in(self, most: int) -> None:
+        for _ in range(min(len(self._noted), most)):
+            self._noted.popleft()()
+
+    def _take_node(self, change: Change[Node]) -> None:
+        if change.after is not None:
+            self._scheduler.node_changed(change.after, clock.monotonic())
+        else:
+            self._scheduler.node_gone(change.key.name, clock.monotonic())
+
+    def _take_namespace(self, change: Change[Namespace]) -> None:
+        labels = (change.after.metadata.labels if change.after is not None else None) or {}
+        self._scheduler.namespace_changed(change.key.name, labels.items(), clock.monotonic(), filters.POD_AFFINITY)
+
+    def _take_pod(self, change: Change[Pod]) -> None:
+        try:
+            self._scheduler.pod_changed(change.before, change.after, clock.monotonic())
+        except (msgspec.ValidationError, ValueError) as error:
+            self._context.log.warning("a pod cannot be read and is left alone", pod=str(change.key), why=str(error))
+        if change.after is None or change.after.spec.node_name:
+            self._said.pop(change.object.metadata.uid, None)
+
+    # Deciding.
+
+    async def _cycle(self) -> Requeue | None:
+        """Decide about pods until there are none, or enough are on their way."""
+        assert self._add is not None
+        for _ in range(_AT_ONCE):
+            self._take_in(len(self._noted))
+            if len(self._scheduler.binding) >= 2 * self._most_bindings:
+                return None  # the next one that is bound goes on
+            began = clock.monotonic()
+            step = self._scheduler.step(began)
+            if step is None:
+                break
+            self._metrics.decision.observe(clock.monotonic() - began)
+            self._order(step, began)
+            await asyncio.sleep(0)
+        if self._scheduler.queue.has_work:
+            return Requeue(0.0)
+        now = clock.monotonic()
+        later = self._scheduler.queue.next_time(now)
+        if later is None:
+            return None
+        self._scheduler.queue.wake_forgotten(now)
+        return Requeue(max(0.0, later - now))
+
+    def _order(self, step: Assigned | Unplaced, began: float) -> None:
+        assert self._add is not None
+        uid = step.queued.uid
+        if isinstance(step, Assigned):
+            self._began[uid] = began
+            self._add(Binding(uid), "a node was found")
+        else:
+            self._metrics.attempted(UNSCHEDULABLE, clock.monotonic() - began)
+            self._reports[uid] = _Attempt(step.queued, step.why.message, began)
+            self._add(Report(uid), "no node was found")
+
+    def _go_on(self) -> None:
+        if self._add is not None and (self._scheduler.queue.has_work):
+            self._add(Cycle(), "pods wait")
+
+    # Acting.
+
+    async def _bind(self, uid: str) -> Requeue | None:
+        """Bind a pod to the node that was found."""
+        step = self._scheduler.binding.get(uid)
+        if step is None:
+            self._forget(uid)
+            return None
+        pod = step.queued.pod
+        if uid in self._asks and not await self._is_unbound(pod, step.node):
+            self._end(step)
+            return None
+        try:
+            await bind(self._client, pod, step.node)
+        except (Conflict, TransportError):
+            self._asks.add(uid)
+            raise
+        except NotFound:
+            self._scheduler.not_bound(uid, clock.monotonic(), again=False)
+            self._end(step)
+            return None
+        except ApiError as error:
+            if error.code >= 500 or error.code == 429:
+                self._asks.add(uid)
+                raise
+            self._failed(step, error)
+            return None
+        self._bound(step)
+        return None
+
+    async def _is_unbound(self, pod: Pod, node: str) -> bool:
+        """Return whether a pod is still to be bound, by the word of the server, after a binding that failed, or was not
+        answered.
+        """
+        uid, now = pod.metadata.uid, clock.monotonic
+        try:
+            found = await self._client.get(PODS, key_of(pod))
+        except NotFound:
+            found = None
+        if found is None or found.metadata.uid != uid:
+            self._scheduler.not_bound(uid, now(), again=False)
+            return False
+        if found.spec.node_name == node:
+            self._scheduler.bound(uid)
+            return False
+        if found.spec.node_name:  # by somebody else
+            self._scheduler.not_bound(uid, now(), again=False)
+            self._scheduler.pod_changed(None, found, now())
+            return False
+        return True
+
+    def _bound(self, step: Assigned) -> None:
+        queued, now = step.queued, clock.monotonic()
+        self._scheduler.bound(queued.uid)
+        self._metrics.attempted(SCHEDULED, now - self._began.get(queued.uid, now))
+        self._metrics.scheduled(queued.attempts, now - queued.entered)
+        said = f"Successfully assigned {key_of(queued.pod)} to {step.node}"
+        self._events.event(queued.pod, "Normal", "Scheduled", said, "Binding")
+        self._end(step)
+
+    def _failed(self, step: Assigned, error: Exception) -> None:
+        """The server refuses to bind a pod: it waits, and is looked at again."""
+        uid, now = step.queued.uid, clock.monotonic()
+        self._metrics.attempted(ERROR, now - self._began.get(uid, now))
+        self._scheduler.not_bound(uid, now, again=True)
+        self._events.event(step.queued.pod, "Warning", "FailedScheduling", f"binding was refused: {error}", "Binding")
+        self._end(step)
+
+    def _end(self, step: Assigned) -> None:
+        self._forget(step.queued.uid)
+        self._go_on()
+
+    def _forget(self, uid: str) -> None:
+        self._began.pop(uid, None)
+        self._asks.discard(uid)
+
+    async def _report(self, uid: str) -> None:
+        """Say why there is no node for a pod."""
+        attempt = self._reports.pop(uid, None)
+        if attempt is None:
+            return
+        pod, now = attempt.queued.pod, clock.monotonic()
+        message, at = self._said.get(uid, ("", 0.0))
+        if message != attempt.message or now - at >= _REPEATED:
+            self._said[uid] = attempt.message, now
+            self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
+        change = unschedulable(pod, attempt.message, clock.utc_now())
+        if change is not None:
+            try:
+                await self._client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
+            except (NotFound, Conflict):
+                return  # it is gone, or another one
+            except (ApiError, TransportError):
+                self._reports.setdefault(uid, attempt)
+                raise
+
+
+NAME = "scheduler"
+SPECS = (
+    ControllerSpec(
+        name=NAME,
+        aliases=("kube-scheduler",),
+        service_account="kube-scheduler",
+        reporter=DEFAULT_SCHEDULER,
+        reconciler=SchedulerController,
+        options=SchedulerOptions,
+        default_on=False,
+        workers=lambda options: options.concurrent_bindings + 1,
+        retry_delays=(0.1, 10.0),
+        qps_factor=5,
+        watches=(
+            Mapped(NODES),
+            Mapped(PODS),
+            Mapped(NAMESPACES),
+            Mapped(SERVICES, indexes=SERVICES_BY_SELECTOR),
+            Mapped(REPLICATION_CONTROLLERS),
+            Mapped(REPLICA_SETS),
+            Mapped(STATEFUL_SETS),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("nodes", "namespaces", "services"), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("replicationcontrollers",), verbs=("list", "watch")),
+            PolicyRule(groups=("apps",), resources=("replicasets", "statefulsets"), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods/binding",), verbs=("create",)),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+        ),
+    ),
+)

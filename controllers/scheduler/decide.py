@@ -1,0 +1,308 @@
+"""Which node a pod goes to: the nodes that may have it, as many as are worth ranking, and of these the best; pure.
+
+What pods of one kind and one node by itself have to do with one another is remembered until that node changes. So a pod
+like the one before costs a look at what was remembered, and at what others do to it: spread, affinity, volumes.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from controller_manager.api.core import Pod
+from controller_manager.api.model import ObjectMeta
+
+from . import filters, scores
+from .cluster_state import ClusterState
+from .filters import Rejections
+from .node_info import NodeInfo, PlacedPod
+from .pod_affinity import PodAffinity, liking
+from .requirements import Requirements, SpreadConstraint
+from .scores import Suitability, suitability
+from .spread import PreferredSpread, Spread
+
+# Kinds of pods of which is remembered what nodes are to them.
+_REMEMBERED = 64
+# All nodes are ranked where there are so few of them, and at least so many and so many percent of more.
+_FEW, _LEAST_PERCENT = 100, 5
+_ELSEWHERE = (
+    filters.Rejection(filters.NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", final=True),
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+Rejects = Callable[[NodeInfo], Rejections]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A pod that waits for a node. `spread` are the constraints that are assumed for it; `others` say of a node what
+    its volumes and devices have against it; `nominated` is the node where room is made for it.
+    """
+
+    uid: str
+    requirements: Requirements
+    spread: tuple[SpreadConstraint, ...] = ()
+    others: tuple[Rejects, ...] = ()
+    nominated: str = ""
+
+
+class Choice(NamedTuple):
+    """The node for a pod, of so many that would do, of so many that were looked at."""
+
+    node: str
+    feasible: int
+    evaluated: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """Why no node will do, by node."""
+
+    rejections: Mapping[str, Rejections] = field(default_factory=dict)
+
+    @property
+    def by(self) -> frozenset[str]:
+        """Return who rejected nodes."""
+        return frozenset(one.by for every in set(self.rejections.values()) for one in every)
+
+    @property
+    def message(self) -> str:
+        """Return the sentence for people: how many nodes there are, and what keeps the pod from how many of them."""
+        reasons: Counter[str] = Counter()
+        for every, number in Counter(self.rejections.values()).items():
+            for one in every:
+                reasons[one.reason] += number
+        listed = ", ".join(sorted(f"{number} {reason}" for reason, number in reasons.items()))
+        known = len(self.rejections)
+        return f"0/{known} nodes are available: {listed}." if listed else "no nodes available to schedule pods"
+
+
+class _Known(NamedTuple):
+    """What a node is to pods of a kind by itself, as it was at a generation."""
+
+    generation: int
+    rejections: Rejections
+    suits: Suitability | None
+
+
+class Relations:
+    """What other pods are to pods of a kind."""
+
+    def __init__(self, wanted: Wanted, state: ClusterState, spread: Spread | None, *, compares: bool) -> None:
+        asked = wanted.requirements
+        self._spread = spread
+        self._compares = compares
+        concerned = asked.affinity or asked.anti_affinity or state.with_affinity
+        self._affinity = PodAffinity(asked, state) if concerned else None
+        self._others = wanted.others
+        if spread is not None:
+            spread.refresh(compares=compares)
+
+    def rejecting(self) -> list[Rejects]:
+        """Return those who may reject a node, as things are now."""
+        found: list[Rejects] = list(self._others)
+        if self._spread is not None:
+            found.append(self._spread.rejecting())
+        if self._affinity is not None:
+            found.append(self._affinity.rejects)
+        return found
+
+    def change(self, placed: PlacedPod, by: int) -> None:
+        """Have it be as if a pod were on its node, or were not."""
+        if self._spread is not None:
+            self._spread.change(placed, by)
+        if self._affinity is not None:
+            self._affinity.change(placed, by)
+
+
+class Decider:
+    """Decides about one pod after the other, for a state that others keep up. `percentage` of nodes to rank is as
+    kube-scheduler has it, 0 for what suits the size of the cluster; `compares` lets tolerations compare numbers.
+    """
+
+    def __init__(self, state: ClusterState, *, percentage: int = 0, compares: bool = False) -> None:
+        self.state = state
+        self.compares = compares
+        self._percentage = percentage
+        # The place in the order of nodes where the next search begins.
+        self._next = 0
+        self._known: OrderedDict[Requirements, dict[str, _Known]] = OrderedDict()
+        self._spread: OrderedDict[Requirements, Spread] = OrderedDict()
+        self._preferred: OrderedDict[tuple[Requirements, tuple[SpreadConstraint, ...]], PreferredSpread] = OrderedDict()
+
+    def decide(self, wanted: Wanted) -> Choice | NoFit:
+        """Return the node for a pod, or why there is none."""
+        asked, known = wanted.requirements, self._known_of(wanted.requirements)
+        relations = self.relations(wanted)
+        rejects = self._rejecting(wanted, known, relations)
+        nominated = self.state.nodes.get(wanted.nominated)
+        if nominated is not None and nominated.node is not None and not rejects(nominated):
+            return Choice(nominated.name, 1, 1)
+        nodes, order = self._candidates(asked), self.state.order
+        most, start = self.number_to_find(len(nodes)), self._next if nodes is order else 0
+        found: list[NodeInfo] = []
+        rejections: dict[str, Rejections] = {}
+        for node in _from(nodes, start):
+            why = rejects(node)
+            if why:
+                rejections[node.name] = why
+            else:
+                found.append(node)
+                if len(found) >= most:
+                    break
+        evaluated = len(found) + len(rejections)
+        if nodes is order and nodes:
+            self._next = (start + evaluated) % len(nodes)
+        if found:
+            return Choice(self._best(wanted, found, known), len(found), evaluated)
+        if nodes is not order:
+            rejections = {**dict.fromkeys((node.name for node in order), _ELSEWHERE), **rejections}
+        return NoFit(rejections)
+
+    def number_to_find(self, nodes: int) -> int:
+        """Return how many nodes that will do are looked for among so many."""
+        if nodes < _FEW:
+            return nodes
+        percentage = self._percentage or max(_LEAST_PERCENT, 50 - nodes // 125)
+        return max(_FEW, nodes * percentage // 100)
+
+    def relations(self, wanted: Wanted) -> Relations:
+        """Return what other pods are to a pod, to be asked and to be changed for trying what would be."""
+        asked = wanted.requirements
+        spread = None
+        if asked.constraints:
+            spread = _remembered(self._spread, asked, lambda: Spread(asked, self.state))
+        return Relations(wanted, self.state, spread, compares=self.compares)
+
+    def fits(self, wanted: Wanted, node: NodeInfo, relations: Relations) -> bool:
+        """Return whether a pod may be on a node that is only imagined, by itself and beside those who wait for it."""
+        asked = wanted.requirements
+
+        def reject(there: NodeInfo) -> Rejections:
+            why = filters.reject(asked, there, compares=self.compares)
+            return why or next(filter(None, (one(there) for one in relations.rejecting())), ())
+
+        return not reject(node) and not self._rejected_beside(wanted, node, relations, reject)
+
+    def _rejecting(self, wanted: Wanted, known: dict[str, _Known], relations: Relations) -> Rejects:
+        """Return what says why a pod may not be on a node."""
+        others, nominated = relations.rejecting(), self.state.nominated
+        look, asked = self._look, wanted.requirements
+
+        def reject(there: NodeInfo) -> Rejections:
+            why = filters.reject(asked, there, compares=self.compares)
+            return why or next(filter(None, (one(there) for one in relations.rejecting())), ())
+
+        def rejects(node: NodeInfo) -> Rejections:
+            found = known.get(node.name)
+            if found is None or found.generation != node.generation:
+                found = known[node.name] = look(asked, node)
+            if found.rejections:
+                return found.rejections
+            for other in others:
+                why = other(node)
+                if why:
+                    return why
+            return self._rejected_beside(wanted, node, relations, reject) if node.name in nominated else ()
+
+        return rejects
+
+    def _rejected_beside(self, wanted: Wanted, node: NodeInfo, relations: Relations, reject: Rejects) -> Rejections:
+        """Return why a pod may not be on a node if those are there too that wait for it and are not less important."""
+        waiting = self.state.nominated.get(node.name, {})
+        least = wanted.requirements.priority
+        beside = [(uid, one) for uid, one in waiting.items() if uid != wanted.uid and one.priority >= least]
+        if not beside:
+            return ()
+        imagined = node.copy()
+        with _imagined(imagined, [_stand_in(uid, one, node) for uid, one in beside], relations):
+            return reject(imagined)
+
+    def _known_of(self, asked: Requirements) -> dict[str, _Known]:
+        known: dict[str, _Known] = _remembered(self._known, asked, dict)
+        if len(known) > 2 * len(self.state.order) + _FEW:  # of nodes that are gone
+            known.clear()
+        return known
+
+    def _look(self, asked: Requirements, node: NodeInfo) -> _Known:
+        why = filters.reject(asked, node, compares=self.compares)
+        suits = None if why else suitability(asked, node, self.state, compares=self.compares)
+        return _Known(node.generation, why, suits)
+
+    def _candidates(self, asked: Requirements) -> Sequence[NodeInfo]:
+        order, names = self.state.order, asked.only_nodes
+        if names is None:
+            return order
+        found = (self.state.nodes.get(name) for name in sorted(names))
+        return [node for node in found if node is not None and node.node is not None]
+
+    def _best(self, wanted: Wanted, nodes: Sequence[NodeInfo], known: Mapping[str, _Known]) -> str:
+        """Return the name of the node that suits best; of equal ones the first."""
+        if len(nodes) == 1:
+            return nodes[0].name
+        alone = [known[node.name].suits or Suitability(0, 0, 0) for node in nodes]
+        totals = [one.score for one in alone]
+        if any(one.taints for one in alone):
+            _weigh(totals, scores.compared([one.taints for one in alone], fewer=True), scores.TAINTS)
+        asked = wanted.requirements
+        if asked.preferred_nodes:
+            _weigh(totals, scores.compared([one.preferred for one in alone]), scores.NODES)
+        spread = asked.preferred_spread if asked.spreads_itself else wanted.spread
+        if spread:
+            preferred = _remembered(
+                self._preferred,
+                (asked, spread),
+                lambda: PreferredSpread(asked, spread, self.state, requires_keys=asked.spreads_itself),
+            )
+            _weigh(totals, preferred.scores(nodes, compares=self.compares), scores.SPREAD)
+        if asked.preferred_affinity or self.state.with_affinity:
+            liked = liking(asked, self.state, nodes)
+            if liked is not None:
+                _weigh(totals, liked, scores.PODS)
+        return nodes[totals.index(max(totals))].name
+
+
+@contextmanager
+def _imagined(node: NodeInfo, pods: Sequence[PlacedPod], relations: Relations) -> Iterator[None]:
+    """Have pods be on an imagined node as long as this lasts."""
+    for one in pods:
+        node.add(one)
+        relations.change(one, 1)
+    try:
+        yield
+    finally:
+        for one in pods:
+            node.remove(one)
+            relations.change(one, -1)
+
+
+def _stand_in(uid: str, asked: Requirements, node: NodeInfo) -> PlacedPod:
+    """Return a pod that is not on a node yet as if it were."""
+    return PlacedPod(Pod(metadata=ObjectMeta(uid=uid, namespace=asked.namespace)), node.name, asked)
+
+
+def _weigh(totals: list[int], more: Iterable[int], weight: int) -> None:
+    for place, score in enumerate(more):
+        totals[place] += weight * score
+
+
+def _from(nodes: Sequence[NodeInfo], start: int) -> Iterator[NodeInfo]:
+    """All nodes once, from a place on."""
+    start = start % len(nodes) if nodes else 0
+    for place in range(start, len(nodes)):
+        yield nodes[place]
+    for place in range(start):
+        yield nodes[place]
+
+
+def _remembered(kept: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
+    """Return what is kept under a key, or made for it; what was asked for longest ago goes."""
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = make()
+        if len(kept) > _REMEMBERED:
+            kept.popitem(last=False)
+    kept.move_to_end(key)
+    return found

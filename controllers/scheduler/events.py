@@ -1,0 +1,128 @@
+"""What happens in a cluster that may help a pod for which there was no node: who rejected nodes says what to look for.
+
+rejected by          may help
+unschedulable        a node that comes, or may be scheduled to again
+taints               a node that comes, or is rid of taints, and whose taints the pod tolerates
+affinity to nodes    a node that comes, or has other labels, and that the pod may be on
+host ports           a node that comes; a pod that goes and had one of the ports
+resources            a node that comes, or has more, and would have enough if it were empty; a pod that goes from such
+                     a node, or takes less
+spread               a pod of those counted that comes or goes; nodes that come, go, or have other labels or taints
+affinity to pods     a pod that is meant and comes; one that goes and was disliked, or disliked the pod; labels of nodes
+                     and of namespaces
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
+
+from . import filters
+from .cluster_state import ClusterState
+from .node_info import NodeInfo, PlacedPod, conflicts
+from .requirements import AffinityTerm, HostPort, Requirements
+
+
+class NodeEvent(NamedTuple):
+    """A node is there, or as it is now; or it is gone."""
+
+    node: NodeInfo
+    gone: bool = False
+    is_new: bool = False
+
+
+class PodEvent(NamedTuple):
+    """A pod came to a node, went from it, or is as it is there now."""
+
+    placed: PlacedPod
+    came: bool = False
+    went: bool = False
+
+
+class OtherEvent(NamedTuple):
+    """Something else happened that concerns those who reject for reasons of that kind."""
+
+    concerns: frozenset[str]
+
+
+Event = NodeEvent | PodEvent | OtherEvent
+_Hint = Callable[[Requirements, Event, ClusterState], bool]
+
+
+def may_help(by: frozenset[str], asked: Requirements, event: Event, state: ClusterState) -> bool:
+    """Return whether what happened may help pods that ask for this, for which nodes were rejected by those."""
+    if not by:  # there was no node
+        return isinstance(event, NodeEvent)
+    if isinstance(event, OtherEvent):
+        return not by.isdisjoint(event.concerns)
+    return any(one not in _HINTS or _HINTS[one](asked, event, state) for one in by)
+
+
+def _unschedulable(_: Requirements, event: Event, __: ClusterState) -> bool:
+    return isinstance(event, NodeEvent) and not event.gone and not event.node.unschedulable
+
+
+def _taints(asked: Requirements, event: Event, _: ClusterState) -> bool:
+    if not isinstance(event, NodeEvent) or event.gone:
+        return False
+    return untolerated(event.node.taints, asked.tolerations, (NO_SCHEDULE, NO_EXECUTE), compares=True) is None
+
+
+def _nodes(asked: Requirements, event: Event, _: ClusterState) -> bool:
+    if not isinstance(event, NodeEvent) or event.gone or event.node.node is None:
+        return False
+    return asked.node_affinity.matches(event.node.node)
+
+
+def _ports(asked: Requirements, event: Event, _: ClusterState) -> bool:
+    if isinstance(event, PodEvent):
+        taken: Mapping[HostPort, int] = dict.fromkeys(event.placed.requirements.ports, 1)
+        return event.went and conflicts(asked.ports, taken)
+    return isinstance(event, NodeEvent) and event.is_new
+
+
+def _resources(asked: Requirements, event: Event, state: ClusterState) -> bool:
+    if isinstance(event, PodEvent):
+        node = None if event.came else state.nodes.get(event.placed.node)
+    else:
+        node = event.node if isinstance(event, NodeEvent) and not event.gone else None
+    return node is not None and filters.could_fit(asked, node)
+
+
+def _spread(asked: Requirements, event: Event, state: ClusterState) -> bool:
+    if isinstance(event, PodEvent):
+        other = event.placed.requirements
+        if other.namespace != asked.namespace:
+            return False
+        selectors = (one.selector for one in asked.constraints)
+        return any(one is not None and one.matches(other.labels) for one in selectors)
+    return isinstance(event, NodeEvent)
+
+
+def _pods(asked: Requirements, event: Event, state: ClusterState) -> bool:
+    if isinstance(event, NodeEvent):
+        return not event.gone
+    if not isinstance(event, PodEvent):
+        return False
+    other = event.placed.requirements
+
+    def meant(terms: tuple[AffinityTerm, ...], pod: Requirements) -> bool:
+        return any(state.selects(term, pod) for term in terms)
+
+    if meant(asked.affinity, other):
+        return True
+    return not event.came and (meant(asked.anti_affinity, other) or meant(other.anti_affinity, asked))
+
+
+_HINTS: Mapping[str, _Hint] = MappingProxyType(
+    {
+        filters.UNSCHEDULABLE: _unschedulable,
+        filters.TAINTS: _taints,
+        filters.NODE_AFFINITY: _nodes,
+        filters.PORTS: _ports,
+        filters.RESOURCES: _resources,
+        filters.SPREAD: _spread,
+        filters.POD_AFFINITY: _pods,
+    }
+)

@@ -1,0 +1,178 @@
+"""A node as pods are placed on it: what it has, and what the pods there have taken of that."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from controller_manager.api.core import Node, Pod, Taint
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+from controller_manager.api.quantity import parse
+from controller_manager.api.resource import Key, key_of
+
+from .requirements import Amounts, HostPort, Requirements
+
+_EMPTY: Mapping[str, str] = {}
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - how pods write it
+
+
+@dataclass(slots=True)
+class PlacedPod:
+    """A pod on a node, as the server has it; `assumed` while only we say that it is there. `claims` are those of its
+    volumes, `disks` those that may not be shared.
+    """
+
+    pod: Pod
+    node: str
+    requirements: Requirements
+    claims: tuple[Key, ...] = ()
+    disks: tuple[tuple[str, ...], ...] = ()
+    assumed: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the pod."""
+        return self.pod.metadata.uid
+
+    @property
+    def key(self) -> Key:
+        """Return the key of the pod."""
+        return key_of(self.pod)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the pod is being deleted."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+
+class NodeInfo:
+    """One node. `generation` is another number after each change that matters to pods."""
+
+    __slots__ = (
+        *("name", "node", "labels", "taints", "unschedulable", "allocatable", "most_pods", "images", "generation"),
+        *("pods", "cpu", "memory", "storage", "others", "weight_cpu", "weight_memory", "ports"),
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.node: Node | None = None
+        """None while there are only pods of that node."""
+        self.labels: Mapping[str, str] = _EMPTY
+        self.taints: tuple[Taint, ...] = ()
+        self.unschedulable = False
+        self.allocatable = Amounts()
+        self.most_pods = 0
+        self.images: Mapping[str, int] = {}
+        """The size of each image that is there (bytes), by all its names."""
+        self.generation = 0
+        self.pods: dict[str, PlacedPod] = {}
+        self.cpu = self.memory = self.storage = self.weight_cpu = self.weight_memory = 0
+        self.others: dict[str, int] = {}
+        self.ports: dict[HostPort, int] = {}
+
+    def describe(self, node: Node) -> bool:
+        """Take in what the server says of the node; return whether anything of that matters."""
+        before = (self.node is None, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
+        images = self.images
+        self.node = node
+        self.labels = node.metadata.labels or _EMPTY
+        self.taints = node.spec.taints
+        self.unschedulable = node.spec.unschedulable
+        self.allocatable, self.most_pods = _allocatable(node)
+        self.images = images_of(node)
+        after = (False, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
+        return before != after or images != self.images
+
+    def add(self, placed: PlacedPod) -> None:
+        """Have a pod take what it requests."""
+        self.pods[placed.uid] = placed
+        self._take(placed.requirements, 1)
+
+    def remove(self, placed: PlacedPod) -> None:
+        """Give back what a pod has taken."""
+        del self.pods[placed.uid]
+        self._take(placed.requirements, -1)
+
+    def copy(self) -> "NodeInfo":
+        """Return the same for trying what would be."""
+        other = NodeInfo(self.name)
+        for name in NodeInfo.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.pods, other.others, other.ports = dict(self.pods), dict(self.others), dict(self.ports)
+        return other
+
+    def _take(self, asked: Requirements, sign: int) -> None:
+        requests, weight = asked.requests, asked.weight
+        self.cpu += sign * requests.cpu
+        self.memory += sign * requests.memory
+        self.storage += sign * requests.storage
+        self.weight_cpu += sign * weight.cpu
+        self.weight_memory += sign * weight.memory
+        for name, amount in requests.others.items():
+            self.others[name] = self.others.get(name, 0) + sign * amount
+        for port in asked.ports:
+            count = self.ports.get(port, 0) + sign
+            if count:
+                self.ports[port] = count
+            else:
+                del self.ports[port]
+
+
+def conflicts(wanted: Iterable[HostPort], taken: Mapping[HostPort, int]) -> bool:
+    """Return whether one of the ports is taken; all addresses of a node include each of them."""
+    if not taken:
+        return False
+    return any(
+        one in taken
+        or (
+            any(o.number == one.number and o.protocol == one.protocol for o in taken)
+            if one.address == ANY_ADDRESS
+            else HostPort(ANY_ADDRESS, one.protocol, one.number) in taken
+        )
+        for one in wanted
+    )
+
+
+class _Image(Model):
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class _Status(Model):
+    images: tuple[_Image, ...] = ()
+
+
+class _WithImages(Model):
+    status: _Status = _Status()
+
+
+_IMAGES = Decoder(_WithImages)
+
+
+def images_of(node: Node) -> Mapping[str, int]:
+    """Return the size of each image of a node by its names; nothing where they cannot be read."""
+    if b'"images"' not in node.raw:
+        return {}
+    try:
+        found = _IMAGES.decode(node.raw).status.images
+    except msgspec.ValidationError:
+        return {}
+    return {name: image.size_bytes for image in found for name in image.names}
+
+
+def _allocatable(node: Node) -> tuple[Amounts, int]:
+    found = {}
+    for name, text in (node.status.allocatable or {}).items():
+        try:
+            found[name] = parse(text)
+        except ValueError:  # a server lets none pass
+            continue
+    pods = found.get("pods")
+    return Amounts.of(found), int(pods.number) if pods is not None else 0
+
+
+def pods_on(nodes: Iterable[NodeInfo]) -> Iterator[PlacedPod]:
+    """The pods of these nodes."""
+    for node in nodes:
+        yield from node.pods.values()

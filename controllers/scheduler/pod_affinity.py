@@ -1,0 +1,110 @@
+"""Pods that are to be near others, or far from them, by a label of nodes; and those that others keep away."""
+
+from collections.abc import Sequence
+
+from .cluster_state import ClusterState, PodSelection
+from .filters import POD_AFFINITY, Rejection, Rejections
+from .node_info import NodeInfo, PlacedPod
+from .requirements import AffinityTerm, Requirements
+from .scores import within_range
+
+_FAR_FROM_LIKED = (Rejection(POD_AFFINITY, "node(s) didn't match pod affinity rules", final=True),)
+_NEAR_DISLIKED = (Rejection(POD_AFFINITY, "node(s) didn't match pod anti-affinity rules"),)
+_DISLIKED = (Rejection(POD_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules"),)
+# What a pod that requires to be near this one counts, where nodes are ranked.
+_REQUIRED = 1
+
+# Pods by domain: by a label of nodes and its value.
+_Domains = dict[tuple[str, str], int]
+
+
+class PodAffinity:
+    """Where pods are that one pod is to be near, those it is to be far from, and those that want it far."""
+
+    def __init__(self, asked: Requirements, state: ClusterState) -> None:
+        self._asked = asked
+        self._state = state
+        self._near: _Domains = {}
+        self._far: _Domains = {}
+        self._unwelcome: _Domains = {}
+        for name, count in _counted(state, asked.affinity):
+            for term in asked.affinity:
+                _add(state, self._near, term, name, count)
+        for term in asked.anti_affinity:
+            for name, count in _counted(state, (term,)):
+                _add(state, self._far, term, name, count)
+        for other, there in state.with_affinity.items():
+            for term in other.anti_affinity:
+                if state.selects(term, asked):
+                    for name, count in there.items():
+                        _add(self._state, self._unwelcome, term, name, count)
+
+    def change(self, placed: PlacedPod, by: int) -> None:
+        """Have it be as if a pod were on its node, or were not: 1 or -1, to be taken back by the same."""
+        asked, other, selects = self._asked, placed.requirements, self._state.selects
+        if asked.affinity and all(selects(term, other) for term in asked.affinity):
+            for term in asked.affinity:
+                _add(self._state, self._near, term, placed.node, by)
+        for term in asked.anti_affinity:
+            if selects(term, other):
+                _add(self._state, self._far, term, placed.node, by)
+        for term in other.anti_affinity:
+            if selects(term, asked):
+                _add(self._state, self._unwelcome, term, placed.node, by)
+
+    def rejects(self, node: NodeInfo) -> Rejections:
+        """Return why the pod may not be on a node; nothing if it may."""
+        if self._asked.affinity and not self._is_near(node):
+            return _FAR_FROM_LIKED
+        if self._far and any(self._far.get(pair, 0) > 0 for pair in self._pairs(self._asked.anti_affinity, node)):
+            return _NEAR_DISLIKED
+        if self._unwelcome and any(self._unwelcome.get(pair, 0) > 0 for pair in node.labels.items()):
+            return _DISLIKED
+        return ()
+
+    def _is_near(self, node: NodeInfo) -> bool:
+        terms = self._asked.affinity
+        pairs = self._pairs(terms, node)
+        if len(pairs) < len(terms):
+            return False
+        if all(self._near.get(pair, 0) > 0 for pair in pairs):
+            return True
+        # The first of pods that are to be near one another may be anywhere.
+        is_first = not any(count > 0 for count in self._near.values())
+        return is_first and all(self._state.selects(term, self._asked) for term in terms)
+
+    @staticmethod
+    def _pairs(terms: Sequence[AffinityTerm], node: NodeInfo) -> list[tuple[str, str]]:
+        labels = node.labels
+        return [(term.topology_key, labels[term.topology_key]) for term in terms if term.topology_key in labels]
+
+
+def liking(asked: Requirements, state: ClusterState, nodes: Sequence[NodeInfo]) -> list[int] | None:
+    """Return how well each node suits a pod, 0 to 100, by the pods that are near; None where nobody cares."""
+    liked: _Domains = {}
+    for term in asked.preferred_affinity:
+        for name, count in _counted(state, (term,)):
+            _add(state, liked, term, name, count * term.weight)
+    for other, there in state.with_affinity.items():
+        weighed = [(term, term.weight) for term in other.preferred_affinity]
+        for term, weight in [*weighed, *((term, _REQUIRED) for term in other.affinity)]:
+            if state.selects(term, asked):
+                for name, count in there.items():
+                    _add(state, liked, term, name, count * weight)
+    if not liked:
+        return None
+    keys = {key for key, _ in liked}
+    return within_range([sum(liked.get((key, node.labels.get(key, "")), 0) for key in keys) for node in nodes])
+
+
+def _counted(state: ClusterState, terms: tuple[AffinityTerm, ...]) -> list[tuple[str, int]]:
+    """Return how many pods that all terms select are on each node."""
+    return list(state.count(PodSelection(terms)).by_node.items()) if terms else []
+
+
+def _add(state: ClusterState, domains: _Domains, term: AffinityTerm, node: str, by: int) -> None:
+    info = state.nodes.get(node)
+    value = info.labels.get(term.topology_key) if info is not None else None
+    if value is not None:
+        pair = term.topology_key, value
+        domains[pair] = domains.get(pair, 0) + by

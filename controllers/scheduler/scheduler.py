@@ -1,0 +1,189 @@
+"""The scheduler without clock and without requests: takes in what happens in the cluster, and says step by step what is
+to be done.
+"""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from controller_manager.api.core import Node, Pod, is_pod_terminal
+
+from .cluster_state import ClusterState
+from .decide import Choice, Decider, NoFit, Wanted
+from .events import Event, NodeEvent, OtherEvent, PodEvent, may_help
+from .node_info import PlacedPod
+from .queue import QueuedPod, SchedulingQueue
+from .requirements import Requirements, SpreadConstraint, are_alike, requirements_of
+
+
+class Assigned(NamedTuple):
+    """A pod goes to a node: it is to be bound there."""
+
+    queued: QueuedPod
+    node: str
+
+
+class Unplaced(NamedTuple):
+    """There is no node for a pod: that is to be told."""
+
+    queued: QueuedPod
+    why: NoFit
+
+
+Step = Assigned | Unplaced
+SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
+
+
+def _assume_none(_: Pod, __: Requirements) -> tuple[SpreadConstraint, ...]:
+    return ()
+
+
+class Scheduler:
+    """Everything that is known and waits. `names` are those of schedulers that pods ask for and that this one is;
+    `spread_of` gives the constraints that are assumed for a pod without its own. Times are seconds of one clock.
+    """
+
+    def __init__(self, decider: Decider, names: Collection[str], spread_of: SpreadOf = _assume_none) -> None:
+        self.decider = decider
+        self.state: ClusterState = decider.state
+        self.queue = SchedulingQueue()
+        self.binding: dict[str, Assigned] = {}
+        """Pods on their way to a node, by uid."""
+        self._names = frozenset(names)
+        self._spread_of = spread_of
+        # Kinds of pods for which there was no node in this very state of the cluster.
+        self._hopeless: dict[Requirements, NoFit] = {}
+        self._hopeless_at = -1
+
+    # What happens.
+
+    def pod_changed(self, before: Pod | None, after: Pod | None, now: float) -> None:
+        """A pod came, changed or went. Raises `msgspec.ValidationError` for one that cannot be read."""
+        if after is None or is_pod_terminal(after):
+            gone = before or after
+            if gone is not None:
+                self._pod_gone(gone.metadata.uid, now)
+        elif after.spec.node_name:
+            self._pod_placed(before, after, now)
+        elif after.metadata.deletion_timestamp is not None:
+            self._forget_waiting(after.metadata.uid, now)
+        elif after.metadata.uid in self.state.pods:
+            self.state.pods[after.metadata.uid].pod = after  # on its way
+        else:
+            self._pod_waits(before, after, now)
+
+    def node_changed(self, after: Node, now: float) -> None:
+        """A node came, or is as it is now."""
+        known = self.state.nodes.get(after.metadata.name)
+        is_new = known is None or known.node is None
+        if self.state.set_node(after):
+            self._happened(NodeEvent(self.state.nodes[after.metadata.name], is_new=is_new), now)
+
+    def node_gone(self, name: str, now: float) -> None:
+        """A node is gone."""
+        node = self.state.nodes.get(name)
+        if node is not None:
+            self.state.remove_node(name)
+            self._happened(NodeEvent(node, gone=True), now)
+
+    def namespace_changed(self, name: str, labels: Collection[tuple[str, str]], now: float, by: str) -> None:
+        """A namespace has these labels; those who look at labels of namespaces are called `by`."""
+        if self.state.set_namespace(name, dict(labels)):
+            self._happened(OtherEvent(frozenset({by})), now)
+
+    def happened(self, concerns: Collection[str], now: float) -> None:
+        """Something happened that may help pods for which nodes were rejected by those."""
+        self._happened(OtherEvent(frozenset(concerns)), now)
+
+    # What is to be done.
+
+    def step(self, now: float) -> Step | None:
+        """Decide about the pod that is next; None if there is none now."""
+        queued = self.queue.take(now)
+        if queued is None:
+            return None
+        found = self._decide(queued)
+        if isinstance(found, NoFit):
+            queued.by, queued.why = found.by, found
+            self.queue.park(queued, now)
+            return Unplaced(queued, found)
+        step = Assigned(queued, found.node)
+        self.binding[queued.uid] = step
+        self._place(queued.pod, found.node, queued.requirements, assumed=True)
+        return step
+
+    def bound(self, uid: str) -> None:
+        """The server has bound a pod."""
+        self.binding.pop(uid, None)
+
+    def not_bound(self, uid: str, now: float, *, again: bool) -> None:
+        """A pod is not on the node that was meant for it; if it is still there it waits `again`."""
+        step = self.binding.pop(uid, None)
+        placed = self.state.pods.get(uid)
+        if step is None or placed is None or not placed.assumed:
+            return
+        self.state.remove(uid)
+        self._happened(PodEvent(placed, went=True), now)
+        if again:
+            step.queued.pod = placed.pod
+            self.queue.fail(step.queued, now)
+
+    def _decide(self, queued: QueuedPod) -> Choice | NoFit:
+        asked, state = queued.requirements, self.state
+        if self._hopeless_at != state.version:
+            self._hopeless.clear()
+            self._hopeless_at = state.version
+        known = self._hopeless.get(asked)
+        if known is not None:
+            return known
+        spread = () if asked.spreads_itself else self._spread_of(queued.pod, asked)
+        found = self.decider.decide(Wanted(queued.uid, asked, spread, (), queued.nominated))
+        if isinstance(found, NoFit):
+            self._hopeless[asked] = found
+        return found
+
+    def _pod_waits(self, before: Pod | None, pod: Pod, now: float) -> None:
+        known = self.queue.pods.get(pod.metadata.uid)
+        if known is not None and before is not None and are_alike(before, pod):
+            known.pod = pod
+            return
+        asked = requirements_of(pod)
+        if known is None:
+            if asked.scheduler in self._names:
+                self.queue.add(QueuedPod(pod, asked, now, now))
+        elif known.requirements is asked:
+            known.pod = pod
+        else:
+            self.queue.change(known, pod, asked, now)
+
+    def _pod_placed(self, before: Pod | None, pod: Pod, now: float) -> None:
+        uid = pod.metadata.uid
+        self.queue.remove(uid)
+        known = self.state.pods.get(uid)
+        if known is not None and before is not None and not known.assumed and are_alike(before, pod):
+            asked = known.requirements
+        else:
+            asked = requirements_of(pod)
+        came = known is None or known.assumed
+        changed = known is None or known.requirements is not asked or known.node != pod.spec.node_name
+        self._place(pod, pod.spec.node_name, asked, assumed=False)
+        if changed:
+            self._happened(PodEvent(self.state.pods[uid], came=came), now)
+
+    def _pod_gone(self, uid: str, now: float) -> None:
+        self._forget_waiting(uid, now)
+        self.binding.pop(uid, None)
+        placed = self.state.remove(uid)
+        if placed is not None:
+            self._happened(PodEvent(placed, went=True), now)
+
+    def _forget_waiting(self, uid: str, now: float) -> None:
+        queued = self.queue.remove(uid)
+        if queued is not None and queued.nominated:
+            self.state.forget_nomination(uid)
+
+    def _place(self, pod: Pod, node: str, asked: Requirements, *, assumed: bool) -> None:
+        self.state.place(PlacedPod(pod, node, asked, assumed=assumed))
+
+    def _happened(self, event: Event, now: float) -> None:
+        state = self.state
+        self.queue.wake(lambda queued: may_help(queued.by, queued.requirements, event, state), now)

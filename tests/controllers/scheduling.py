@@ -1,0 +1,77 @@
+"""Nodes, pods and clusters as a scheduler sees them, for tables."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.core import Node, Pod
+from controllers.scheduler.cluster_state import ClusterState
+from controllers.scheduler.decide import Choice, Decider, Wanted
+from controllers.scheduler.node_info import PlacedPod
+from controllers.scheduler.requirements import requirements_of
+
+Tree = Mapping[str, Any]
+
+
+def node(name: str, labels: Tree | None = None, *, status: Tree | None = None, **spec: Any) -> Node:
+    """A node with 4 CPUs, 8 GiB and room for 110 pods; its hostname is its name."""
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **(status or {}).get("allocatable", {})}
+    tree = {
+        "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": spec,
+        "status": {**(status or {}), "allocatable": allocatable},
+    }
+    return Node.decode(msgspec.json.encode(tree))
+
+
+def pod(name: str = "p", requests: Tree | None = None, *, labels: Tree | None = None, meta: Tree | None = None,
+        **spec: Any) -> Pod:  # fmt: skip
+    """A pod of one container, in the namespace `default`."""
+    container = {"name": "c", "image": "example.org/app:1", "resources": {"requests": requests or {}}}
+    tree = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels or {}, **(meta or {})},
+        "spec": {"containers": [container], **spec},
+    }
+    return Pod.decode(msgspec.json.encode(tree))
+
+
+def place(state: ClusterState, on: str, one: Pod) -> None:
+    """Have a pod be on a node."""
+    state.place(PlacedPod(one, on, requirements_of(one)))
+
+
+def cluster(nodes: Iterable[Node], placed: Mapping[str, Iterable[Pod]] | None = None) -> ClusterState:
+    """A cluster of these nodes, with pods by the names of their nodes."""
+    state = ClusterState()
+    for one in nodes:
+        state.set_node(one)
+    for name, pods in (placed or {}).items():
+        for each in pods:
+            place(state, name, each)
+    return state
+
+
+def wanted(one: Pod, **more: Any) -> Wanted:
+    """What waits for a node."""
+    return Wanted(one.metadata.uid, requirements_of(one), **more)
+
+
+def chosen(state: ClusterState, one: Pod, **more: Any) -> str:
+    """The node for a pod, or why there is none."""
+    found = Decider(state).decide(wanted(one, **more))
+    return found.node if isinstance(found, Choice) else found.message
+
+
+def allowed(state: ClusterState, one: Pod) -> set[str]:
+    """The nodes that a pod may be on."""
+    found = Decider(state).decide(wanted(one))
+    if not isinstance(found, Choice):
+        return set()
+    every = {each.name for each in state.order}
+    return {name for name in every if _may_be(state, name, one)}
+
+
+def _may_be(state: ClusterState, name: str, one: Pod) -> bool:
+    decider, want = Decider(state), wanted(one)
+    return decider.fits(want, state.nodes[name], decider.relations(want))

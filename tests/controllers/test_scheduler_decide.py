@@ -1,0 +1,417 @@
+"""Which nodes a pod may be on, and which of them it goes to: tables."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import Node, Pod
+from controllers.scheduler.cluster_state import ClusterState
+from controllers.scheduler.decide import Choice, Decider, NoFit
+from controllers.scheduler.requirements import requirements_of
+from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def in_zones(*zones: str) -> list[Node]:
+    return [node(f"n{number}", {ZONE: zone}) for number, zone in enumerate(zones)]
+
+
+def taint(effect: str = "NoSchedule", key: str = "k") -> Mapping[str, str]:
+    return {"key": key, "effect": effect}
+
+
+def tolerating(*effects: str) -> list[Mapping[str, str]]:
+    return [{"key": "k", "operator": "Exists", "effect": effect} for effect in effects]
+
+
+def requiring(*terms: Any) -> Mapping[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def preferring(weight: int, key: str, value: str) -> Mapping[str, Any]:
+    preference = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    preferred = [{"weight": weight, "preference": preference}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def near(kind: str, key: str = ZONE, **term: Any) -> Mapping[str, Any]:
+    terms = [{"topologyKey": key, "labelSelector": WEB, **term}]
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def ports(*numbers: int, **more: Any) -> list[Mapping[str, Any]]:
+    return [{"name": "c", "ports": [{"containerPort": 80, "hostPort": number, **more} for number in numbers]}]
+
+
+def spread(key: str = ZONE, skew: int = 1, **more: Any) -> list[Mapping[str, Any]]:
+    constraint = {"topologyKey": key, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB}
+    return [{**constraint, **more}]
+
+
+def web(name: str, **spec: Any) -> Pod:
+    return pod(name, labels={"app": "web"}, **spec)
+
+
+ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
+    ("nothing asked", node("a"), pod(), True),
+    ("cordoned", node("a", unschedulable=True), pod(), False),
+    (
+        "cordoned, tolerated",
+        node("a", unschedulable=True),
+        pod(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
+        True,
+    ),
+    ("tainted", node("a", taints=[taint()]), pod(), False),
+    ("tainted, no execute", node("a", taints=[taint("NoExecute")]), pod(), False),
+    ("tainted softly", node("a", taints=[taint("PreferNoSchedule")]), pod(), True),
+    ("tolerated", node("a", taints=[taint()]), pod(tolerations=tolerating("NoSchedule")), True),
+    ("tolerated otherwise", node("a", taints=[taint()]), pod(tolerations=tolerating("NoExecute")), False),
+    ("selected", node("a", {"d": "x"}), pod(nodeSelector={"d": "x"}), True),
+    ("not selected", node("a", {"d": "y"}), pod(nodeSelector={"d": "x"}), False),
+    (
+        "above a number",
+        node("a", {"n": "7"}),
+        pod(affinity=requiring({"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["6"]}]})),
+        True,
+    ),
+    ("no term", node("a"), pod(affinity=requiring()), False),
+    ("an empty term", node("a"), pod(affinity=requiring({})), False),
+    (
+        "by name",
+        node("a"),
+        pod(affinity=requiring({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]})),
+        True,
+    ),
+    (
+        "by another name",
+        node("a"),
+        pod(affinity=requiring({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]})),
+        False,
+    ),
+    ("all of it", node("a"), pod(requests={"cpu": "4", "memory": "8Gi"}), True),
+    ("too much CPU", node("a"), pod(requests={"cpu": "4001m"}), False),
+    ("too much memory", node("a"), pod(requests={"memory": "9Gi"}), False),
+    ("an extended resource", node("a"), pod(requests={"example.org/gpu": "1"}), False),
+    (
+        "an extended resource there",
+        node("a", status={"allocatable": {"example.org/gpu": "2"}}),
+        pod(requests={"example.org/gpu": "2"}),
+        True,
+    ),
+    ("storage", node("a"), pod(requests={"ephemeral-storage": "1"}), False),
+    ("overhead", node("a"), pod(requests={"cpu": "4"}, overhead={"cpu": "1m"}), False),
+    ("no pods", node("a", status={"allocatable": {"pods": "0"}}), pod(), False),
+    ("the pod as a whole", node("a"), pod(requests={"cpu": "1"}, resources={"requests": {"cpu": "5"}}), False),
+    (
+        "an init container",
+        node("a"),
+        pod(initContainers=[{"name": "i", "resources": {"requests": {"cpu": "5"}}}]),
+        False,
+    ),
+    (
+        "an init container beside which nothing runs",
+        node("a"),
+        pod(requests={"cpu": "3"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
+        True,
+    ),
+    (
+        "a sidecar",
+        node("a"),
+        pod(
+            requests={"cpu": "3"},
+            initContainers=[{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "3"}}}],
+        ),
+        False,
+    ),
+)
+
+
+@pytest.mark.parametrize(("there", "asked", "fits"), [row[1:] for row in ALONE], ids=[row[0] for row in ALONE])
+def test_a_node_by_itself(there: Node, asked: Pod, fits: bool) -> None:
+    assert allowed(cluster([there]), asked) == ({"a"} if fits else set())
+
+
+PORTS: Sequence[tuple[str, Sequence[Any], Sequence[Any], bool]] = (
+    ("another", ports(80), ports(81), True),
+    ("the same", ports(80), ports(80), False),
+    ("another protocol", ports(80), ports(80, protocol="UDP"), True),
+    ("another address", ports(80, hostIP="10.0.0.1"), ports(80, hostIP="10.0.0.2"), True),
+    ("one of all addresses", ports(80), ports(80, hostIP="10.0.0.2"), False),
+    ("all addresses, one taken", ports(80, hostIP="10.0.0.1"), ports(80), False),
+)
+
+
+@pytest.mark.parametrize(("taken", "asked", "fits"), [row[1:] for row in PORTS], ids=[row[0] for row in PORTS])
+def test_ports_of_the_node(taken: Any, asked: Any, fits: bool) -> None:
+    state = cluster([node("a")], {"a": [pod("there", containers=taken)]})
+    assert allowed(state, pod(containers=asked)) == ({"a"} if fits else set())
+
+
+THREE = in_zones("x", "x", "y", "z")
+SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
+    ("no pods", web("p", topologySpreadConstraints=spread()), {}, {"n0", "n1", "n2", "n3"}),
+    (
+        "one pod",
+        web("p", topologySpreadConstraints=spread()),
+        {"n0": [web("1")]},
+        {"n2", "n3"},
+    ),
+    (
+        "a larger skew",
+        web("p", topologySpreadConstraints=spread(skew=2)),
+        {"n0": [web("1")]},
+        {"n0", "n1", "n2", "n3"},
+    ),
+    (
+        "of another kind itself",
+        pod("p", topologySpreadConstraints=spread()),
+        {"n0": [web("1")]},
+        {"n0", "n1", "n2", "n3"},
+    ),
+    (
+        "those of other namespaces and those that leave count not",
+        web("p", topologySpreadConstraints=spread()),
+        {
+            "n0": [pod("1", labels={"app": "web"}, meta={"namespace": "other"})],
+            "n1": [pod("2", labels={"app": "web"}, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})],
+        },
+        {"n0", "n1", "n2", "n3"},
+    ),
+    (
+        "more domains wanted than there are",
+        web("p", topologySpreadConstraints=spread(minDomains=4)),
+        {"n0": [web("1")], "n2": [web("2")], "n3": [web("3")]},
+        set(),
+    ),
+    (
+        "as many domains as wanted",
+        web("p", topologySpreadConstraints=spread(minDomains=3)),
+        {"n0": [web("1")], "n2": [web("2")], "n3": [web("3")]},
+        {"n0", "n1", "n2", "n3"},
+    ),
+    (
+        "nodes that are not for the pod are no domains",
+        web("p", topologySpreadConstraints=spread(), nodeSelector={ZONE: "x"}),
+        {"n0": [web("1")]},
+        {"n0", "n1"},
+    ),
+    (
+        "unless it ignores that",
+        web("p", topologySpreadConstraints=spread(nodeAffinityPolicy="Ignore"), nodeSelector={ZONE: "x"}),
+        {"n0": [web("1")]},
+        set(),
+    ),
+    (
+        "of one version",
+        pod(
+            "p",
+            labels={"app": "web", "version": "2"},
+            topologySpreadConstraints=spread(matchLabelKeys=["version"]),
+        ),
+        {"n0": [pod("1", labels={"app": "web", "version": "1"})]},
+        {"n0", "n1", "n2", "n3"},
+    ),
+    ("no such label", web("p", topologySpreadConstraints=spread("rack")), {}, set()),
+)
+
+
+@pytest.mark.parametrize(("asked", "there", "nodes"), [row[1:] for row in SPREAD], ids=[row[0] for row in SPREAD])
+def test_pods_are_spread(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
+    assert allowed(cluster(THREE, there), asked) == nodes
+
+
+def test_tainted_nodes_are_no_domains_if_a_pod_says_so() -> None:
+    nodes = [node("a", {ZONE: "x"}), node("b", {ZONE: "y"}, taints=[taint()])]
+    state = cluster(nodes, {"a": [web("1")]})
+    assert allowed(state, web("p", topologySpreadConstraints=spread())) == set()
+    assert allowed(state, web("p", topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))) == {"a"}
+
+
+TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
+    ("near nobody", pod(affinity=near("podAffinity")), {}, set()),
+    ("near its own kind, the first", web("p", affinity=near("podAffinity")), {}, {"n0", "n1", "n2", "n3"}),
+    ("near", pod(affinity=near("podAffinity")), {"n0": [web("1")]}, {"n0", "n1"}),
+    ("on the same node", pod(affinity=near("podAffinity", HOST)), {"n0": [web("1")]}, {"n0"}),
+    ("far", pod(affinity=near("podAntiAffinity")), {"n0": [web("1")]}, {"n2", "n3"}),
+    ("far from another node", pod(affinity=near("podAntiAffinity", HOST)), {"n0": [web("1")]}, {"n1", "n2", "n3"}),
+    ("disliked", web("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n2", "n3"}),
+    ("not disliked", pod("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n0", "n1", "n2", "n3"}),
+    (
+        "of another namespace",
+        pod(affinity=near("podAffinity", namespaces=["other"])),
+        {"n0": [web("1")], "n2": [pod("2", labels={"app": "web"}, meta={"namespace": "other"})]},
+        {"n2"},
+    ),
+    (
+        "of any namespace",
+        pod(affinity=near("podAffinity", namespaceSelector={})),
+        {"n2": [pod("2", labels={"app": "web"}, meta={"namespace": "other"})]},
+        {"n2"},
+    ),
+    (
+        "of labelled namespaces",
+        pod(affinity=near("podAffinity", namespaceSelector={"matchLabels": {"team": "red"}})),
+        {
+            "n0": [pod("1", labels={"app": "web"}, meta={"namespace": "other"})],
+            "n3": [pod("2", labels={"app": "web"}, meta={"namespace": "red"})],
+        },
+        {"n3"},
+    ),
+    (
+        "of the same version",
+        pod("p", labels={"version": "2"}, affinity=near("podAffinity", matchLabelKeys=["version"])),
+        {
+            "n0": [pod("1", labels={"app": "web", "version": "1"})],
+            "n3": [pod("2", labels={"app": "web", "version": "2"})],
+        },
+        {"n3"},
+    ),
+    (
+        "of other versions",
+        pod("p", labels={"version": "2"}, affinity=near("podAffinity", mismatchLabelKeys=["version"])),
+        {
+            "n0": [pod("1", labels={"app": "web", "version": "1"})],
+            "n3": [pod("2", labels={"app": "web", "version": "2"})],
+        },
+        {"n0", "n1"},
+    ),
+)
+
+
+@pytest.mark.parametrize(("asked", "there", "nodes"), [row[1:] for row in TERMS], ids=[row[0] for row in TERMS])
+def test_pods_near_and_far(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
+    state = cluster(THREE, there)
+    state.set_namespace("red", {"team": "red"})
+    assert allowed(state, asked) == nodes
+
+
+BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
+    (
+        "more is left",
+        cluster([node("a"), node("b")], {"a": [pod("1", {"cpu": "1"})]}),
+        pod(requests={"cpu": "1"}),
+        "b",
+    ),
+    (
+        "CPU and memory alike",
+        cluster(
+            [node("a"), node("b")],
+            {"a": [pod("1", {"cpu": "2", "memory": "1Gi"})], "b": [pod("2", {"cpu": "500m", "memory": "4Gi"})]},
+        ),
+        pod(requests={"cpu": "1", "memory": "1Mi"}),
+        "b",
+    ),
+    ("fewer taints", cluster([node("a", taints=[taint("PreferNoSchedule")]), node("b")]), pod(), "b"),
+    (
+        "preferred",
+        cluster([node("a"), node("b", {"d": "x"})]),
+        pod(affinity=preferring(1, "d", "x")),
+        "b",
+    ),
+    (
+        "its image",
+        cluster(
+            [
+                node("a"),
+                node("b", status={"images": [{"names": ["example.org/app:1"], "sizeBytes": 900 << 20}]}),
+            ]
+        ),
+        pod(),
+        "b",
+    ),
+    (
+        "fewer of its kind",
+        cluster(THREE, {"n0": [web("1")], "n1": [web("2")], "n2": [web("3")]}),
+        web("p", topologySpreadConstraints=spread(whenUnsatisfiable="ScheduleAnyway")),
+        "n3",
+    ),
+)
+
+
+@pytest.mark.parametrize(("state", "asked", "best"), [row[1:] for row in BEST], ids=[row[0] for row in BEST])
+def test_the_best_node(state: ClusterState, asked: Pod, best: str) -> None:
+    assert chosen(state, asked) == best
+
+
+@pytest.mark.parametrize(("kind", "best"), [("podAffinity", "x"), ("podAntiAffinity", "y")])
+def test_pods_that_are_liked_and_disliked(kind: str, best: str) -> None:
+    term = {"topologyKey": ZONE, "labelSelector": WEB}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    asked = pod(affinity={kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+    zones = {"n0": "x", "n1": "x", "n2": "y", "n3": "z"}
+    assert zones[chosen(cluster(THREE, {"n0": [web("1")]}), asked)] == best
+    assert zones[chosen(cluster(THREE, {"n0": [pod("1", affinity=asked_of(asked))]}), web("p"))] == best
+
+
+def asked_of(one: Pod) -> Any:
+    """The affinity of a pod, as somebody wrote it."""
+    return json.loads(one.raw)["spec"]["affinity"]
+
+
+def test_why_there_is_no_node() -> None:
+    state = cluster([node("a", unschedulable=True), node("b"), node("c", taints=[taint()])])
+    found = Decider(state).decide(wanted(pod(requests={"cpu": "5", "memory": "9Gi"})))
+    assert isinstance(found, NoFit)
+    assert found.message == (
+        "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 node(s) had untolerated taint(s), "
+        "1 node(s) were unschedulable."
+    )
+    assert found.by == {"NodeUnschedulable", "NodeResourcesFit", "TaintToleration"}
+    assert chosen(ClusterState(), pod()) == "no nodes available to schedule pods"
+
+
+def test_what_is_remembered_of_a_node_ends_with_its_change() -> None:
+    state = cluster([node("a")])
+    decider, asked = Decider(state), pod(requests={"cpu": "3"})
+    assert isinstance(decider.decide(wanted(asked)), Choice)
+    place(state, "a", pod("1", {"cpu": "3"}))
+    assert isinstance(decider.decide(wanted(asked)), NoFit)
+    state.remove("1")
+    assert isinstance(decider.decide(wanted(asked)), Choice)
+    state.set_node(node("a", unschedulable=True))
+    assert isinstance(decider.decide(wanted(asked)), NoFit)
+
+
+def test_spread_keeps_up_with_the_pods() -> None:
+    state, asked = cluster(THREE), web("p", topologySpreadConstraints=spread())
+    decider = Decider(state)
+    for number in range(12):
+        found = decider.decide(wanted(asked))
+        assert isinstance(found, Choice)
+        place(state, found.node, web(str(number)))
+        zones = [state.nodes[one.node].labels[ZONE] for one in state.pods.values()]
+        counts = [zones.count(zone) for zone in "xyz"]
+        assert max(counts) - min(counts) <= 1
+    state.remove_node("n3")
+    assert isinstance(decider.decide(wanted(asked)), Choice)
+
+
+def test_room_that_is_kept_for_others() -> None:
+    state = cluster([node("a")])
+    state.nominate("waits", requirements_of(pod("waits", {"cpu": "3"}, priority=10)), "a")
+    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "0/1 nodes are available: 1 Insufficient cpu."
+    assert chosen(state, pod("p", {"cpu": "2"}, priority=11)) == "a"
+    assert chosen(state, pod("p", {"cpu": "1"}, priority=1)) == "a"
+    assert chosen(state, pod("waits", {"cpu": "3"}, priority=10), nominated="a") == "a"
+    state.forget_nomination("waits")
+    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "a"
+
+
+@pytest.mark.parametrize(("nodes", "found"), [(3, 3), (99, 99), (100, 100), (1000, 420), (5000, 500), (20000, 1000)])
+def test_how_many_nodes_are_ranked(nodes: int, found: int) -> None:
+    assert Decider(ClusterState()).number_to_find(nodes) == found
+
+
+@pytest.mark.flag("percentage-of-nodes-to-score")
+def test_how_many_nodes_are_ranked_if_that_is_said() -> None:
+    assert Decider(ClusterState(), percentage=20).number_to_find(1000) == 200
+
+
+def test_equal_pods_ask_for_the_same() -> None:
+    one, other = pod("1", {"cpu": "1"}), pod("2", {"cpu": "1"})
+    assert requirements_of(one) is requirements_of(other)
+    assert requirements_of(one) is not requirements_of(pod("3", {"cpu": "2"}))

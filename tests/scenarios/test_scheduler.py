@@ -1,0 +1,157 @@
+"""The scheduler in a whole cluster, in virtual time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Key, Resource
+from controller_manager.testing import Cluster
+from controllers.scheduler import SPECS
+from controllers.scheduler.controller import SchedulerOptions
+
+pytestmark = pytest.mark.virtual
+FLAGS = ("--leader-elect=false", "--controllers=scheduler")
+CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, Object)
+Tree = Mapping[str, Any]
+
+
+async def make_node(cluster: Cluster, name: str, cpu: str = "4", pods: str = "110", **parts: Any) -> None:
+    labels = {"kubernetes.io/hostname": name, **parts.pop("labels", {})}
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods}
+    tree = {"metadata": {"name": name, "labels": labels}, "spec": parts, "status": {"allocatable": allocatable}}
+    await cluster.client.create(NODES, Node.decode(msgspec.json.encode(tree)))
+    taints = parts.get("taints", [])  # a new node has one until it is ready
+    await cluster.client.patch(NODES, Key("", name), {"spec": {"taints": taints}})
+
+
+async def make_pod(cluster: Cluster, name: str, cpu: str = "1", labels: Tree | None = None, **spec: Any) -> None:
+    container = {"name": "c", "image": "example.org/app:1", "resources": {"requests": {"cpu": cpu}}}
+    tree = {
+        "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
+        "spec": {"containers": [container], **spec},
+    }
+    await cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
+
+
+async def make_class(cluster: Cluster, name: str, value: int, policy: str = "PreemptLowerPriority") -> None:
+    tree = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+    await cluster.client.create(CLASSES, Object.decode(msgspec.json.encode(tree)))
+
+
+async def nodes_of(cluster: Cluster) -> dict[str, str]:
+    return {pod.metadata.name: pod.spec.node_name for pod in (await cluster.client.list(PODS, "default")).items}
+
+
+async def told(cluster: Cluster, reason: str) -> list[str]:
+    return [one.message for one in (await cluster.client.list(EVENTS, "default")).items if one.reason == reason]
+
+
+async def condition(cluster: Cluster, name: str) -> tuple[str, str, str]:
+    pod = await cluster.client.get(PODS, Key("default", name))
+    found = condition_of(pod.status.conditions, "PodScheduled")
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+async def test_pods_are_bound_where_there_is_room() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a", cpu="2")
+        await make_node(cluster, "b", cpu="2")
+        for number in range(5):
+            await make_pod(cluster, f"p{number}")
+        await cluster.settle()
+        found = await nodes_of(cluster)
+        assert sorted(found.values()) == ["", "a", "a", "b", "b"]
+        left = next(name for name, node in found.items() if not node)
+        assert await condition(cluster, left) == (
+            "False",
+            "Unschedulable",
+            "0/2 nodes are available: 2 Insufficient cpu.",
+        )
+        assert len(await told(cluster, "Scheduled")) == 4
+        assert await told(cluster, "FailedScheduling") == ["0/2 nodes are available: 2 Insufficient cpu."]
+        await cluster.client.delete(PODS, Key("default", next(n for n, node in found.items() if node)), grace=0)
+        await cluster.settle()
+        assert (await nodes_of(cluster))[left]
+        assert (await condition(cluster, left))[0] == "True"
+
+
+async def test_a_node_that_comes_takes_who_waits() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_pod(cluster, "p", nodeSelector={"disk": "fast"})
+        await cluster.settle()
+        assert await condition(cluster, "p") == (
+            "False",
+            "Unschedulable",
+            "no nodes available to schedule pods",
+        )
+        await make_node(cluster, "a")
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": ""}
+        await cluster.client.patch(NODES, Key("", "a"), {"metadata": {"labels": {"disk": "fast"}}})
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": "a"}
+
+
+async def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a")
+        await make_pod(cluster, "gated", schedulingGates=[{"name": "example.org/wait"}])
+        await make_pod(cluster, "other", schedulerName="somebody")
+        await cluster.advance(400)
+        assert await nodes_of(cluster) == {"gated": "", "other": ""}
+        await cluster.client.patch(PODS, Key("default", "gated"), {"spec": {"schedulingGates": []}})
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"gated": "a", "other": ""}
+
+
+async def test_important_pods_go_first() -> None:
+    async with Cluster() as cluster:
+        await make_node(cluster, "a", cpu="1")
+        for name, priority in (("low", 1), ("high", 100), ("middle", 50)):
+            await make_class(cluster, name, priority, "Never")
+            await make_pod(cluster, name, priorityClassName=name)
+        await cluster.manage(*FLAGS)
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"low": "", "high": "a", "middle": ""}
+
+
+@pytest.mark.flag("scheduler-names")
+async def test_pods_are_scheduled_by_the_names_that_are_given() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS, "--scheduler-names=somebody")
+        await make_node(cluster, "a")
+        await make_pod(cluster, "mine", schedulerName="somebody")
+        await make_pod(cluster, "other")
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"mine": "a", "other": ""}
+
+
+@pytest.mark.flag("concurrent-bindings")
+async def test_so_many_pods_are_bound_at_a_time() -> None:
+    (spec,) = SPECS
+    assert spec.workers(SchedulerOptions(concurrent_bindings=4)) == 5
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
+    """Requests fail, get no answer, or are answered after they were cut off; nodes never have more than they offer."""
+    async with Cluster() as cluster:
+        for number in range(3):
+            await make_node(cluster, f"n{number}", cpu="2")
+        for number in range(7):
+            await make_pod(cluster, f"p{number}", labels={"app": "web"})
+        replica = await cluster.manage(*FLAGS, faults=0.3, strict=False)
+        await cluster.sleep(120)
+        replica.network.rate = 0.0
+        await cluster.advance(60)
+        found = sorted((await nodes_of(cluster)).values())
+        assert found == ["", *(f"n{number}" for number in range(3) for _ in range(2))]
