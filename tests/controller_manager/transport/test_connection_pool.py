@@ -144,7 +144,7 @@ async def test_a_slow_answer_is_no_silence() -> None:
 async def test_a_deadline_holds_for_each_request_of_a_connection() -> None:
     answers = iter((OK, OK, OK[:-1], OK))
     server = Server(lambda *_: next(answers))
-    async with pool_of(server, connections=1) as (pool, origin):
+    async with asyncio.timeout(30), pool_of(server, connections=1, read_timeout=600.0) as (pool, origin):
         clock = asyncio.get_running_loop().time
         assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
         assert (await pool.send(origin, GET, idempotent=False, deadline=clock() + 60)).body == b"ok"
