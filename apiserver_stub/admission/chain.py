@@ -257,12 +257,17 @@ class _Phase:
         if not chosen:
             return
         began = at = clock()
-        name = ""
+        name, shortest = "", chosen[0][2].bounds[0]
         try:
             for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
                 await admit(attributes)
                 now = clock()
-                took.observe(now - at)
+                seconds = now - at
+                if seconds <= shortest:  # as nearly always
+                    took.counts[0] += 1
+                    took.sum += seconds
+                else:
+                    took.observe(seconds)
                 at = now
         except BaseException:
             now, told = clock(), operation.upper()
@@ -273,9 +278,10 @@ class _Phase:
         self._passed(operation).observe(at - began)
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
-        told = operation.upper()
+        told, plugins = operation.upper(), self._metrics.plugins
+        uncounted = Distribution(plugins.family.buckets)
         return tuple(
-            (name, rule.admit, self._metrics.plugins.of(name, told, "false", self._kind) if name else Distribution(()))
+            (name, rule.admit, plugins.of(name, told, "false", self._kind) if name else uncounted)
             for name, rule in self._rules
             if rule.covers(resource, subresource, operation)
         )
