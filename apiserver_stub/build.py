@@ -40,6 +40,7 @@ from apiserver_stub.flags import (
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
     DATABASE,
+    ETCD,
     IDENTITY,
     LOG_STREAMS,
     SHARDS,
@@ -52,6 +53,7 @@ from apiserver_stub.flags import (
     AuditOptions,
     EgressOptions,
     EncryptionOptions,
+    EtcdOptions,
     FeatureOptions,
     FlowControlOptions,
     KubeletOptions,
@@ -103,7 +105,9 @@ from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
 if TYPE_CHECKING:
+    from apiserver_stub.egress.forwarder import SocketForwarder
     from apiserver_stub.encryption.at_rest import EncryptionAtRest
+    from apiserver_stub.storage.etcd import EtcdStorage
 
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
@@ -180,6 +184,8 @@ class _Assembly:
             yield Part(self.accounts.open, run=signer.run, close=signer.close)
         if (tracer := self.tracer) is not None:
             yield Part(run=tracer.run, close=tracer.close)
+        if (forwarder := self._to_etcd) is not None:
+            yield Part(close=forwarder.close)
         if (encryption := self.encryption) is not None:
             yield Part(encryption.open, run=encryption.run, close=encryption.close)
 
@@ -217,7 +223,8 @@ class _Assembly:
         retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
         store = WatchCache(storage, retention, log=self.runtime.log("store"), ttls=self._ttls)
         StorageMetrics(storage, self.runtime.registry)
-        _measure_store(store, self.kinds, self.runtime.registry)
+        if self._etcd is None or self.options[EtcdOptions].etcd_count_metric_poll_period:
+            _measure_store(store, self.kinds, self.runtime.registry)
         return store
 
     @cached_property
@@ -346,7 +353,9 @@ class _Assembly:
     def progress(self) -> StartProgress:
         """How far the start has come."""
         hooks = (*HOOKS, REGISTRATION)
-        progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.trouble, hooks)
+        etcd = self._etcd
+        unready = None if etcd is None else lambda: etcd.unready
+        progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.trouble, hooks, unready)
         progress.checks_in(self.health)
         return progress
 
@@ -439,11 +448,43 @@ class _Assembly:
     @cached_property
     def _storage(self) -> Storage:
         """The storage below the encryption."""
-        if self._given_storage is not None:
-            return self._given_storage
+        if (given := self._given_storage or self._etcd) is not None:
+            return given
         options, log = self.options[StorageOptions], self.runtime.log("store")
         encrypts = bool(self.options[EncryptionOptions].encryption_provider_config)
         return embedded_storage(_backend(options, log), self._ttls, log, encrypts=encrypts)
+
+    @cached_property
+    def _etcd(self) -> "EtcdStorage | None":
+        """The storage in etcd, if it is to be there; it is loaded only then."""
+        if self._given_storage is not None or self.options[StorageOptions].storage_backend not in ETCD:
+            return None
+        from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
+
+        options, forwarder = self.options[EtcdOptions], self._to_etcd
+        files = options.etcd_cafile, options.etcd_certfile, options.etcd_keyfile
+        servers = EtcdServers(options.etcd_servers, *files, None if forwarder is None else forwarder.reach)
+        encrypts = bool(self.options[EncryptionOptions].encryption_provider_config)
+        rules = EtcdRules(
+            options.etcd_prefix,
+            options.etcd_compaction_interval,
+            options.etcd_healthcheck_timeout,
+            options.etcd_readycheck_timeout,
+            options.etcd_db_metric_poll_interval,
+            options.lease_reuse_duration_seconds,
+            _inspect_plain if encrypts else decode_error_of,
+        )
+        return EtcdStorage(servers, rules, self.runtime.registry, self.runtime.log("store"))
+
+    @cached_property
+    def _to_etcd(self) -> "SocketForwarder | None":
+        """The way to an etcd that is behind a proxy."""
+        is_needed = self.options[StorageOptions].storage_backend in ETCD
+        if not is_needed or (dialer := self.egress.etcd) is None:
+            return None
+        from apiserver_stub.egress.forwarder import SocketForwarder
+
+        return SocketForwarder(dialer, self.runtime.log("egress"))
 
     @property
     def _ttls(self) -> Mapping[str, float]:

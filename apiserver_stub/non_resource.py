@@ -34,11 +34,19 @@ _STORES = ("etcd", "etcd-readiness")  # what clients call the store that they le
 class StartProgress:
     """From starting to stopping; each step is noted by who takes it. Make it within the loop.
 
-    `trouble` tells why the store cannot write, if it cannot; `hooks` are the names of what follows the start.
+    `trouble` tells why the store cannot write, if it cannot; `hooks` are the names of what follows the start. A store
+    in etcd is called so, and `unready` tells why it is not ready.
     """
 
-    def __init__(self, livez_grace: float, trouble: Callable[[], str], hooks: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        livez_grace: float,
+        trouble: Callable[[], str],
+        hooks: Iterable[str] = (),
+        unready: Callable[[], str] | None = None,
+    ) -> None:
         self._trouble = trouble
+        self._unready = unready
         self._livez_until = monotonic() + livez_grace
         self._hooks = tuple(hooks)
         self._finished: set[str] = set()
@@ -50,8 +58,13 @@ class StartProgress:
     def checks_in(self, health: Health) -> None:
         """Add what this knows to the health endpoints."""
         health.add("log", _log)
-        health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
-        health.add("datastore", self._open, ("livez",), _STORES)
+        if self._unready is None:
+            health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
+            health.add("datastore", self._open, ("livez",), _STORES)
+        else:
+            unready = self._unready
+            health.add(_STORES[0], self._datastore)
+            health.add(_STORES[1], lambda: self._open() or unready(), ("readyz",))
         for hook in self._hooks:
             health.add(hook, partial(self._unfinished, hook), ("healthz", "readyz"))
             health.add(hook, partial(self._overdue, hook), ("livez",))

@@ -36,6 +36,7 @@ PROGRAMS = {
     "openssl": Program("check certificates from outside", "openssl"),
     "tinyproxy": Program("reach servers through a proxy", "tinyproxy"),
     "haproxy": Program("reach a proxy over TLS and at a Unix socket", "haproxy"),
+    "etcd": Program("keep objects in etcd", "etcd-server"),
     "node clients": Program("speak to the server in JavaScript"),
     "helm": Program("render and install the chart"),
     "pprof": Program("read profiles"),

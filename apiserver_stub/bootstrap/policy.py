@@ -39,6 +39,7 @@ from controller_manager.serving.authentication import User
 _API = f"{GROUP}/v1"
 _AUTHOR = {"fieldManager": MANAGER}
 _ATTEMPTS = 10
+_TOGETHER = 100  # rows of one transaction, of which etcd takes 128
 _ROLES = Decoder(Role)
 _LABEL = f"{PLATFORM_DOMAIN}/bootstrapping"
 
@@ -54,7 +55,8 @@ async def ensure_policy(scope: RequestScope, objects: Objects, features: frozens
         if not writes:
             break
         with suppress(RevisionConflict):  # if another server was faster with some of them, the others are still lacking
-            await scope.store.commit(*writes)
+            for at in range(0, len(writes), _TOGETHER):
+                await scope.store.commit(*writes[at : at + _TOGETHER])
     for kind, wanted in _objects(scope, policy):
         await _correct(scope, objects, kind, wanted)
 

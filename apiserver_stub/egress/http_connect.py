@@ -6,9 +6,8 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from apiserver_stub.egress.sockets import CarriedSockets
-from controller_manager.base.tasks import all_of
-from controller_manager.transport.duplex import SocketStream, StreamOpener, relay
+from apiserver_stub.egress.sockets import CarriedSockets, carry
+from controller_manager.transport.duplex import SocketStream, StreamOpener
 from controller_manager.transport.transport import TransportError
 
 _LONGEST_HEAD = 64 * 1024
@@ -66,7 +65,7 @@ class HTTPConnectProxy:
         try:
             await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
             early = await self._accepted(connection, address)
-            return await self._sockets.open(lambda stream: _carry(stream, connection, early))
+            return await self._sockets.open(lambda stream: carry(stream, connection, early))
         except BaseException:
             connection.abort()
             raise
@@ -88,17 +87,3 @@ class HTTPConnectProxy:
             told = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
             raise TransportError(f"the proxy {self._address} answered {told} to a CONNECT to {address}")
         return bytes(head[head.index(_END) + len(_END) :])
-
-
-async def _carry(stream: SocketStream, connection: SocketStream, early: bytes) -> None:
-    """Carry bytes until either side ends or breaks; what one side sent before its end reaches the other."""
-    try:
-        await stream.write(early)
-        await relay(stream, connection)
-        await all_of(stream.aclose(), connection.aclose())
-    except ConnectionError:
-        return  # both are told by the end of what they read
-    finally:
-        for one in (stream, connection):
-            if not one.is_lost:
-                one.abort()

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks, contain
-from controller_manager.transport.duplex import SocketStream, StreamOpener
+from controller_manager.base.tasks import Tasks, all_of, contain
+from controller_manager.transport.duplex import SocketStream, StreamOpener, relay
 from controller_manager.transport.transport import TransportError
 
 Carry = Callable[[SocketStream], Awaitable[None]]
@@ -50,3 +50,17 @@ class CarriedSockets:
         if self._tasks is not None:
             tasks, self._tasks = self._tasks, None
             await tasks.__aexit__(None, None, None)
+
+
+async def carry(stream: SocketStream, connection: SocketStream, early: bytes = b"") -> None:
+    """Carry bytes until either side ends or breaks; what one side sent before its end reaches the other."""
+    try:
+        await stream.write(early)
+        await relay(stream, connection)
+        await all_of(stream.aclose(), connection.aclose())
+    except ConnectionError:
+        return  # both are told by the end of what they read
+    finally:
+        for one in (stream, connection):
+            if not one.is_lost:
+                one.abort()

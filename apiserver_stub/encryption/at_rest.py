@@ -9,7 +9,7 @@ from msgspec import Struct
 from apiserver_stub.config_file import ConfigFileError, FileWatcher, ReloadMetrics, read_bytes, server_id_hash
 from apiserver_stub.encryption.config import EncryptionConfiguration, Provider, parse_encryption, split_resource
 from apiserver_stub.encryption.kms import KMSMetrics, KMSProvider
-from apiserver_stub.encryption.storage import EncryptedStorage, Encryption, Inspect
+from apiserver_stub.encryption.storage import EncryptedStorage, Encryption
 from apiserver_stub.encryption.transformers import (
     AESCBC,
     AESGCM,
@@ -20,7 +20,7 @@ from apiserver_stub.encryption.transformers import (
     keyed,
 )
 from apiserver_stub.flags import EncryptionOptions
-from apiserver_stub.storage.interface import Storage
+from apiserver_stub.storage.interface import Inspect, Storage
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of

@@ -14,6 +14,7 @@ from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
     Ended,
+    Inspect,
     Listing,
     Record,
     Storage,
@@ -47,8 +48,6 @@ _LONGEST_PAUSE = 5.0
 _LATE = 10_000  # records that wait for a key until a watch is given up
 _LATE_BYTES = 64 << 20
 _UNREACHABLE = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "RESOURCE_EXHAUSTED"})
-
-Inspect = Callable[[bytes], str]
 
 
 class Encryption:

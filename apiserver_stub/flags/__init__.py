@@ -8,6 +8,7 @@ from apiserver_stub.flags.authentication import AuthenticationOptions
 from apiserver_stub.flags.authorization import AuthorizationOptions
 from apiserver_stub.flags.egress import EgressOptions
 from apiserver_stub.flags.encryption import EncryptionOptions
+from apiserver_stub.flags.etcd import EtcdOptions
 from apiserver_stub.flags.features import (
     CBOR,
     COMPRESSION,
@@ -28,7 +29,7 @@ from apiserver_stub.flags.flow_control import FlowControlOptions
 from apiserver_stub.flags.kubelet import KubeletOptions
 from apiserver_stub.flags.network import NetworkOptions
 from apiserver_stub.flags.serving import ServingOptions
-from apiserver_stub.flags.storage import DATABASE, StorageOptions
+from apiserver_stub.flags.storage import DATABASE, ETCD, StorageOptions
 from apiserver_stub.flags.token_authentication import TokenAuthenticationOptions
 from apiserver_stub.flags.tokens import TokenOptions
 from apiserver_stub.flags.tracing import TracingOptions
@@ -41,6 +42,7 @@ __all__ = [
     "COMPRESSION",
     "CONSTRAINED_IMPERSONATION",
     "DATABASE",
+    "ETCD",
     "FLAGS",
     "IDENTITY",
     "LOG_STREAMS",
@@ -60,6 +62,7 @@ __all__ = [
     "AuthorizationOptions",
     "EgressOptions",
     "EncryptionOptions",
+    "EtcdOptions",
     "FeatureOptions",
     "FlowControlOptions",
     "KubeletOptions",
@@ -83,6 +86,7 @@ FLAGS = FlagSet(
     TokenOptions,
     FlowControlOptions,
     StorageOptions,
+    EtcdOptions,
     EncryptionOptions,
     NetworkOptions,
     EgressOptions,

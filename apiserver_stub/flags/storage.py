@@ -4,6 +4,8 @@ from pathlib import Path
 
 from controller_manager.options import Duration, Options, Quantity, flag
 
+ETCD = ("etcd", "etcd3")
+"""The backends that are an etcd."""
 DATABASE = "apiserver.db"  # in the data folder
 
 
@@ -12,7 +14,12 @@ class StorageOptions(Options):
 
     title = "Storage"
 
-    storage_backend: str = flag("sqlite", "Where objects are kept.", choices=("sqlite", "memory"))
+    storage_backend: str = flag(
+        "sqlite",
+        "Where objects are kept: in a database of this server, in memory, or in an etcd (--etcd-servers), which etcd3 "
+        "means too.",
+        choices=("sqlite", "memory", *ETCD),
+    )
     data_dir: str = flag("apiserver-data", "Folder of the database and of what the server makes for itself.")
     accept_data_loss: bool = flag(
         False,

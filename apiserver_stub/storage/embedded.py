@@ -11,6 +11,7 @@ from apiserver_stub.storage.interface import (
     Compare,
     Deliver,
     Ended,
+    Inspect,
     Listing,
     Record,
     RevisionConflict,
@@ -31,8 +32,6 @@ _PORTION = 1000  # records that are read in one go
 
 # Waits until more may be told.
 Room = Callable[[], Awaitable[None]]
-# What is wrong with the bytes of a record; empty for a sound one.
-Inspect = Callable[[bytes], str]
 
 
 @dataclass(frozen=True, slots=True)

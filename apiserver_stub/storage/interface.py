@@ -71,6 +71,10 @@ class Listing(NamedTuple):
 Deliver = Callable[[Sequence[Record], int], None]
 
 
+# Returns what is wrong with the bytes of an object; empty for a sound one.
+Inspect = Callable[[bytes], str]
+
+
 # Is told why nothing more will be: whoever wants to know watches again. It must not raise, nor wait.
 Ended = Callable[[str], None]
 

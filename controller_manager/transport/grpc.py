@@ -17,14 +17,16 @@ from controller_manager.transport.transport import ConfigError
 
 LARGEST = 4 << 20
 """Bytes of a message that is received, unless a channel is made for more."""
-_LOOKAHEAD = 64 * 1024  # bytes of a stream that may wait for their reader
+Metadata = tuple[tuple[str, str], ...]
+"""Names and values that go with a call."""
+LOOKAHEAD = 64 * 1024
+"""Bytes of a stream that may wait for their reader, unless a channel is made for more."""
 _OPTIONS: Mapping[str, int] = {
     "grpc.enable_http_proxy": 0,  # whatever the environment says
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.min_reconnect_backoff_ms": 1000,
     "grpc.max_reconnect_backoff_ms": 2000,
     "grpc.http2.bdp_probe": 0,  # it would let megabytes wait for a slow reader
-    "grpc.http2.lookahead_bytes": _LOOKAHEAD,
     "grpc.max_send_message_length": -1,
 }
 
@@ -54,13 +56,27 @@ class GrpcChannel:
     """Connections to one server: `unix:///path` or `host:port`, without TLS unless that is given.
 
     It connects when first used, and again within two seconds when a connection is lost. Calls that find none fail at
-    once. Raises `ConfigError` where the library is missing.
+    once. Messages of at most `largest` bytes are received (-1: of any size). A connection on which nothing comes for
+    `keepalive` seconds (0: it may rest for ever) has as many to show that it lives, while there are calls. Raises
+    `ConfigError` where the library is missing.
     """
 
-    def __init__(self, target: str, tls: GrpcTls | None = None, *, largest: int = LARGEST) -> None:
+    def __init__(
+        self,
+        target: str,
+        tls: GrpcTls | None = None,
+        *,
+        largest: int = LARGEST,
+        lookahead: int = LOOKAHEAD,
+        keepalive: float = 0.0,
+    ) -> None:
         self.target = target
         self._library = library = _load()
+        self._calls: dict[str, Any] = {}
         options: list[tuple[str, int | str]] = [*_OPTIONS.items(), ("grpc.max_receive_message_length", largest)]
+        options.append(("grpc.http2.lookahead_bytes", lookahead))
+        if keepalive:
+            options += [(f"grpc.keepalive_{name}_ms", int(keepalive * 1000)) for name in ("time", "timeout")]
         if tls is None:
             self._channel = library.insecure_channel(target, options)
             return
@@ -68,23 +84,28 @@ class GrpcChannel:
             options.append(("grpc.ssl_target_name_override", tls.server_name))
         self._channel = library.secure_channel(target, _credentials(tls), options)
 
-    async def unary(self, service: Service, method: str, message: Tree, timeout: float) -> Tree:
+    async def unary(
+        self, service: Service, method: str, message: Tree, timeout: float, metadata: Metadata = ()
+    ) -> Tree:
         """Return the answer to a message, at most `timeout` seconds later. Raises `GrpcError`."""
         called = service[method]
+        call = self._calls.get(called.path)
+        if call is None:
+            call = self._calls[called.path] = self._channel.unary_unary(called.path)
         try:
-            answer = await self._channel.unary_unary(called.path)(called.request.write(message), timeout=timeout)
+            answer = await call(called.request.write(message), timeout=timeout, metadata=metadata)
         except self._library.AioRpcError as error:
             raise _failure(error) from None
         return _read(called, answer)
 
-    def stream(self, service: Service, method: str) -> "GrpcStream":
+    def stream(self, service: Service, method: str, metadata: Metadata = ()) -> "GrpcStream":
         """Begin a call whose messages go both ways until it is closed."""
         called = service[method]
-        return GrpcStream(self._channel.stream_stream(called.path)(), called, self._library)
+        return GrpcStream(self._channel.stream_stream(called.path)(metadata=metadata), called, self._library)
 
-    async def close(self) -> None:
-        """Close the connections; calls under way fail."""
-        await self._channel.close()
+    async def close(self, grace: float = 0.0) -> None:
+        """Close the connections; calls that are still under way `grace` seconds later fail."""
+        await self._channel.close(grace or None)
 
     async def __aenter__(self) -> Self:
         return self

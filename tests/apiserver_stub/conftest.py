@@ -1,11 +1,12 @@
 """What tests of the store and of whole servers break it with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from apiserver_stub.storage.backend import Done, MemoryBackend
 from apiserver_stub.storage.interface import Record
+from tests.etcd import Etcd, running
 
 
 class Disk(MemoryBackend):
@@ -24,3 +25,10 @@ class Disk(MemoryBackend):
 def disk() -> Disk:
     """A disk that takes no more while `full` is set."""
     return Disk()
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[Etcd]:
+    """One etcd for all tests of a worker; each has a prefix of its own in it."""
+    with running() as found:
+        yield found

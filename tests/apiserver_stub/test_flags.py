@@ -35,7 +35,16 @@ def make(*arguments: str) -> ApiServer:
             ),
         ),
         ("--authorization-mode=RBAC,RBAC", "--authorization-mode: 'RBAC,RBAC' names a mode more than once"),
-        ("--storage-backend=etcd", "--storage-backend: must be sqlite or memory, got 'etcd'"),
+        ("--storage-backend=etcd2", "--storage-backend: must be sqlite or memory or etcd or etcd3, got 'etcd2'"),
+        (
+            "--storage-media-type=application/yaml",
+            "--storage-media-type: objects are kept as application/json here, got 'application/yaml'",
+        ),
+        ("--etcd-certfile=a", "--etcd-certfile and --etcd-keyfile need one another"),
+        (
+            "--etcd-servers-overrides=/events#http://127.0.0.1:4002",
+            "--etcd-servers-overrides: all objects have one order of revisions here, so that one etcd keeps them all",
+        ),
         ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
         ("--service-cluster-ip-range=10.0.0.0/31", "--service-cluster-ip-range: 10.0.0.0/31 holds too few addresses"),
         (

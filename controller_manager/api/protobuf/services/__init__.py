@@ -48,7 +48,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 @cache
 def service(name: str) -> Service:
-    """Return a service: `external_jwt`, `kms_v2` or `konnectivity`. Raises `FileNotFoundError` for others."""
+    """Return a service: `etcd`, `external_jwt`, `kms_v2` or `konnectivity`. Raises `FileNotFoundError` for others."""
     found = msgspec.json.decode(files(__package__).joinpath(f"{name}.json").read_bytes(), type=_Described)
     writers, readers = MessageWriters(found.messages), MessageReaders(found.messages)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _SERVICES: Mapping[str, str] = {"externaljwt": "external_jwt", "kms.v2": "kms_v2", "konnectivity": "konnectivity"}
+_ETCD = ("Range", "Txn", "Compact", "Watch", "LeaseGrant", "Status")  # the methods of etcd that are called
 _SCALARS: Mapping[str, str] = {
     "bool": "bool", "bytes": "raw", "double": "double", "int32": "int", "int64": "int", "string": "string",
     "uint32": "uint", "uint64": "uint",
@@ -21,8 +22,29 @@ def main(source: str) -> None:
     """Write the file of each service beside this one."""
     found = json.loads(Path(source).read_text())
     for name, target in _SERVICES.items():
-        path = Path(__file__).with_name(f"{target}.json")
-        path.write_text(json.dumps(reduced(found[name], target), separators=(",", ":"), sort_keys=True) + "\n")
+        write(target, reduced(found[name], target))
+    write("etcd", etcd(found["etcd.rpc"], found["etcd.kv"]))
+
+
+def write(target: str, service: Mapping[str, Any]) -> None:
+    """Write one file."""
+    path = Path(__file__).with_name(f"{target}.json")
+    path.write_text(json.dumps(service, separators=(",", ":"), sort_keys=True) + "\n")
+
+
+def etcd(rpc: Described, kv: Described) -> dict[str, Any]:
+    """Return the methods of etcd that are called, whose messages are of two packages, and what they are made of."""
+    found, values = reduced(rpc, "etcd"), reduced(kv, "mvccpb")["messages"]
+    methods = {name: found["methods"][name] for name in _ETCD}
+    known = found["messages"] | values
+    needed: dict[str, Any] = {}
+    waiting = [message for _, *messages in methods.values() for message in messages]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed[name] = known[name]
+            waiting += [kind for _, kind, *_ in known[name].values() if kind in known]
+    return {"methods": methods, "messages": needed}
 
 
 def reduced(described: Described, prefix: str) -> dict[str, Any]:

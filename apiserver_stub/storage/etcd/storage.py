@@ -1,0 +1,337 @@
+"""A `Storage` whose rows are in etcd."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.storage.etcd import failures
+from apiserver_stub.storage.etcd.client import EtcdClient, EtcdServers
+from apiserver_stub.storage.etcd.compaction import Compaction
+from apiserver_stub.storage.etcd.layout import Layout
+from apiserver_stub.storage.etcd.leases import Leases
+from apiserver_stub.storage.etcd.metrics import EtcdMetrics
+from apiserver_stub.storage.etcd.probe import Probe
+from apiserver_stub.storage.etcd.transaction import outcome, transaction
+from apiserver_stub.storage.etcd.watch import EtcdWatch, WatchParts
+from apiserver_stub.storage.interface import (
+    Compare,
+    Deliver,
+    Ended,
+    Inspect,
+    Listing,
+    Record,
+    TooNew,
+    TooOld,
+    Unusable,
+    Write,
+)
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.protobuf.wire import Tree
+from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.tasks import Tasks, keep_running, spawn
+from controller_manager.transport.grpc import GrpcError
+
+_START = 20.0  # seconds until a start without etcd is given up
+_HISTORY = 50_000  # revisions that a copy begins with, at most
+_PAGE, _PAGE_BYTES = 500, 8 << 20  # the first page of a listing; what others are to be
+_LONGEST = 30.0  # seconds that a page may take
+_FOREIGN = b"k8s\0"  # the beginning of an object in protobuf, as kube-apiserver keeps it
+_CLOSED = "the storage is closed"
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdRules:
+    """How etcd is used: the `prefix` of all keys; seconds between compactions (0: none), for checks of health and of
+    readiness, between looks at the size of the databases (0: none), and for which a lease is used again. `inspect`
+    tells why an object cannot be read.
+    """
+
+    prefix: str = "/registry"
+    compaction: float = 300.0
+    healthcheck: float = 2.0
+    readycheck: float = 2.0
+    size_poll: float = 30.0
+    lease_reuse: float = 60.0
+    inspect: Inspect = lambda _: ""
+
+
+class EtcdStorage:
+    """A `Storage` in etcd, for as many servers as there are. Its watches tell what happened when etcd tells them, be it
+    before or after a writer is answered. It keeps no final state of what others delete, or etcd when a time is over:
+    then that is the state before.
+
+    Transactions under way at the same time may be made in any order.
+    """
+
+    checkpoint_counts = (0, 0)
+
+    def __init__(
+        self,
+        servers: EtcdServers,
+        rules: EtcdRules | None = None,
+        registry: CollectorRegistry | None = None,
+        log: Logger | None = None,
+    ) -> None:
+        self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
+        """The number of failed transactions, by what is known of them."""
+        self._servers = servers
+        self._rules = rules = rules or EtcdRules()
+        self._log = log or get_logger("store")
+        self._layout = Layout(rules.prefix)
+        self._metrics = EtcdMetrics(registry)
+        self._users = 0
+        self._closed = False
+        self._turn = asyncio.Semaphore(1)  # of those who open it
+        self._client = EtcdClient(servers, self._metrics)
+        self._leases = Leases(self._client, self._metrics, rules.lease_reuse)
+        self._compaction = Compaction(self._client, rules.compaction)
+        checks = rules.healthcheck, rules.readycheck
+        self._probe = Probe(self._client, self._layout, self._metrics, checks, rules.size_poll)
+        self._watches: set[EtcdWatch] = set()
+        self._under_way: set[asyncio.Task[int]] = set()
+        self._compactions: set[asyncio.Task[None]] = set()
+        self._asked: asyncio.Task[int] | None = None  # for the newest revision
+        self._question: asyncio.Task[int] | None = None  # that comes behind it
+
+    @property
+    def trouble(self) -> str:
+        """Return why etcd cannot be used; empty if all is well."""
+        return self._probe.trouble
+
+    @property
+    def unready(self) -> str:
+        """Return why etcd is not ready, as its own check finds; empty if it is."""
+        return self._probe.unready
+
+    async def open(self) -> None:
+        """Reach etcd, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
+        async with self._turn:
+            if self._closed:
+                raise Unusable("the storage was closed by its last user; what opens its rows again is another one")
+            if not self._users:
+                await self._begin()
+            self._users += 1
+
+    async def _begin(self) -> None:
+        try:
+            await self._reach()
+        except BaseException:
+            self._closed = True
+            await self._client.close()
+            raise
+        self._tasks = tasks = await Tasks().__aenter__()
+        made = self._client, self._layout, self._metrics
+        self._parts = WatchParts(*made, self._inspected, self._advance, tasks, self._log)
+        self._tasks.start(keep_running(self._probe.run, self._log, name="health of etcd"), name="health of etcd")
+
+    async def _reach(self) -> None:
+        """Wait for etcd, and see that the prefix is no other program's."""
+        until, (start, end) = monotonic() + _START, self._layout.of_resource("namespaces")
+        while True:
+            try:
+                found = await self._client.read("Range", {"key": start, "range_end": end, "limit": 1})
+                break
+            except GrpcError as failure:
+                if not failures.is_passing(failure) or monotonic() > until:
+                    raise Unusable(
+                        f"etcd at {', '.join(self._client.urls)} cannot be used: {failure.message}"
+                    ) from None
+                self._log.warning("waiting for etcd", error=failure.message)
+            await asyncio.sleep(1)
+        if any(kv.get("value", b"").startswith(_FOREIGN) for kv in found.get("kvs", ())):
+            raise Unusable(
+                f"--etcd-prefix: below {self._rules.prefix} are the objects of a kube-apiserver, which are kept in "
+                "another form; choose another prefix"
+            )
+
+    async def close(self) -> None:
+        """With the last user, refuse new writes, finish those submitted, and let go of etcd, for good."""
+        self._users -= 1
+        if self._users:
+            return
+        self._closed = True
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+        for watch in tuple(self._watches):
+            watch.end(_CLOSED)
+        for task in tuple(self._compactions):
+            task.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        await self._client.close()
+
+    async def current_revision(self) -> int:
+        """Return the newest revision of etcd. Who asks while a question is under way shares the next one."""
+        if self._closed:
+            raise ServiceUnavailable(_CLOSED)
+        if self._question is None:
+            self._question = spawn(self._ask_revision(), name="revision of etcd")
+        return await asyncio.shield(self._question)
+
+    async def _ask_revision(self) -> int:
+        if self._asked is not None and not self._asked.done():
+            await asyncio.wait((self._asked,))
+        self._asked, self._question = self._question, None
+        answer = await self._read("get", "", {"key": self._layout.health, "keys_only": True})
+        revision: int = answer["header"]["revision"]
+        for watch in self._watches:
+            watch.expect(revision)
+        return revision
+
+    async def oldest_revision(self) -> int:
+        """Return the revision up to which etcd was compacted, or one where there is not too much behind it."""
+        high = await self.current_revision()
+        low = max(1, high - _HISTORY)
+        if await self._is_kept(low):
+            return low
+        while high - low > 1:  # low is compacted, high is not
+            middle = (low + high) // 2
+            if await self._is_kept(middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    async def _is_kept(self, revision: int) -> bool:
+        try:
+            await self._read("get", "", {"key": self._layout.health, "keys_only": True, "revision": revision})
+        except TooOld:
+            return False
+        return True
+
+    async def get(self, resource: str, key: str) -> Record | None:
+        """Return the current row of `key`."""
+        answer = await self._read("get", resource, {"key": self._layout.key(resource, key)})
+        found = answer.get("kvs")
+        record = self._layout.record(found[0], wall_seconds()) if found else None
+        return record and self._inspected(record)
+
+    async def is_stale(self, resource: str, key: str) -> bool:
+        """Return False: bytes are kept as they come."""
+        return False
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        """Return all rows of a resource, or of all, at a revision; they are read in pages."""
+        layout, limit, now = self._layout, _PAGE, wall_seconds()
+        start, end = (layout.start, layout.end) if resource is None else layout.of_resource(resource)
+        revision = None if at is None else max(1, at)
+        found: list[Record] = []
+        while True:
+            page: Tree = {"key": start, "range_end": end, "limit": limit}
+            if revision is not None:
+                page["revision"] = revision
+            answer = await self._read("list", resource or "", page, at)
+            revision = revision or answer["header"]["revision"]
+            kvs = answer.get("kvs", ())
+            found += [self._inspected(one) for kv in kvs if (one := layout.record(kv, now)) is not None]
+            if not answer.get("more"):
+                break
+            start = kvs[-1]["key"] + b"\0"
+            size = sum(len(kv.get("value", b"")) for kv in kvs) or 1
+            limit = max(1, min(10 * _PAGE, _PAGE_BYTES * len(kvs) // size))
+        return Listing(sorted(found, key=_name), revision if at is None else at)
+
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        """Make all writes or none, if the `compares` hold."""
+        if self._closed:
+            refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            refused.set_exception(ServiceUnavailable(_CLOSED))
+            return refused
+        task = spawn(self._write(writes, compares), name="transaction of etcd")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return asyncio.shield(task)
+
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens, until the storage is closed or etcd ends it."""
+        current = await self.current_revision()
+        if after > current:
+            why = "it has lost writes" if after - current > 1 else "it lags"
+            raise ServiceUnavailable(f"etcd is at revision {current}, behind {after}: {why}")
+        watch = EtcdWatch(self._parts, after, deliver, ended)
+        self._watches.add(watch)
+        try:
+            await watch.begin(current)
+        except BaseException:
+            self._watches.discard(watch)
+            raise
+        return partial(self._stop, watch)
+
+    def compact(self, revision: int) -> "asyncio.Future[None]":
+        """Have etcd forget what was superseded, unless it was compacted not long ago; then it fails."""
+        task = spawn(self._compact(revision), name="compaction of etcd")
+        self._compactions.add(task)
+        task.add_done_callback(self._compactions.discard)
+        return asyncio.shield(task)
+
+    async def _compact(self, revision: int) -> None:
+        try:
+            await self._compaction.compact(min(revision, await self.current_revision()))
+        except GrpcError as failure:
+            raise failures.refusal(failure) from None
+
+    async def _write(self, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
+        with self._metrics.request(_operation(writes[-1]), writes[-1].resource):
+            try:
+                return outcome(await self._commit(writes, compares), writes, compares)
+            except GrpcError as failure:
+                known = failures.is_known(failure)
+                self.failures["refused" if known else "unknown"] += 1
+                self._log.error("a transaction failed", known=known, error=failure.message)
+                raise (failures.refusal if known else failures.unknown)(failure) from None
+
+    async def _commit(self, writes: Sequence[Write], compares: Sequence[Compare]) -> Tree:
+        """Return what etcd answers. A lease that etcd has given up meanwhile is another one the second time, and where
+        there is no space, deletions go without their final states.
+        """
+        try:
+            return await self._client.write(await self._request(writes, compares))
+        except GrpcError as failure:
+            if failure.message.endswith(failures.NO_LEASE):
+                self._leases.forget()
+                return await self._client.write(await self._request(writes, compares))
+            if failure.message.endswith(failures.NO_SPACE) and all(write.deleted for write in writes):
+                return await self._client.write(await self._request(writes, compares, final=False))
+            raise
+
+    async def _request(self, writes: Sequence[Write], compares: Sequence[Compare], *, final: bool = True) -> Tree:
+        ttls = {write.ttl for write in writes if write.ttl > 0}
+        leases: Mapping[float, int] = await self._leases.for_lifetimes(sorted(ttls)) if ttls else {}
+        return transaction(self._layout, writes, compares, leases, final=final)
+
+    async def _advance(self) -> None:
+        put = {"request_put": {"key": self._layout.progress, "value": b""}}
+        await self._client.write({"success": [put]})
+
+    async def _read(self, operation: str, resource: str, message: Tree, at: int | None = None) -> Tree:
+        """Return the answer to a range. Raises `TooOld`, `TooNew` or what a client is told."""
+        with self._metrics.request(operation, resource):
+            try:
+                return await self._client.read("Range", message, _LONGEST if operation == "list" else 5.0)
+            except GrpcError as failure:
+                if failure.code != "OUT_OF_RANGE":
+                    raise failures.refusal(failure) from None
+                is_old = failure.message.endswith(failures.COMPACTED)
+        revision = message["revision"] if at is None else at
+        if is_old:
+            raise TooOld(revision, await self.oldest_revision() if operation == "list" else 0)
+        raise TooNew(revision, await self.current_revision())
+
+    def _inspected(self, record: Record) -> Record:
+        error = record.decode_error or self._rules.inspect(record.data)
+        return record._replace(decode_error=error) if error else record
+
+    def _stop(self, watch: EtcdWatch) -> None:
+        watch.stop()
+        self._watches.discard(watch)
+
+
+def _name(record: Record) -> tuple[str, str]:
+    return record.resource, record.key
+
+
+def _operation(write: Write) -> str:
+    return "delete" if write.deleted else "update" if write.expected else "create"
