@@ -35,7 +35,8 @@ def _never(_: Pod) -> int | None:
 class PodAgent:
     """`async with PodAgent(cluster):` runs every pod of a cluster on one of `nodes`.
 
-    A pod is bound at once, to the node that its affinity names if there is such an object. It is running and ready
+    A pod is bound at once, to the node that its affinity names if there is such an object; where it is not to `binds`,
+    that is left to a scheduler. It is running and ready
     after `start` seconds if `runs(pod)`, whatever that says later. One that is being deleted is gone after `stop`
     seconds. One that runs ends `work` seconds later with the exit code that `ends(pod)` gives, or never where that is
     None.
@@ -46,6 +47,7 @@ class PodAgent:
         cluster: Cluster,
         *,
         nodes: Sequence[str] = ("node-1",),
+        binds: bool = True,
         start: float = 1.0,
         stop: float = 1.0,
         work: float = 1.0,
@@ -59,6 +61,7 @@ class PodAgent:
         self.ends = ends
         self._cluster = cluster
         self._nodes = nodes
+        self._binds = binds
         self._bound = 0
         self._changed: asyncio.Queue[Key] = asyncio.Queue()
         self._busy: set[tuple[str, str]] = set()
@@ -97,7 +100,7 @@ class PodAgent:
         if pod.metadata.deletion_timestamp is not None:
             return "stop"
         if not pod.spec.node_name:
-            return "bind"
+            return "bind" if self._binds else None
         if pod.status.phase == "Running":
             return "end" if self.ends(pod) is not None else None
         return "start" if pod.status.phase == "Pending" and self.runs(pod) else None

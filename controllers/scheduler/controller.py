@@ -5,13 +5,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
 from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
 from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
 from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
 from controller_manager.base import clock
 from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
 from controller_manager.controller import (
@@ -26,13 +27,13 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, StringList, flag
 
-from .._pods import SERVICES_BY_SELECTOR
+from .._pods import SERVICES_BY_SELECTOR, Eviction, evict
 from . import filters
 from .binding import bind, unschedulable
 from .cluster_state import ClusterState
 from .decide import Decider
 from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
-from .queue import QueuedPod
+from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Assigned, Scheduler, Unplaced
 from .workloads import DefaultSpread
@@ -80,12 +81,11 @@ class Report:
     uid: str
 
 
-class _Attempt(NamedTuple):
-    """What is to be told of a pod: how the attempt ended, and when it began."""
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A pod for which others have to go, by its uid."""
 
-    queued: QueuedPod
-    message: str
-    began: float
+    uid: str
 
 
 # Observed: nodes, all pods, what else pods depend on; each as the informers tell it, at once.
@@ -108,7 +108,8 @@ class SchedulerController:
         decider = Decider(
             ClusterState(), percentage=options.percentage_of_nodes_to_score, compares=context.enabled(COMPARES)
         )
-        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of)
+        budgets = context.informers.get(POD_DISRUPTION_BUDGETS)
+        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of, budgets.list)
         self._most_bindings = options.concurrent_bindings
         self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
         self._add: Add | None = None
@@ -116,7 +117,8 @@ class SchedulerController:
         self._wake = asyncio.Event()
         # What is under way, by uid: when the attempt began, and what is to be told.
         self._began: dict[str, float] = {}
-        self._reports: dict[str, _Attempt] = {}
+        self._reports: dict[str, Unplaced] = {}
+        self._preemptions: dict[str, Unplaced] = {}
         self._asks: set[str] = set()
         # When which message was last an event, by uid of a pod that waits.
         self._said: dict[str, tuple[str, float]] = {}
@@ -138,13 +140,16 @@ class SchedulerController:
             for end in ends:
                 end()
 
-    async def reconcile(self, key: Cycle | Binding | Report) -> Requeue | None:
-        """Decide about pods, bind one, or tell of one."""
+    async def reconcile(self, key: Cycle | Binding | Report | Preemption) -> Requeue | None:
+        """Decide about pods, bind one, tell of one, or have others go for it."""
         match key:
             case Binding(uid):
                 return await self._bind(uid)
             case Report(uid):
                 await self._report(uid)
+                return None
+            case Preemption(uid):
+                await self._preempt(uid)
                 return None
         return await self._cycle()
 
@@ -221,9 +226,13 @@ class SchedulerController:
             self._began[uid] = began
             self._add(Binding(uid), "a node was found")
         else:
+            self._metrics.preemptions.add()
             self._metrics.attempted(UNSCHEDULABLE, clock.monotonic() - began)
-            self._reports[uid] = _Attempt(step.queued, step.why.message, began)
+            self._reports[uid] = step
             self._add(Report(uid), "no node was found")
+            if step.plan is not None:
+                self._preemptions[uid] = step
+                self._add(Preemption(uid), "others have to go")
 
     def _go_on(self) -> None:
         if self._add is not None and (self._scheduler.queue.has_work):
@@ -315,7 +324,7 @@ class SchedulerController:
         if message != attempt.message or now - at >= _REPEATED:
             self._said[uid] = attempt.message, now
             self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
-        change = unschedulable(pod, attempt.message, clock.utc_now())
+        change = unschedulable(pod, attempt.message, clock.utc_now(), attempt.nominated)
         if change is not None:
             try:
                 await self._client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
@@ -324,6 +333,35 @@ class SchedulerController:
             except (ApiError, TransportError):
                 self._reports.setdefault(uid, attempt)
                 raise
+
+    async def _preempt(self, uid: str) -> None:
+        """Have pods go to make room for another one, which waits for that."""
+        step = self._preemptions.get(uid)
+        if step is None or step.plan is None:
+            return
+        preemptor, plan = step.queued.pod, step.plan
+        message = f"{DEFAULT_SCHEDULER}: preempting to accommodate a higher priority pod"
+        try:
+            for victim in plan.victims:
+                if not (victim.doomed or victim.is_leaving):
+                    outcome = await evict(self._client, victim.pod, REASON, message)
+                    if outcome is Eviction.CHANGED:
+                        raise Conflict(f"pod {victim.key} is not as it was seen")
+                    victim.doomed = True
+                    said = f"Preempted by pod {preemptor.metadata.uid} on node {plan.node}"
+                    self._events.event(victim.pod, "Normal", "Preempted", said, "Preempting")
+        except (ApiError, TransportError) as error:
+            self._context.log.warning("no room could be made", pod=str(key_of(preemptor)), why=str(error))
+            self._end_preemption(step, succeeded=False)
+            return
+        self._metrics.victims.observe(len(plan.victims))
+        self._end_preemption(step, succeeded=True)
+
+    def _end_preemption(self, step: Unplaced, *, succeeded: bool) -> None:
+        del self._preemptions[step.queued.uid]
+        if step.plan is not None:
+            self._scheduler.room_made(step.queued, step.plan, clock.monotonic(), succeeded=succeeded)
+        self._go_on()
 
 
 NAME = "scheduler"
@@ -347,12 +385,14 @@ SPECS = (
             Mapped(REPLICATION_CONTROLLERS),
             Mapped(REPLICA_SETS),
             Mapped(STATEFUL_SETS),
+            Mapped(POD_DISRUPTION_BUDGETS),
         ),
         rbac=(
             PolicyRule(groups=("",), resources=("nodes", "namespaces", "services"), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("replicationcontrollers",), verbs=("list", "watch")),
             PolicyRule(groups=("apps",), resources=("replicasets", "statefulsets"), verbs=("list", "watch")),
-            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch", "delete")),
+            PolicyRule(groups=("policy",), resources=("poddisruptionbudgets",), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("pods/binding",), verbs=("create",)),
             PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
         ),

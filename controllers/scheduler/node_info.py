@@ -29,6 +29,8 @@ class PlacedPod:
     claims: tuple[Key, ...] = ()
     disks: tuple[tuple[str, ...], ...] = ()
     assumed: bool = False
+    doomed: bool = False
+    """Whether its deletion was asked for, which the server has yet to tell."""
 
     @property
     def uid(self) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from controller_manager.api.core import Pod
 
-from .decide import NoFit
 from .requirements import Requirements
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
@@ -39,7 +38,6 @@ class QueuedPod:
     unschedulable: int = 0
     failures: int = 0
     by: frozenset[str] = frozenset()
-    why: NoFit | None = None
     nominated: str = ""
     queue: str = ""
     held: bool = False

@@ -302,6 +302,22 @@ def _is_resized(pod: Pod) -> bool:
     return any(one.type.startswith(_RESIZING) for one in pod.status.conditions)
 
 
+class _Nomination(Model):
+    nominated_node_name: str = ""
+
+
+class _Nominated(Model):
+    status: _Nomination = _Nomination()
+
+
+_NOMINATED = Decoder(_Nominated)
+
+
+def nominated_node(pod: Pod) -> str:
+    """Return the node that a pod waits for, as its status says; empty for none."""
+    return _NOMINATED.decode(pod.raw).status.nominated_node_name if b'"nominatedNodeName"' in pod.raw else ""
+
+
 @_MANY
 def _requirements(cut: bytes) -> Requirements:
     read, directives = _READ.decode(cut), _DIRECTED.decode(cut).spec

@@ -2,17 +2,20 @@
 to be done.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
+from controller_manager.api.policy import PodDisruptionBudget
 
+from . import filters
 from .cluster_state import ClusterState
 from .decide import Choice, Decider, NoFit, Wanted
 from .events import Event, NodeEvent, OtherEvent, PodEvent, may_help
 from .node_info import PlacedPod
+from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
-from .requirements import Requirements, SpreadConstraint, are_alike, requirements_of
+from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of
 
 
 class Assigned(NamedTuple):
@@ -23,14 +26,23 @@ class Assigned(NamedTuple):
 
 
 class Unplaced(NamedTuple):
-    """There is no node for a pod: that is to be told."""
+    """There is no node for a pod: that is to be told, in these words, and room to be made if there is a plan for it.
+
+    `nominated` is the node that it waits for now, if that has changed: empty for none.
+    """
 
     queued: QueuedPod
-    why: NoFit
+    message: str
+    plan: Plan | None = None
+    nominated: str | None = None
 
 
 Step = Assigned | Unplaced
 SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
+
+
+# Who rejects nodes because of the pods that are there, or wait to be.
+_BY_PODS = frozenset({filters.PORTS, filters.RESOURCES, filters.SPREAD, filters.POD_AFFINITY})
 
 
 def _assume_none(_: Pod, __: Requirements) -> tuple[SpreadConstraint, ...]:
@@ -38,11 +50,19 @@ def _assume_none(_: Pod, __: Requirements) -> tuple[SpreadConstraint, ...]:
 
 
 class Scheduler:
-    """Everything that is known and waits. `names` are those of schedulers that pods ask for and that this one is;
-    `spread_of` gives the constraints that are assumed for a pod without its own. Times are seconds of one clock.
+    """Everything that is known and waits. `names` are those of schedulers that pods ask for and that this one is.
+
+    `spread_of` gives the constraints that are assumed for a pod without its own, `budgets` those of disruptions. Times
+    are seconds of one clock.
     """
 
-    def __init__(self, decider: Decider, names: Collection[str], spread_of: SpreadOf = _assume_none) -> None:
+    def __init__(
+        self,
+        decider: Decider,
+        names: Collection[str],
+        spread_of: SpreadOf = _assume_none,
+        budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple,
+    ) -> None:
         self.decider = decider
         self.state: ClusterState = decider.state
         self.queue = SchedulingQueue()
@@ -50,6 +70,7 @@ class Scheduler:
         """Pods on their way to a node, by uid."""
         self._names = frozenset(names)
         self._spread_of = spread_of
+        self._budgets = budgets
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
@@ -101,14 +122,18 @@ class Scheduler:
         queued = self.queue.take(now)
         if queued is None:
             return None
-        found = self._decide(queued)
+        wanted = self._wanted(queued)
+        found = self._decide(wanted)
         if isinstance(found, NoFit):
-            queued.by, queued.why = found.by, found
+            queued.by = found.by
             self.queue.park(queued, now)
-            return Unplaced(queued, found)
+            return self._without_node(queued, wanted, found)
         step = Assigned(queued, found.node)
         self.binding[queued.uid] = step
+        elsewhere = queued.nominated not in ("", found.node)
         self._place(queued.pod, found.node, queued.requirements, assumed=True)
+        if elsewhere:
+            self._happened(OtherEvent(_BY_PODS), now)
         return step
 
     def bound(self, uid: str) -> None:
@@ -127,16 +152,59 @@ class Scheduler:
             step.queued.pod = placed.pod
             self.queue.fail(step.queued, now)
 
-    def _decide(self, queued: QueuedPod) -> Choice | NoFit:
-        asked, state = queued.requirements, self.state
+    def room_made(self, queued: QueuedPod, plan: Plan, now: float, *, succeeded: bool) -> None:
+        """Pods were asked to go to make room for one; without success it waits for no node in particular."""
+        queued.held = False
+        if succeeded:
+            for victim in plan.victims:
+                victim.doomed = True
+        else:
+            self._nominate(queued, "")
+            self._happened(OtherEvent(_BY_PODS), now)
+        if self.queue.pods.get(queued.uid) is queued:
+            self.queue.retry(queued, now)
+
+    def _without_node(self, queued: QueuedPod, wanted: Wanted, why: NoFit) -> Unplaced:
+        plan = make_room(self.decider, wanted, why, self._budgets()) if why.rejections else ""
+        if isinstance(plan, Plan):
+            queued.held = True
+            self._nominate(queued, plan.node)
+            return Unplaced(queued, why.message, plan, plan.node)
+        message = f"{why.message} preemption: {plan}" if plan else why.message
+        if not queued.nominated or "terminating" in plan:
+            return Unplaced(queued, message)
+        self._nominate(queued, "")
+        return Unplaced(queued, message, None, "")
+
+    def _nominate(self, queued: QueuedPod, node: str) -> None:
+        queued.nominated = node
+        if not node:
+            self.state.forget_nomination(queued.uid)
+            return
+        for uid, asked in tuple(self.state.nominated.get(node, {}).items()):
+            if asked.priority < queued.requirements.priority:  # it will not fit beside
+                self.state.forget_nomination(uid)
+                other = self.queue.pods.get(uid)
+                if other is not None:
+                    other.nominated = ""
+        self.state.nominate(queued.uid, queued.requirements, node)
+
+    def _wanted(self, queued: QueuedPod) -> Wanted:
+        asked = queued.requirements
+        spread = () if asked.spreads_itself else self._spread_of(queued.pod, asked)
+        return Wanted(queued.uid, asked, spread, (), queued.nominated)
+
+    def _decide(self, wanted: Wanted) -> Choice | NoFit:
+        asked, state = wanted.requirements, self.state
+        if wanted.nominated or wanted.others:
+            return self.decider.decide(wanted)
         if self._hopeless_at != state.version:
             self._hopeless.clear()
             self._hopeless_at = state.version
         known = self._hopeless.get(asked)
         if known is not None:
             return known
-        spread = () if asked.spreads_itself else self._spread_of(queued.pod, asked)
-        found = self.decider.decide(Wanted(queued.uid, asked, spread, (), queued.nominated))
+        found = self.decider.decide(wanted)
         if isinstance(found, NoFit):
             self._hopeless[asked] = found
         return found
@@ -149,7 +217,10 @@ class Scheduler:
         asked = requirements_of(pod)
         if known is None:
             if asked.scheduler in self._names:
-                self.queue.add(QueuedPod(pod, asked, now, now))
+                queued = QueuedPod(pod, asked, now, now, nominated=nominated_node(pod))
+                self.queue.add(queued)
+                if queued.nominated:
+                    self.state.nominate(queued.uid, asked, queued.nominated)
         elif known.requirements is asked:
             known.pod = pod
         else:
@@ -178,8 +249,9 @@ class Scheduler:
 
     def _forget_waiting(self, uid: str, now: float) -> None:
         queued = self.queue.remove(uid)
+        self.state.forget_nomination(uid)
         if queued is not None and queued.nominated:
-            self.state.forget_nomination(uid)
+            self._happened(OtherEvent(_BY_PODS), now)
 
     def _place(self, pod: Pod, node: str, asked: Requirements, *, assumed: bool) -> None:
         self.state.place(PlacedPod(pod, node, asked, assumed=assumed))

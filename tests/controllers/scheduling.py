@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 
 from controller_manager.api.core import Node, Pod
+from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
-from controllers.scheduler.decide import Choice, Decider, Wanted
+from controllers.scheduler.decide import Choice, Decider, NoFit, Wanted
 from controllers.scheduler.node_info import PlacedPod
+from controllers.scheduler.preemption import make_room
 from controllers.scheduler.requirements import requirements_of
 
 Tree = Mapping[str, Any]
@@ -75,3 +77,14 @@ def allowed(state: ClusterState, one: Pod) -> set[str]:
 def _may_be(state: ClusterState, name: str, one: Pod) -> bool:
     decider, want = Decider(state), wanted(one)
     return decider.fits(want, state.nodes[name], decider.relations(want))
+
+
+def plan(state: ClusterState, one: Pod, *budgets: PodDisruptionBudget) -> tuple[str, list[str]] | str:
+    """The node where room is made for a pod, and who has to go; or why nobody has to."""
+    decider, want = Decider(state), wanted(one)
+    why = decider.decide(want)
+    assert isinstance(why, NoFit)
+    found = make_room(decider, want, why, budgets)
+    if isinstance(found, str):
+        return found
+    return found.node, sorted(victim.uid for victim in found.victims)

@@ -11,11 +11,17 @@ from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.testing import Cluster
+from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
+from controllers.scheduler.requirements import nominated_node
 
 pytestmark = pytest.mark.virtual
 FLAGS = ("--leader-elect=false", "--controllers=scheduler")
+NO_CPU = (
+    "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+    "2 No preemption victims found for incoming pod."
+)
 CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, Object)
 Tree = Mapping[str, Any]
 
@@ -69,13 +75,9 @@ async def test_pods_are_bound_where_there_is_room() -> None:
         found = await nodes_of(cluster)
         assert sorted(found.values()) == ["", "a", "a", "b", "b"]
         left = next(name for name, node in found.items() if not node)
-        assert await condition(cluster, left) == (
-            "False",
-            "Unschedulable",
-            "0/2 nodes are available: 2 Insufficient cpu.",
-        )
+        assert await condition(cluster, left) == ("False", "Unschedulable", NO_CPU)
         assert len(await told(cluster, "Scheduled")) == 4
-        assert await told(cluster, "FailedScheduling") == ["0/2 nodes are available: 2 Insufficient cpu."]
+        assert await told(cluster, "FailedScheduling") == [NO_CPU]
         await cluster.client.delete(PODS, Key("default", next(n for n, node in found.items() if node)), grace=0)
         await cluster.settle()
         assert (await nodes_of(cluster))[left]
@@ -122,6 +124,47 @@ async def test_important_pods_go_first() -> None:
         await cluster.manage(*FLAGS)
         await cluster.settle()
         assert await nodes_of(cluster) == {"low": "", "high": "a", "middle": ""}
+
+
+async def test_a_more_important_pod_takes_the_room_of_others() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, binds=False, stop=20):
+        await cluster.manage(*FLAGS)
+        for name, value in (("low", 1), ("high", 100)):
+            await make_class(cluster, name, value)
+        await make_node(cluster, "a", cpu="2")
+        await make_node(cluster, "b", cpu="2")
+        for number in range(4):
+            await make_pod(cluster, f"p{number}", priorityClassName="low")
+        await cluster.settle()
+        await make_pod(cluster, "vip", cpu="2", priorityClassName="high")
+        await cluster.sleep(10)
+        waiting = await cluster.client.get(PODS, Key("default", "vip"))
+        nominated = nominated_node(waiting)
+        assert nominated in ("a", "b")
+        assert not waiting.spec.node_name
+        leaving = [one for one in (await cluster.client.list(PODS, "default")).items if one.metadata.deletion_timestamp]
+        assert [one.spec.node_name for one in leaving] == [nominated, nominated]
+        for one in leaving:
+            why = condition_of(one.status.conditions, "DisruptionTarget")
+            assert why is not None
+            assert (why.status, why.reason) == ("True", "PreemptionByScheduler")
+        await cluster.advance(60)
+        found = await nodes_of(cluster)
+        assert found.pop("vip") == nominated
+        assert len(found) == 2
+        assert len(await told(cluster, "Preempted")) == 2
+
+
+async def test_who_may_not_take_the_room_of_others_waits() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, binds=False):
+        await cluster.manage(*FLAGS)
+        await make_class(cluster, "polite", 100, "Never")
+        await make_node(cluster, "a", cpu="1")
+        await make_pod(cluster, "p")
+        await cluster.settle()
+        await make_pod(cluster, "vip", priorityClassName="polite")
+        await cluster.advance(60)
+        assert await nodes_of(cluster) == {"p": "a", "vip": ""}
 
 
 @pytest.mark.flag("scheduler-names")

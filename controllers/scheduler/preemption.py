@@ -1,0 +1,158 @@
+"""Who has to go so that a pod finds room: pods of lower priority on one node; pure.
+
+On each node that pods keep from being the right one, all pods of lower priority are thought away. If that helps, they
+are thought back as far as it goes on helping: first those whose budget of disruptions would be exceeded, then the
+others, each from the most important one. Of the nodes where this leaves victims that one is taken which has
+
+    the fewest victims that exceed a budget; whose most important victim is the least important; whose victims'
+    priorities add up to the least; the fewest victims; whose most important victims started last
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.policy import PodDisruptionBudget
+
+from .decide import Decider, NoFit, Relations, Wanted
+from .node_info import NodeInfo, PlacedPod
+
+REASON = "PreemptionByScheduler"
+_DISRUPTED = "DisruptionTarget"
+# So many nodes are looked at for victims, or so many percent of those that may have some.
+_LEAST_NODES, _PERCENT = 100, 10
+_LOWEST = 1 << 31
+
+
+class Plan(NamedTuple):
+    """The pods that have to go from a node, of which so many exceed a budget of disruptions."""
+
+    node: str
+    victims: tuple[PlacedPod, ...]
+    violations: int = 0
+
+
+def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[PodDisruptionBudget]) -> Plan | str:
+    """Return who has to go for a pod for which there was no node, or in words why that would not help."""
+    asked, state = wanted.requirements, decider.state
+    if not asked.preempts:
+        return "not eligible due to preemptionPolicy=Never."
+    if _is_waiting(wanted, why, decider):
+        return "not eligible due to a terminating pod on the nominated node."
+    helpless = sum(any(one.final for one in every) for every in why.rejections.values())
+    message = f"0/{len(why.rejections)} nodes are available:"
+    said = [f"{helpless} Preemption is not helpful for scheduling"] if helpless else []
+    nodes = [state.nodes[name] for name, every in why.rejections.items() if not any(one.final for one in every)]
+    if not any(priority < asked.priority for priority in state.priorities):
+        said += [f"{len(nodes)} No preemption victims found for incoming pod"] if nodes else []
+        return f"{message} {', '.join(said)}."
+    known = list(budgets)
+    plans: list[Plan] = []
+    relations = decider.relations(wanted)
+    most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
+    for node in nodes:
+        found = select_victims(decider, wanted, node, relations, known)
+        if found is not None:
+            plans.append(found)
+            if len(plans) >= most and any(not plan.violations for plan in plans):
+                break
+    if plans:
+        return min(plans, key=_cost)
+    return f"{message} {', '.join([*said, f'{len(nodes)} No preemption victims found for incoming pod'])}."
+
+
+def select_victims(
+    decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[PodDisruptionBudget]
+) -> Plan | None:
+    """Return who has to go from a node for a pod; None if that would not help, or nobody may be asked to."""
+    priority = wanted.requirements.priority
+    lower = sorted((one for one in there.pods.values() if one.requirements.priority < priority), key=_importance)
+    if not lower:
+        return None
+    node, away = there.copy(), {one.uid: one for one in lower}
+    for one in lower:
+        node.remove(one)
+        relations.change(one, -1)
+    try:
+        if not decider.fits(wanted, node, relations):
+            return None
+        violating, others = beyond_budgets(lower, budgets)
+        for one in [*violating, *others]:
+            node.add(one)
+            relations.change(one, 1)
+            del away[one.uid]
+            if not decider.fits(wanted, node, relations):
+                node.remove(one)
+                relations.change(one, -1)
+                away[one.uid] = one
+        victims = tuple(sorted(away.values(), key=_importance))
+        return Plan(there.name, victims, sum(one.uid in away for one in violating)) if victims else None
+    finally:
+        for one in away.values():
+            relations.change(one, 1)
+
+
+def beyond_budgets(
+    pods: Sequence[PlacedPod], budgets: Sequence[PodDisruptionBudget]
+) -> tuple[list[PlacedPod], list[PlacedPod]]:
+    """Return the pods whose going would exceed a budget if those before them go, and the others."""
+    left = {one.metadata.uid: one.status.disruptions_allowed for one in budgets}
+    violating: list[PlacedPod] = []
+    others: list[PlacedPod] = []
+    for pod in pods:
+        exceeds = False
+        for budget in budgets:
+            if _protects(budget, pod):
+                left[budget.metadata.uid] -= 1
+                exceeds = exceeds or left[budget.metadata.uid] < 0
+        (violating if exceeds else others).append(pod)
+    return violating, others
+
+
+def is_on_its_way_out(placed: PlacedPod) -> bool:
+    """Return whether a pod goes because a scheduler wanted it to."""
+    if placed.doomed:
+        return True
+    found = condition_of(placed.pod.status.conditions, _DISRUPTED)
+    return placed.is_leaving and found is not None and (found.status, found.reason) == ("True", REASON)
+
+
+def _is_waiting(wanted: Wanted, why: NoFit, decider: Decider) -> bool:
+    """Return whether room is being made for a pod already."""
+    node = decider.state.nodes.get(wanted.nominated)
+    if node is None or any(one.final for one in why.rejections.get(node.name, ())):
+        return False
+    priority = wanted.requirements.priority
+    return any(one.requirements.priority < priority and is_on_its_way_out(one) for one in node.pods.values())
+
+
+def _protects(budget: PodDisruptionBudget, placed: PlacedPod) -> bool:
+    asked, spec = placed.requirements, budget.spec
+    if budget.metadata.namespace != asked.namespace or spec.selector is None or not asked.labels:
+        return False
+    disrupted: Mapping[str, str] = budget.status.disrupted_pods
+    if placed.pod.metadata.name in disrupted:
+        return False
+    try:
+        selector = spec.selector.selector()
+    except KeyError:
+        return False
+    return not selector.empty and selector.matches(asked.labels)
+
+
+def _importance(placed: PlacedPod) -> tuple[int, str]:
+    """Return what sorts pods from the most important one: by priority, then by who started first."""
+    return -placed.requirements.priority, _started(placed)
+
+
+def _started(placed: PlacedPod) -> str:
+    return placed.pod.status.start_time or placed.pod.metadata.creation_timestamp or ""
+
+
+def _cost(plan: Plan) -> tuple[int, int, int, int, tuple[int, ...]]:
+    """Return what sorts plans from the best one."""
+    highest = plan.victims[0].requirements.priority
+    total = sum(one.requirements.priority + _LOWEST + 1 for one in plan.victims)
+    first = min(_started(one) for one in plan.victims if one.requirements.priority == highest)
+    # Texts of times sort as they do; the latest goes first.
+    return plan.violations, highest, total, len(plan.victims), tuple(-ord(letter) for letter in first)
