@@ -24,7 +24,7 @@ from apiserver_stub.kinds.convert import (
     renamed,
 )
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.defaults import DEFAULTS, VIEW_DEFAULTS
+from apiserver_stub.kinds.defaults import BESIDE_SPEC, DEFAULTS, VIEW_DEFAULTS
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.resource_info import (
     DEFAULT_PRINTER,
@@ -174,6 +174,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         from_storage=outward,
         stored_as=stored_as,
         defaults=defaults.get(name, nothing),
+        beside_spec=None if view else BESIDE_SPEC.get(name),
         rules=RULES.get(qualified, KindRules()),
         warnings={subresource: table[qualified] for subresource, table in WARNINGS.items() if qualified in table},
         deprecation=DEPRECATED.get(qualified, ""),

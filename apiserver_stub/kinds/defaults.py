@@ -255,6 +255,12 @@ VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType(
     {"horizontalpodautoscalers.autoscaling": under("spec", (("minReplicas", 1),))}
 )
 DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
+# Of kinds whose spec has defaults that follow from it alone: those of all the rest.
+BESIDE_SPEC: Mapping[str, Defaults] = MappingProxyType({
+    name: applying(tuple(row for row in rows if row[0] != "spec"))
+    for name, rows in DEFAULT_ROWS.items()
+    if any(row[0] == "spec" for row in rows) and all(row[0] for row in rows)
+})  # fmt: skip
 VIEW_DEFAULTS: Mapping[str, Defaults] = MappingProxyType({
     name: applying(rows) for name, rows in VIEW_DEFAULT_ROWS.items()
 })  # fmt: skip

@@ -113,6 +113,7 @@ class ResourceInfo:
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
     type, and `rules` are not asked.
+    `defaults` fills in all; where those of the spec follow from the spec alone, `beside_spec` fills in the rest.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
     the object itself), `deprecation` that of everybody who asks for the kind, empty for most, `collection` the kind of
     collections where that is not the kind with `List` behind it. `persisted` is false
@@ -145,6 +146,7 @@ class ResourceInfo:
     strict_converter: Converter | None = None
     complete: Complete | None = None
     defaults: Defaults = nothing
+    beside_spec: Defaults | None = None
     rules: KindRules = _PLAIN_RULES
     judge: Judge | None = None
     warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)

@@ -5,9 +5,14 @@ from functools import partial
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_name_defaults
 from apiserver_stub.kinds.zero_values import fill_field
-from apiserver_stub.verbs.decode import read_object
-from apiserver_stub.verbs.field_management import manage_new_fields, now
+from apiserver_stub.verbs.field_management import (
+    manage_new_fields,
+    manage_repeated_fields,
+    managed_fields_of,
+    now,
+)
 from apiserver_stub.verbs.preconditions import check_new
+from apiserver_stub.verbs.repeated_specs import RepeatedSpec, read_new_object
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, Mutation, write
 from controller_manager.base.random import random_source
@@ -19,8 +24,8 @@ async def create(scope: RequestScope, request: APIRequest) -> Reply:
     """Create the object and return it as written. A name is drawn from `generateName` when mutating admission is over,
     and again if it is taken.
     """
-    manage_fields = partial(manage_new_fields, scope, request)
-    return (await write(scope, request, creation(request, partial(_sent, request), manage_fields))).reply()
+    sent = _Sent(scope, request)
+    return (await write(scope, request, creation(request, sent.edit, sent.manage_fields))).reply()
 
 
 def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mutation:
@@ -28,12 +33,33 @@ def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mu
     return Mutation("create", edit, partial(_prepare, request), manage_fields)
 
 
-def _sent(request: APIRequest, _load: Load) -> Edited:
-    tree, warnings = read_object(request)
-    metadata = tree["metadata"]
-    check_new(request, metadata)
-    request.kind.strategy.forget(metadata)
-    return Edited(tree, warnings, drawn=_prefix(metadata) != "")
+class _Sent:
+    """The object that the caller sent."""
+
+    def __init__(self, scope: RequestScope, request: APIRequest) -> None:
+        self._scope = scope
+        self._request = request
+        self._spec: RepeatedSpec | None = None
+
+    def edit(self, _load: Load) -> Edited:
+        """Return it as it came."""
+        found = read_new_object(self._request)
+        metadata = found.tree["metadata"]
+        check_new(self._request, metadata)
+        self._request.kind.strategy.forget(metadata)
+        self._spec = found.repeated
+        return Edited(found.tree, found.warnings, drawn=_prefix(metadata) != "", completed=found.completed)
+
+    def manage_fields(self, tree: Tree, _old: Tree | None) -> None:
+        """Record that the caller owns all of it."""
+        spec = self._spec
+        if spec is None or managed_fields_of(tree):
+            manage_new_fields(self._scope, self._request, tree)
+        elif spec.completed:
+            manage_repeated_fields(self._scope, self._request, tree, spec)
+        else:
+            manage_new_fields(self._scope, self._request, tree)
+            spec.note(tree)
 
 
 def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:

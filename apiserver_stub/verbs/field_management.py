@@ -19,6 +19,7 @@ from apiserver_stub.patch.managed_fields import (
     updated,
 )
 from apiserver_stub.patch.typed import FieldChanges
+from apiserver_stub.verbs.repeated_specs import RepeatedSpec
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import wall_seconds
@@ -41,6 +42,15 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
         return
     fields = versions.own.typed.initial(owned_part(said))
     put_managed_fields(tree, [author.entry_in_order(fields, time)] if fields else [])
+
+
+def manage_repeated_fields(scope: RequestScope, request: APIRequest, tree: Tree, spec: RepeatedSpec) -> None:
+    """Do so for an object whose creator names no owners, and whose spec is known."""
+    said = writable(tree, request.kind.strategy, "")
+    said.pop("spec", None)
+    typed = Versions(scope.kinds, request.kind, request.conversions).own.typed
+    fields = spec.owned(typed.initial(owned_part(said)))
+    put_managed_fields(tree, [field_manager_of(request).entry_in_order(fields, now())] if fields else [])
 
 
 def _initial_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:

@@ -78,11 +78,14 @@ Load = Callable[[], Tree]
 
 
 class Edited(Struct, frozen=True):
-    """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again."""
+    """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be
+    `completed` by its defaults already.
+    """
 
     tree: Tree
     warnings: Warnings = ()
     drawn: bool = False
+    completed: bool = False
 
 
 Edit = Callable[[Load], Edited]
@@ -170,6 +173,7 @@ class _Draft:
     new: Tree = field(default_factory=dict)
     old: Tree | None = None
     warnings: Warnings = ()
+    completed: bool = False
     removes: bool = False
     changes: bool = True
     whole: bool = False
@@ -292,12 +296,14 @@ def _edit(request: APIRequest, draft: _Draft) -> None:
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
+        draft.completed = edited.completed
     if mutation.operation not in _JUDGED:
         return
     if draft.old is not None:
         check_version(request, draft.new["metadata"], draft.old["metadata"])
     check_namespace(request, draft.new["metadata"])
-    apply_defaults(draft.new, request.kind)
+    if not draft.completed:
+        apply_defaults(draft.new, request.kind)
     if draft.old is None:
         mutation.manage_fields(draft.new, None)
 

@@ -1,0 +1,149 @@
+"""Specs that came before in creates: the answer to a body is the same as if its spec came for the first time."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.built_in import resources
+from apiserver_stub.verbs import repeated_specs
+from apiserver_stub.verbs.repeated_specs import read_new_object
+from controller_manager.api.errors import ApiError
+
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+POD = (
+    b'{"containers":[{"name":"c","image":"i:1","env":[{"name":"A","value":"x:y"}],"ports":[{"containerPort":80}],'
+    b'"resources":{"limits":{"cpu":"1"}}}],"volumes":[{"name":"v","emptyDir":{}}]}'
+)
+DEPLOYMENT = (
+    b'{"selector":{"matchLabels":{"app":"a"}},"template":{"metadata":{"labels":{"app":"a"},"creationTimestamp":null},'
+    b'"spec":{"containers":[{"name":"c","image":"i"}]}}}'
+)
+CASES = {
+    "plain": b'{"metadata":{"name":"a"},"spec":%b}',
+    "typed": b'{"apiVersion":"API","kind":"KIND","metadata":{"name":"a","annotations":{"b":"c:d"}},"spec":%b}',
+    "spec first": b'{"spec":%b,"kind":"KIND","metadata":{"labels":{"z":"1","a":"2"},"name":"a"},"apiVersion":"API"}',
+    "spaces": b' {\n "metadata" : {"name" : "a"} , "spec":%b\t}\n',
+    "generated": b'{"metadata":{"generateName":"a-"},"spec":%b}',
+    "owned": b'{"metadata":{"name":"a","ownerReferences":[{"apiVersion":"v1","kind":"A","name":"o","uid":"u",'
+    b'"controller":true},{"apiVersion":"v1","kind":"A","name":"o","uid":"u","controller":true}]},"spec":%b}',
+    "null": b'{"metadata":{"name":"a","creationTimestamp":null,"labels":null},"spec":%b}',
+    "escaped": b'{"metadata":{"name":"a","annotations":{"n":"\\u003a\\n:"}},"spec":%b}',
+    "escaped key": b'{"m\\u0065tadata":{"name":"a"},"spec":%b}',
+    "name twice": b'{"metadata":{"name":"a","name":"b"},"spec":%b}',
+    "metadata twice": b'{"metadata":{"name":"a"},"spec":%b,"metadata":{"name":"b"}}',
+    "kind twice": b'{"kind":"KIND","metadata":{"name":"a"},"spec":%b,"kind":"KIND"}',
+    "hidden twice": b'{"metadata":{"name":"a","name":"b","annotations":{"n":"\\u003a"}},"spec":%b}',
+    "spec twice": b'{"metadata":{"name":"a"},"spec":{"x":1},"spec":%b}',
+    "unknown": b'{"metadata":{"name":"a","nome":"b"},"spec":%b}',
+    "unknown beside": b'{"metadata":{"name":"a"},"spec":%b,"extra":1}',
+    "status": b'{"metadata":{"name":"a"},"status":{"phase":"Running"},"spec":%b}',
+    "no status": b'{"metadata":{"name":"a"},"status":null,"spec":%b}',
+    "no metadata": b'{"spec":%b}',
+    "null metadata": b'{"metadata":null,"spec":%b}',
+    "list as metadata": b'{"metadata":["name"],"spec":%b}',
+    "wrong type": b'{"metadata":{"name":1},"spec":%b}',
+    "wrong label": b'{"metadata":{"name":"a","labels":{"a":1}},"spec":%b}',
+    "wrong kind": b'{"kind":"Secret","metadata":{"name":"a"},"spec":%b}',
+    "empty kind": b'{"kind":"","apiVersion":"","metadata":{"name":"a"},"spec":%b}',
+    "null kind": b'{"kind":null,"metadata":{"name":"a"},"spec":%b}',
+    "wrong version": b'{"apiVersion":"v7","metadata":{"name":"a"},"spec":%b}',
+    "nobody's": b'{"metadata":{"name":"a","managedFields":[]},"spec":%b}',
+    "somebody's": b'{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"API",'
+    b'"time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":%b}',
+    "versioned": b'{"metadata":{"name":"a","resourceVersion":"7","uid":"u","generation":9},"spec":%b}',
+    "other namespace": b'{"metadata":{"name":"a","namespace":"b"},"spec":%b}',
+    "bad name": b'{"metadata":{"name":"A b"},"spec":%b}',
+    "no name": b'{"metadata":{},"spec":%b}',
+    "deep": b'{"metadata":{"name":"a","x":' + b"[" * 300 + b"]" * 300 + b'},"spec":%b}',
+    "no text": b'{"metadata":{"name":"a","labels":{"a":"\xff"}},"spec":%b}',
+    "surrogate": b'{"metadata":{"name":"a","labels":{"a":"\\ud800"}},"spec":%b}',
+    "more": b'{"metadata":{"name":"a"},"spec":%b} {}',
+    "cut off": b'{"metadata":{"name":"a"},"spec":%b',
+}
+numbers = itertools.count(1)
+
+
+def spaced(spec: bytes, number: int) -> bytes:
+    """Return a spec with a number as spaces and tabs, each time as many."""
+    return spec[:-1] + f"{number:016b}".translate({48: " ", 49: "\t"}).encode() + b"}"
+
+
+async def outcome(api: Any, url: str, body: bytes) -> Any:
+    """What is answered, but for what is another each time."""
+    try:
+        answer = await api("POST", url, body, user_agent="test/1")
+    except ApiError as error:
+        return type(error), error.message, error.warnings
+    metadata = answer.tree["metadata"]
+    text = answer.data.decode().replace(metadata["uid"], "UID").replace(metadata["creationTimestamp"], "NOW")
+    text = text.replace(metadata["name"] if "generateName" in metadata else "NAME", "NAME")
+    managed = [entry.pop("time", None) is not None for entry in metadata.get("managedFields", ())]
+    return answer.status, managed, text.replace("2026", "20"), answer.headers.get("warning")
+
+
+@pytest.mark.parametrize("level", ["Strict", "Warn", "Ignore"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("url", "spec", "api_version", "kind"),
+    [(PODS, POD, b"v1", b"Pod"), (DEPLOYMENTS, DEPLOYMENT, b"apps/v1", b"Deployment")],
+)
+async def test_a_known_spec_changes_no_answer(
+    api: Any, level: str, case: str, url: str, spec: bytes, api_version: bytes, kind: bytes
+) -> None:
+    form = CASES[case].replace(b"API", api_version).replace(b"KIND", kind)
+    asked = f"{url}?dryRun=All&fieldValidation={level}"
+    for _ in range(2):
+        await api("POST", asked, b'{"metadata":{"name":"a"},"spec":%b}' % spaced(spec, 0))
+    new = spaced(spec, next(numbers))  # which has never come
+    assert await outcome(api, asked, form.replace(b"%b", spaced(spec, 0))) == await outcome(
+        api, asked, form.replace(b"%b", new)
+    )
+
+
+@pytest.mark.parametrize("case", ["plain", "typed", "spec first", "spaces", "generated", "null"])
+async def test_usual_bodies_are_read_without_their_spec(api: Any, case: str) -> None:
+    spec = POD.replace(b"x:y", b"value %d" % next(numbers))
+    body = CASES[case].replace(b"API", b"v1").replace(b"KIND", b"Pod").replace(b"%b", spec)
+    known = []
+    for _ in range(4):
+        known.append(read_new_object(api.call("POST", PODS, body)).completed)
+        await api("POST", f"{PODS}?dryRun=All", body)
+    assert known == [False, False, True, True]
+
+
+async def test_objects_of_one_spec_share_nothing_that_changes(api: Any) -> None:
+    body = CASES["plain"].replace(b"%b", POD)
+    for _ in range(3):
+        await api("POST", f"{PODS}?dryRun=All", body)
+    one, other = (read_new_object(api.call("POST", PODS, body)).tree for _ in range(2))
+    before = json.dumps(other)
+    one["spec"]["containers"][0]["env"].clear()
+    one["metadata"]["labels"] = {"a": "b"}
+    assert json.dumps(other) == before
+    assert json.dumps(read_new_object(api.call("POST", PODS, body)).tree) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b'{"metadata":{"annotations":{"a":"%b"}},"spec":%b}' % (b"x" * 16 * 1024, POD), {}),
+        (b'{"metadata":{},"spec":%b}' % POD, {"content-type": "application/yaml"}),
+    ],
+)
+async def test_other_bodies_are_read_whole(api: Any, body: bytes, headers: dict[str, str]) -> None:
+    for _ in range(4):
+        await api("POST", f"{PODS}?dryRun=All", b'{"metadata":{"name":"a"},"spec":%b}' % POD)
+    assert read_new_object(api.call("POST", PODS, body, headers)).repeated is None
+
+
+def test_only_specs_that_are_completed_by_themselves_are_known() -> None:
+    known = {kind.name for kind in resources() if kind.beside_spec is not None}
+    assert {"pods", "deployments.apps", "replicasets.apps"} <= known
+    assert not {"jobs.batch", "services", "replicationcontrollers", "configmaps", "namespaces"} & known
+
+
+def test_few_specs_are_kept() -> None:
+    assert repeated_specs._repeated.cache_info().maxsize == 256
