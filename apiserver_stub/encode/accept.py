@@ -2,7 +2,6 @@
 answers.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from apiserver_stub.encode.serializers import JSON, Serializer
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Response, Upgrade
+from controller_manager.base.slices import give_way
 
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
 META = f"meta.{GROUP_DOMAIN}"
@@ -135,8 +135,8 @@ async def _chunks(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     compressor = isal_zlib.compressobj(1, wbits=_CONTAINER)
     async for chunk in _single(body) if isinstance(body, bytes) else body:
         for start in range(0, len(chunk), _PIECE):
+            await give_way()
             yield compressor.compress(chunk[start : start + _PIECE])
-            await asyncio.sleep(0)
     yield compressor.flush()
 
 

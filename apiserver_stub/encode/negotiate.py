@@ -1,6 +1,5 @@
 """Content negotiation: answers in the representation that the caller asked for."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
@@ -18,6 +17,7 @@ from apiserver_stub.offload import Offload, Run, at_once, is_large
 from apiserver_stub.spans import Span
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
+from controller_manager.base.slices import give_way
 
 WARNING = "warning"
 """The header of warnings, one line for each."""
@@ -227,7 +227,7 @@ async def _paced(serializer: Serializer, content: ListDocument, yield_every: int
         if size >= CHUNK:
             yield b"".join(parts)
             parts, size = [], 0
-        await asyncio.sleep(0)
+        await give_way()
     yield b"".join(parts)
 
 
@@ -268,6 +268,7 @@ async def _untyped_chunks(head: bytes, content: ListDocument, ends: Sequence[int
     yield head
     before: tuple[bytes, ...] = ()
     for start, end in chunk_bounds(ends):
+        await give_way()
         yield b",".join((*before, *content.objects[start:end]))
         before = (b"",)
     yield b"]}\n"
@@ -280,6 +281,7 @@ async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> As
     yield head
     before: tuple[bytes, ...] = ()
     for start, end in chunk_bounds(ends):
+        await give_way()
         yield b",{".join((*before, *content.bare(start, end)))
         before = _COMMA
     yield b"]}\n"

@@ -1,6 +1,5 @@
 """A collection, whole or piece by piece, from one state of the store (API concepts, Chunked listing)."""
 
-import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ from apiserver_stub.watch_cache.collection import Snapshot
 from apiserver_stub.watch_cache.field_index import WORTH, FieldIndex
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest, Expired
+from controller_manager.base.slices import charge_to, give_way
 
 # From which state a list is read (API concepts, Resource version semantics), and where it goes on; pure.
 
@@ -137,6 +137,7 @@ class Reading(NamedTuple):
 async def list_(scope: RequestScope, request: APIRequest) -> Reply:
     """Return the collection; `Items.continue_token` is empty when it is complete."""
     asked, chosen = list_semantics(request.query), select(request, shards=scope.shards is not None)
+    charge_to(request.user.name)
     if request.span is None:
         reading, page = await read_page(scope, request, asked, chosen)
     else:
@@ -191,7 +192,7 @@ async def _index(scope: RequestScope, kind: ResourceInfo, chosen: Selection) -> 
     index = store.index(kind.storage, exact[0])
     while index is not None and not (index.complete or index.dropped):
         index.grow(_GROWTH)
-        await asyncio.sleep(0)
+        await give_way()
     return index
 
 
@@ -243,7 +244,7 @@ async def _selected(rows: Iterable[Row], limit: int, chosen: Selection) -> ListP
         looked += conditions + (row.size >> 12)
         if looked >= _BREATH:
             looked = 0
-            await asyncio.sleep(0)
+            await give_way()
         if chosen.has(row):
             if limit and len(found) == limit:
                 return ListPage(found, more=True)

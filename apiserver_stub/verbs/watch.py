@@ -12,6 +12,7 @@ from apiserver_stub.verbs.storage import from_storage
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.base.random import random_source
+from controller_manager.base.slices import charge_to
 
 
 async def watch(scope: RequestScope, request: APIRequest) -> Reply:
@@ -25,6 +26,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
     if start is not None:
         store.history(kind.storage).position(start)
     chosen = select(request, shards=scope.shards is not None)
+    charge_to(request.user.name)
     options = WatchOptions(
         namespace=chosen.namespace,
         name=chosen.name,

@@ -1,8 +1,8 @@
 """Watches as streams of chunks, and the hub where they wait: publishing wakes those concerned and copies nothing."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Self
 from weakref import WeakValueDictionary
@@ -16,6 +16,10 @@ from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
 from controller_manager.api.errors import ApiError
 from controller_manager.base.clock import monotonic
+from controller_manager.base.slices import give_way
+
+_AT_ONCE = 32  # streams that are woken in one round of the loop, each of which may take some 15 microseconds
+_MANY, _TOO_MANY = 50, 1000  # changes behind which a stream gives way to others, and no longer
 
 
 class Stream(AsyncIterator[bytes]):
@@ -41,6 +45,7 @@ class Stream(AsyncIterator[bytes]):
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
+        self._is_waiting = False  # with nothing to look at
         self._initialized: Callable[[], None] | None = None
 
     def when_initialized(self, tell: Callable[[], None]) -> None:
@@ -95,11 +100,13 @@ class Stream(AsyncIterator[bytes]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def wake_at(self, position: int, revision: int) -> None:
-        """Wake up: there may be something to say from that position on, behind `revision`."""
-        if self._waiter is not None and not self._waiter.done():
+    def called(self, position: int | None = None, revision: int = 0) -> None:
+        """There is something to look at, and it will be woken: from that position on, behind `revision`, if one is
+        given. What comes later calls nobody who waits no more.
+        """
+        self._is_waiting = False
+        if position is not None:
             self._watcher.skip(position, revision)
-            self._waiter.set_result(None)
 
     async def _perform(self, work: Callable[[], bytes]) -> bytes:
         try:
@@ -111,22 +118,27 @@ class Stream(AsyncIterator[bytes]):
     async def _pause(self) -> None:
         """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""
         if not self._watcher.idle:
-            await asyncio.sleep(0)
+            await give_way()
             return
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         if self._alarm is None and self._watcher.deadline != float("inf"):
             self._alarm = loop.call_at(self._watcher.deadline, self._ring)
         self._hub.join(self._resource, self)
+        self._is_waiting = True
         try:
             await self._waiter
         finally:
             self._waiter = None
             self._hub.leave(self._resource, self)
+        if _MANY < self._watcher.behind < _TOO_MANY:
+            await give_way()
 
     def _ring(self) -> None:
         self._alarm = None
-        self.wake_at(*self._hub.newest(self._resource))
+        if self._is_waiting:
+            self._watcher.skip(*self._hub.newest(self._resource))
+        self.wake()
 
     def _leave(self) -> None:
         if self._alarm is not None:
@@ -166,6 +178,7 @@ class Hub:
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._numbers = count()
         self._closed = False
+        self._called: deque[Stream] = deque()
         cache.subscribe(self._publish)
 
     def open(
@@ -240,8 +253,20 @@ class Hub:
 
     def _tell(self, resource: str, changes: Sequence[Change]) -> None:
         waiting = self._waiting.get(resource)
-        if waiting is not None:
-            waiting.wake(changes)
+        if waiting is None:
+            return
+        is_waking = bool(self._called)
+        self._called.extend(waiting.call(changes))
+        if self._called and not is_waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake those who are called: at most so many in a round of the loop."""
+        called = self._called
+        for _ in range(min(_AT_ONCE, len(called))):
+            called.popleft().wake()
+        if called:
+            asyncio.get_running_loop().call_soon(self._wake)
 
 
 class _Waiting:
@@ -282,38 +307,41 @@ class _Waiting:
             if not by_value:
                 del self._by_path[path]
 
-    def wake(self, changes: Sequence[Change]) -> None:
-        """Wake whom one of the newest changes may concern; each goes on at the first that does."""
-        if self._for_any:
-            woken, self._for_any = self._for_any, {}
-            for stream in woken:
-                stream.wake()
+    def call(self, changes: Sequence[Change]) -> Iterator[Stream]:
+        """Call and yield whom one of the newest changes may concern; each goes on at the first that does."""
+        called, self._for_any = self._for_any, {}
+        for stream in called:
+            stream.called()
+            yield stream
         if not self._by_path:
             return
         if self._history.begun != self._begun:
-            self._wake_all()
+            yield from self._call_all()
             return
         position = self._history.end - len(changes)
         for at, change in enumerate(changes, position):
             for path in tuple(self._by_path):
-                self._wake_concerned(path, change, at)
+                for stream in self._take_concerned(path, change):
+                    stream.called(at, change.revision - 1)
+                    yield stream
 
-    def _wake_concerned(self, path: str, change: Change, position: int) -> None:
+    def _take_concerned(self, path: str, change: Change) -> Iterator[Stream]:
         by_value = self._by_path[path]
         try:
-            values = {change.row.field(path), change.before.field(path) if change.before is not None else ""}
+            rows = (change.row,) if change.before is None else (change.before, change.row)
+            values = dict.fromkeys(row.field(path) for row in rows)
         except Corrupt:
-            values = set(by_value)
+            values = dict.fromkeys(by_value)
         for value in values:
-            for stream in by_value.pop(value, ()):
-                stream.wake_at(position, change.revision - 1)
+            yield from by_value.pop(value, ())
         if not by_value:
             del self._by_path[path]
 
-    def _wake_all(self) -> None:
+    def _call_all(self) -> Iterator[Stream]:
         self._begun = self._history.begun
-        woken, self._by_path = self._by_path, {}
-        for by_value in woken.values():
+        called, self._by_path = self._by_path, {}
+        for by_value in called.values():
             for streams in by_value.values():
                 for stream in streams:
-                    stream.wake()
+                    stream.called()
+                    yield stream

@@ -174,6 +174,11 @@ class Watcher:
         return self._initial is None
 
     @property
+    def behind(self) -> int:
+        """Return how many changes it has not looked at."""
+        return self._history.end - self._position
+
+    @property
     def idle(self) -> bool:
         """Return whether nothing can be sent before another change or `deadline`."""
         through = self._initial is None and self._position == self._history.end and self.work is None

@@ -20,6 +20,7 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
+from controller_manager.base.slices import Share, Slices
 from controller_manager.serving import http
 from controller_manager.serving.incoming import IncomingRequest
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
@@ -53,14 +54,16 @@ class ServerConnection(BaseProtocol):
     does not take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget
     each.
 
+    Pieces of large answers are written in the `slices` that the requests of all connections leave.
+
     Behind the head of a request that may offer another protocol, bytes are held until it is known whose they are.
     """
 
     __slots__ = (
         *("_arrived", "_backlog", "_body", "_body_bytes", "_clock", "_drain", "_head_bytes", "_head_limit"),
         *("_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain"),
-        *("_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_start", "_stopped"),
-        *("_task", "_waiter", "answering", "certificate", "is_serving", "may_switch", "remote"),
+        *("_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_share", "_slices"),
+        *("_start", "_stopped", "_task", "_waiter", "answering", "certificate", "is_serving", "may_switch", "remote"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
@@ -78,6 +81,7 @@ class ServerConnection(BaseProtocol):
         head_limit: int,
         start: Callable[["ServerConnection"], asyncio.Task[None]],
         arrived: Callable[[], None],
+        slices: Slices,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._reader = HttpRequestParser(
@@ -97,6 +101,8 @@ class ServerConnection(BaseProtocol):
         self._start = start
         self._arrived = arrived
         self._limiter = limiter
+        self._slices = slices
+        self._share = Share(slices)
         self._backlog = backlog
         self._heads = heads
         self._head_limit = head_limit
@@ -165,6 +171,7 @@ class ServerConnection(BaseProtocol):
 
     async def run(self) -> None:
         """Have requests answered, one after the other, until the connection ends."""
+        self._share.enter()
         try:
             while (incoming := await self._next()) is not None:
                 content = incoming.content
@@ -256,6 +263,7 @@ class ServerConnection(BaseProtocol):
         try:
             messages, has_left_http, _ = self._reader.feed_data(data)
             requests.extend(messages)
+            self._slices.arrived += 1
             self._is_closing = has_left_http  # what follows an offer is held, and if it counts for nothing, ignored
         except HttpProcessingError as error:
             requests.append(error)
@@ -475,6 +483,7 @@ class ServerConnection(BaseProtocol):
     async def _write_pieces(self, data: bytes, until: float) -> None:
         view = memoryview(data)
         for start in range(0, len(data), _PIECE):
+            await self._share.give_way()
             self.open_transport().write(view[start : start + _PIECE])
             await self.drained(len(data), until)
 

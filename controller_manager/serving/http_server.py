@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.slices import Slices
 from controller_manager.base.tasks import spawn
 from controller_manager.serving import http
 from controller_manager.serving.body import Body, Budget
@@ -105,6 +106,7 @@ class HTTPServer:
             self._heads,
             self._limits.head,
             self._begin,
+            slices=Slices(asyncio.get_running_loop()),
         )
         self._acceptor = Acceptor(listener, connect, self._choose, self._limiter)
         await self._acceptor.open()

@@ -366,6 +366,28 @@ async def test_a_watch_that_nothing_concerned_has_seen_everything_when_it_says_h
     assert seen.short == ["BOOKMARK - 151", "ADDED a 152"]
 
 
+async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(cluster: Cluster) -> None:
+    watches = [cluster.watch(start=1) for _ in range(200)]
+    await ready()
+    await cluster.put("ns/a")
+    told = []
+    while len(told) < 20 and (not told or told[-1] < len(watches)):
+        await asyncio.sleep(0)
+        told.append(sum(map(bool, (seen.chunks for seen in watches))))
+    assert max(after - before for before, after in zip([0, *told], told, strict=False)) <= 64
+    assert [seen.short for seen in watches] == [["ADDED a 2"]] * 200
+
+
+async def test_a_watch_that_is_about_to_be_woken_skips_nothing_when_its_clock_rings(cluster: Cluster) -> None:
+    watches = [cluster.watch(start=1) for _ in range(200)]
+    last = cluster.watch(start=1, bookmarks=True, timeout=3600, **on_node("n1"))
+    await ready()
+    cluster.store.subscribe(lambda changes: last.stream._ring())  # when some are woken already
+    await cluster.put("ns/a", node="n1")
+    await asyncio.sleep(1)
+    assert last.short == watches[0].short == ["ADDED a 2"]
+
+
 async def test_a_watch_of_one_node_learns_of_an_object_that_cannot_be_read(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, **on_node("n1"))
     await ready()
