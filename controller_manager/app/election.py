@@ -18,7 +18,6 @@ from pydantic import model_validator
 from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
 from controller_manager.app.catalog import AnySpec
-from controller_manager.base.plain_yaml import read_yaml
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError
 from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
@@ -183,6 +182,8 @@ def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Par
 
 
 def _read(path: Path) -> Migration:
+    from controller_manager.base.plain_yaml import read_yaml  # for which --help has no use
+
     try:
         return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))
     except OSError as error:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import yaml
 from isal import isal_zlib
 from prometheus_client import CollectorRegistry
 
@@ -197,7 +196,12 @@ class _Medium:
 
     def write(self, name: str, fields: Mapping[str, Any]) -> Response:
         tree = {"kind": self.kind, "apiVersion": f"{_GROUP}/{self.version}", "metadata": {"name": name}, **fields}
-        body = msgspec.json.encode(tree) if self.type == "application/json" else yaml.safe_dump(tree).encode()
+        if self.type == "application/json":
+            body = msgspec.json.encode(tree)
+        else:
+            import yaml  # for which --help has no use
+
+            body = yaml.safe_dump(tree).encode()
         return Response(200, {"content-type": self.type, "cache-control": "no-cache, no-store"}, body)
 
 

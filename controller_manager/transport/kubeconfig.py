@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from controller_manager.api.model import Model
-from controller_manager.base.plain_yaml import NotPlain, read_yaml, without_nulls
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.transport import ConfigError
 
@@ -137,6 +136,8 @@ def read(paths: Sequence[Path]) -> Merged:
 
 
 def _parse(path: Path) -> _File:
+    from controller_manager.base.plain_yaml import NotPlain, read_yaml, without_nulls  # for which --help has no use
+
     try:
         return msgspec.convert(without_nulls(read_yaml(path.read_bytes()) or {}), _File)
     except OSError as error:
