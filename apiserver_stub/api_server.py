@@ -8,7 +8,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.bootstrap import ClusterInfo, ServerAddress, bootstrap
+from apiserver_stub.aggregation import REGISTRATION
+from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.bootstrap.policy import features_with_policy
 from apiserver_stub.flags import FeatureOptions, NetworkOptions, ServingOptions
 from apiserver_stub.kinds.registry import ResourceRegistry
@@ -82,6 +83,12 @@ class ApiServer:
         for part in self._parts:
             await part.open()
         self._progress.stored = True
+
+    async def resume(self) -> None:
+        """Read a store that a server with the same options has just settled, and do no more. Raises `Unusable`."""
+        await self.open()
+        for step in (*HOOKS, REGISTRATION):
+            self._progress.finish(step)
 
     async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
         """Bring about what every cluster has; clients reach this server at `port`, and `authentication` is published

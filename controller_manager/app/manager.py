@@ -196,12 +196,13 @@ class Manager:
         parts = [tasks.start(self._part_of(group), name="election") for group in self._groups]
         stopping = tasks.start(self._stop.wait(), name="stop")
         await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for group, part in zip(self._groups, parts, strict=True):
+        # Whoever gets the first lock may act for all controllers: it is let go when nothing runs under another one.
+        for group, part in reversed(list(zip(self._groups, parts, strict=True))):
             if stopping.done() and group.leading.is_set():
                 group.stop()
             else:
                 part.cancel()
-        await asyncio.wait(parts)
+            await asyncio.wait((part,))
         losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 

@@ -128,21 +128,24 @@ def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[s
     """
     features = parsed[FeatureOptions]
     about = About(name, version, ".".join(map(str, features.version)))
-    settings = msgspec.json.encode({name: _masked(parsed.settings())})
 
-    routes = {"/configz": fixed(Response(200, {"content-type": "application/json"}, settings))}
+    async def configz(_: Request) -> Response:
+        settings = msgspec.json.encode({name: _masked(parsed.settings())})
+        return Response(200, {"content-type": "application/json"}, settings)
+
+    routes: dict[str, Handler] = {"/configz": configz}
     if features.enabled(FLAGZ):
-        routes["/flagz"] = flagz_handler(about, parsed.texts())
+        routes["/flagz"] = flagz_handler(about, parsed.texts)
     if features.enabled(STATUSZ):
         routes["/statusz"] = statusz_handler(about, sorted({*routes, *others, "/statusz"}))
     return routes
 
 
-def flagz_handler(about: About, values: Mapping[str, str]) -> Handler:
+def flagz_handler(about: About, values: Callable[[], Mapping[str, str]]) -> Handler:
     """Return what answers /flagz: every flag with its value in effect, as one would write it on a command line."""
-    flags = _masked(dict(sorted(values.items())))
 
     async def answer(request: Request) -> Response:
+        flags = _masked(dict(sorted(values().items())))
         medium = _medium(request, "Flagz")
         if medium is None:
             return _text(about.name, "Flagz", [f"{name}={value}" for name, value in flags.items()])

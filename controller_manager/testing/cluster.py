@@ -3,10 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from apiserver_stub.admission import MakePlugin
 from apiserver_stub.api_server import ApiServer
@@ -31,46 +30,51 @@ from controller_manager.controller.runner import Phase
 from controller_manager.options import Parsed
 from controller_manager.testing.faults import FaultyNetwork, Link
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
-from controller_manager.testing.virtual import LoopWatch, VirtualLoop
+from controller_manager.testing.virtual import LoopWatch, VirtualLoop, random_state_of
 from controller_manager.transport.credentials import Obtain
 from controller_manager.work import Failing
 
-_MOST_KEPT = 128  # logs, each of about a hundred records
-
-
-@dataclass(frozen=True, slots=True)
-class _Started:
-    """The outcome of the first start: its log, and the state of the randomness of the loop."""
-
-    log: MemoryBackend
-    random: Any
-
-
-# By what the first start depends on: the flags of the server, and time and randomness of the loop.
-_KEPT: dict[tuple[tuple[str, ...], float, Any], _Started] = {}
+_NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
+_MOST_KEPT = 32  # logs, each of about a hundred records
+# The log that a first start leaves, by what it depends on: the flags of the server, and the time.
+_KEPT: dict[tuple[tuple[str, ...], float], MemoryBackend] = {}
 
 
 async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...]) -> None:
     """Start a server that was built on an empty log.
 
-    In virtual time another has often done exactly that: then this one is given its log and only looks whether all is
-    there, and randomness goes on as it did after the other. Nobody can tell the difference, but for the time it takes.
+    In virtual time another has often done exactly that: then this one is given its log. What is drawn by chance
+    meanwhile, uids for example, is the same for every seed, of which the start uses up nothing: nobody can tell whether
+    there was another one, but for the time it takes.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         await api.start()
         return
-    began = (flags, loop.time(), loop.random_state)
-    known = _KEPT.get(began)
+    began = (flags, loop.time())
+    known, own = _KEPT.get(began), loop.random_state
+    loop.random_state = random_state_of(_NO_SEED)
     if known is not None:
-        log.adopt(known.log)
-    await api.start()
-    if known is not None:
-        loop.random_state = known.random
-    elif loop.time() == began[1]:
+        log.adopt(known)
+        await api.resume()
+        await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
+    else:
+        await api.start()
+    loop.random_state = own
+    if known is None and loop.time() == began[1]:
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.pop(next(iter(_KEPT)))
-        _KEPT[began] = _Started(log.copy(), loop.random_state)
+        _KEPT[began] = log.copy()
+
+
+@lru_cache(maxsize=64)
+def _server_options(flags: tuple[str, ...]) -> Parsed:
+    return FLAGS.parse(flags)
+
+
+@lru_cache(maxsize=64)
+def _manager_options(flags: tuple[str, ...]) -> Parsed:
+    return flag_set(catalog.installed()).parse(flags)
 
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -163,7 +167,7 @@ class Cluster:
     """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
 
     `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do, and the
-    server keeps no lease of its own.
+    server keeps no lease of its own and bounds no caller's requests by priority and fairness.
     `admission_plugins` are plugins of your own, by their names, which need not be installed. On a virtual-time loop
     nothing here takes real time.
     """
@@ -177,8 +181,10 @@ class Cluster:
             server_flags = ("--enable-admission-plugins=NodeRestriction", *server_flags)
         if not any("APIServerIdentity=" in flag for flag in server_flags):  # renewals would be most of what it does
             server_flags = (*server_flags, "--feature-gates=APIServerIdentity=false")
+        if not any("priority-and-fairness" in flag for flag in server_flags):  # looks at its levels would be the rest
+            server_flags = (*server_flags, "--enable-priority-and-fairness=false")
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
-        self._options = FLAGS.parse(self._flags)
+        self._options = _server_options(self._flags)
         self._plugins = admission_plugins
         self._log = MemoryBackend()
         self._link = Link()
@@ -254,7 +260,11 @@ class Cluster:
         test: in `settle`, or when the cluster ends.
         """
         every = catalog.installed() if specs is None else tuple(specs)
-        parsed = flag_set(every, cloud_providers=cloud_providers).parse(("--secure-port=0", *flags))
+        flags = ("--secure-port=0", *flags)
+        if specs is None and not cloud_providers:
+            parsed = _manager_options(flags)
+        else:
+            parsed = flag_set(every, cloud_providers=cloud_providers).parse(flags)
         chosen = catalog.choose(every, parsed)
         enforcer = RBACEnforcer(chosen)
         network = FaultyNetwork(

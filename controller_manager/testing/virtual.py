@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, SupportsIndex, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.random import Random
@@ -86,6 +87,13 @@ def _raise_in(thread: int) -> None:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+@cache
+def random_state_of(seed: int) -> Any:
+    """Return the `random_state` with which a loop of that seed begins."""
+    return random.Random(seed).getstate()  # noqa: S311 - reproducible on purpose
+
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 

@@ -17,7 +17,7 @@ from controller_manager.api.devices import (
     ResourceClaimTemplate,
 )
 from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.resource import Key, Resource
+from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import TransportError
 from controller_manager.client.client import Call
@@ -116,11 +116,13 @@ class DeviceScheduler:
     """`async with DeviceScheduler(cluster):` a scheduler of pods with claims and a node that runs them.
 
     Every so often, a pod whose claims are all there has them allocated and reserved, and is bound and running; one that
-    is being deleted on the node is gone.
+    is being deleted on the node is gone. If it `collects`, claims whose pods are gone are deleted, as the garbage
+    collector does.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, collects: bool = False) -> None:
         self._cluster = cluster
+        self._collects = collects
         self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
@@ -133,11 +135,26 @@ class DeviceScheduler:
         await self._tasks.__aexit__(None, None, None)
 
     async def _run(self) -> None:
+        store, seen = self._cluster.api.store, -1
         while True:
-            for pod in (await self._cluster.client.list(PODS, "default")).items:
-                with contextlib.suppress(ApiError, TransportError):
-                    await self._look_at(pod)
+            if store.revision != seen:
+                seen = store.revision
+                await self._look()
             await asyncio.sleep(LOOK)
+
+    async def _look(self) -> None:
+        made = await claims(self._cluster) if self._collects else []
+        pods = (await self._cluster.client.list(PODS, "default")).items
+        for pod in pods:
+            with contextlib.suppress(ApiError, TransportError):
+                await self._look_at(pod)
+        there = {pod.metadata.uid for pod in pods}
+        for one in made:
+            if one.metadata.deletion_timestamp is None and any(
+                owner.uid not in there for owner in one.metadata.owner_references
+            ):
+                with contextlib.suppress(ApiError, TransportError):
+                    await self._cluster.client.delete(RESOURCE_CLAIMS, key_of(one), uid=one.metadata.uid)
 
     async def _look_at(self, pod: Pod) -> None:
         client, key = self._cluster.client, Key("default", pod.metadata.name)

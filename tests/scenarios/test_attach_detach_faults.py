@@ -69,9 +69,11 @@ class World:
         # By volume the VolumeAttachments, by node; by volume and node when a pod last wanted it there.
         self.there: dict[str, dict[str, VolumeAttachment]] = defaultdict(dict)
         self.wanted: dict[tuple[str, str], float] = {}
+        self._changed = asyncio.Event()
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
+        self._changed.set()
         for change in changes:
             if change.row.resource == VOLUME_ATTACHMENTS.name:
                 self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
@@ -111,8 +113,10 @@ class World:
         return any(one.spec.node_name == node and volume in self._volumes(one) for one in self.pods.values())
 
     async def run(self) -> None:
-        """Have the nodes mount and unmount, in steps of a second."""
+        """Have the nodes mount and unmount, in steps of a second while anything changes."""
         while True:
+            await self._changed.wait()
+            self._changed.clear()
             for name in NODES_MADE:
                 if name not in self.silent:
                     await self._sync(name)
@@ -152,6 +156,14 @@ class World:
         ready = name in self.silent
         await set_ready(self.cluster, name, ready=ready)
         (self.silent.discard if ready else self.silent.add)(name)
+        self._changed.set()
+
+    async def speak(self) -> None:
+        """No node is silent any more."""
+        for name in sorted(self.silent):
+            await set_ready(self.cluster, name, ready=True)
+        self.silent.clear()
+        self._changed.set()
 
 
 async def wait(cluster: Cluster) -> None:
@@ -187,9 +199,7 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
             await injector.heal()
             broken.clear()
             driver.delay = 0.5
-            for name in sorted(world.silent):
-                await set_ready(cluster, name, ready=True)
-            world.silent.clear()
+            await world.speak()
             await cluster.sleep(1800)
             await check(cluster, world)
             for found in list(world.pods.values()):

@@ -8,6 +8,8 @@ What holds for every seed:
    and no more ended jobs are left than the history allows.
 """
 
+import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -15,17 +17,18 @@ import pytest
 
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.batch import CRON_JOBS, JOBS, Job, is_finished
-from controller_manager.api.core import Pod
-from controller_manager.api.resource import Key
-from controller_manager.base.clock import wall_seconds
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now, wall_seconds
 from controller_manager.base.random import random_source
+from controller_manager.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.batch import cron_job
 from tests.scenarios.test_job_faults import one_of, wait
 
-FLAGS = ("--leader-elect=false", "--controllers=job,cronjob")
+FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())
 ROUNDS = 10
 # A silent watch noticed, backoffs, and some times after that.
@@ -66,15 +69,42 @@ class World:
             there[uid] = job
 
 
-def ends(_: Pod) -> int:
-    return 0
+class JobAgent:
+    """Has every job end well so many seconds after it was made, as the controller of jobs would."""
+
+    def __init__(self, cluster: Cluster, work: float, tasks: Tasks) -> None:
+        self._cluster = cluster
+        self._work = work
+        self._tasks = tasks
+        self._seen: set[str] = set()
+        cluster.api.store.subscribe(self._note)
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == JOBS.name:
+                job = Job.decode(change.row.data)
+                if job.metadata.uid not in self._seen:
+                    self._seen.add(job.metadata.uid)
+                    self._tasks.start(self._end(key_of(job)), name=f"end {job.metadata.name}")
+
+    async def _end(self, key: Key) -> None:
+        began = format_time(utc_now())
+        await asyncio.sleep(self._work)
+        now = format_time(utc_now())
+        conditions = [
+            {"type": kind, "status": "True", "lastTransitionTime": now} for kind in ("SuccessCriteriaMet", "Complete")
+        ]
+        status = {"conditions": conditions, "startTime": began, "completionTime": now, "succeeded": 1}
+        with contextlib.suppress(NotFound):
+            await self._cluster.client.patch(JOBS, key, {"status": status}, subresource="status")
 
 
 @pytest.mark.virtual(seeds=10)
 async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
-        async with PodAgent(cluster, work=10 + random_source().uniform(0, 100), ends=ends):
+        async with Tasks() as tasks:
+            JobAgent(cluster, 10 + random_source().uniform(0, 100), tasks)
             for made in MADE:
                 await cluster.client.create(CRON_JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)

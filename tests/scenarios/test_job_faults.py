@@ -133,8 +133,10 @@ async def wait(cluster: Cluster) -> None:
 async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
+        first = one_of(range(len(JOBS_MADE)))
+        chosen = (JOBS_MADE[first], JOBS_MADE[first - one_of((1, 2, 3))])
         async with PodAgent(cluster, start=2, stop=3, work=8, ends=world.ends):
-            for made in JOBS_MADE:
+            for made in chosen:
                 await cluster.client.create(JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
@@ -143,7 +145,7 @@ async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
             await injector.heal()
             await cluster.sleep(BOUND)
         assert world.wrong == []
-        for made in JOBS_MADE:
+        for made in chosen:
             await check(cluster, world, made.metadata.name)
 
 

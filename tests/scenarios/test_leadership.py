@@ -148,9 +148,9 @@ async def test_events_on_the_lease_tell_who_led_when() -> None:
 
 @pytest.mark.virtual(seeds=5)
 async def test_never_two_act_whatever_the_network_does() -> None:
-    acts = Acts()
+    acts, flags = Acts(), "--controllers=endpoint,namespace"
     async with Cluster() as cluster:
-        replicas = list(await two(cluster, acts))
+        replicas = list(await two(cluster, acts, flags))
         names = ["first", "second"]
         for round_ in range(6):
             victim = int(random_source().uniform(0, 2)) % 2
@@ -162,7 +162,7 @@ async def test_never_two_act_whatever_the_network_does() -> None:
             replicas[victim].network.rate = 0
             if replicas[victim].has_ended:
                 names[victim] = f"replacement-{round_}"
-                replicas[victim] = await cluster.manage(may_lose_lead=True)
+                replicas[victim] = await cluster.manage(flags, may_lose_lead=True)
                 replicas[victim].network.intercept(acts.of(names[victim]))
             await until_served(cluster, f"s-{round_}")
         assert len(acts.turns) == len(set(acts.turns)), "a replica that has led acts no more once another has"

@@ -192,7 +192,7 @@ async def test_a_class_that_waits_for_the_first_pod() -> None:
         assert await reasons(cluster, "c") == ["WaitForFirstConsumer"]
         await add(cluster, pod())
         await cluster.advance(PERIOD)
-        assert await reasons(cluster, "c") == ["WaitForFirstConsumer", "WaitForPodScheduled"]
+        assert sorted(await reasons(cluster, "c")) == ["WaitForFirstConsumer", "WaitForPodScheduled"]
         chosen = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "node-1"}}}
         await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, CLAIM, chosen)
         await cluster.advance(PERIOD)

@@ -25,12 +25,12 @@ from controllers._device_claims import is_over, known_claims
 from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
 
 T = TypeVar("T")
-FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller,garbage-collector-controller")
+FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
 READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceclaimtemplates")
 ROUNDS = 16
 NAMES = ("a", "b", "c", "d")
 SHARED = ("s", "t")
-# A silent watch is noticed, what failed is tried again, and the garbage collector has its turn.
+# A silent watch is noticed, what failed is tried again, and what is left of pods that are gone goes.
 BOUND = 240.0
 
 
@@ -75,7 +75,7 @@ async def test_nothing_is_freed_that_is_used_nor_made_twice_and_all_is_well_in_t
         trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         deeds = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
         troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
-        async with DeviceScheduler(cluster):
+        async with DeviceScheduler(cluster, collects=True):
             for _ in range(ROUNDS):
                 with contextlib.suppress(ApiError):
                     await one_of((*deeds, *troubles))()

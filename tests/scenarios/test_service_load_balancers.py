@@ -50,7 +50,7 @@ async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_
         assert balancer.sources == ("10.0.0.0/8",)
         assert await addresses(cluster) == [balancer.address]
         assert FINALIZER in (await cluster.client.get(SERVICES, WEB)).metadata.finalizers
-        assert await told(cluster) == ["EnsuringLoadBalancer", "EnsuredLoadBalancer"]
+        assert sorted(await told(cluster)) == ["EnsuredLoadBalancer", "EnsuringLoadBalancer"]
         await cluster.client.delete(SERVICES, WEB)
         await cluster.settle()
         with pytest.raises(NotFound):
@@ -180,7 +180,7 @@ async def test_failures_are_told_and_tried_again_later_and_later() -> None:
         await cluster.advance(2000)
         assert gaps(moody.at) == [5, 10, 20, 40, 80, 160, 300, 300]
         assert await addresses(cluster) == ["192.0.2.1"]
-        assert (await told(cluster))[:2] == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
+        assert sorted((await told(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
 
 
 async def test_a_provider_may_say_when_to_look_again() -> None:

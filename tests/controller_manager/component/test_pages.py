@@ -29,7 +29,7 @@ async def ask(handler, accept: str = "") -> tuple[str, str]:
 
 @pytest.mark.parametrize("accept", TEXT)
 async def test_whoever_asks_for_nothing_special_gets_text(accept):
-    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept)
+    kind, text = await ask(flagz_handler(ABOUT, lambda: VALUES), accept)
     assert kind.startswith("text/plain")
     head, flags = text.strip().split("\n\n")
     assert head.startswith("manager flagz\nWarning: ")
@@ -47,13 +47,13 @@ async def test_values_are_those_one_would_write_on_a_command_line():
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 async def test_flags_as_an_object(version):
     accept = f"application/json;v={version};g=config.k8s.io;as=Flagz"
-    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept)
+    kind, text = await ask(flagz_handler(ABOUT, lambda: VALUES), accept)
     assert kind == "application/json"
     found = json.loads(text)
     assert (found["kind"], found["apiVersion"]) == ("Flagz", f"config.k8s.io/{version}")
     assert found["metadata"] == {"name": "manager"}
     assert found["flags"]["leader-elect"] == "true"
-    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept.replace("json", "yaml"))
+    kind, text = await ask(flagz_handler(ABOUT, lambda: VALUES), accept.replace("json", "yaml"))
     assert (kind, yaml.safe_load(text)) == ("application/yaml", found)
 
 
@@ -82,7 +82,7 @@ async def test_the_status_as_text_and_as_an_object():
 )
 async def test_other_objects_are_refused_with_those_there_are(accept):
     with pytest.raises(NotAcceptable) as caught:
-        await flagz_handler(ABOUT, VALUES)(Request("GET", "/flagz", headers={"accept": accept}))
+        await flagz_handler(ABOUT, lambda: VALUES)(Request("GET", "/flagz", headers={"accept": accept}))
     assert "application/json;g=config.k8s.io;v=v1beta1;as=Flagz" in str(caught.value)
 
 

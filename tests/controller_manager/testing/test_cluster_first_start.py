@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller_manager.api.core import NAMESPACES, PODS
@@ -42,15 +43,31 @@ def test_what_one_writes_no_other_finds() -> None:
     assert sum(record.resource == "pods" for record in second[1]) == 1
 
 
-def test_others_begin_for_themselves(none_kept: dict[Any, Any]) -> None:
+def test_another_seed_draws_other_numbers_from_where_the_start_ends(none_kept: dict[Any, Any]) -> None:
     first = run(live(), seed=1)
-    assert run(live(), seed=2)[0] != first[0]
-    run(live(("--service-cluster-ip-range=10.1.0.0/24",)), seed=1)
-    assert len(none_kept) == 3
+    second = run(live(), seed=2)
+    assert second[0] != first[0]
+    assert second[1][:-1] == first[1][:-1]
+    assert len(none_kept) == 1
+
+
+def test_with_other_flags_one_begins_for_itself(none_kept: dict[Any, Any]) -> None:
+    run(live())
+    run(live(("--service-cluster-ip-range=10.1.0.0/24",)))
+    assert len(none_kept) == 2
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_a_start_draws_is_drawn_by_no_test(seed: int) -> None:
+    def uids(records: list[Any]) -> list[str]:
+        return [msgspec.json.decode(record.data)["metadata"]["uid"] for record in records]
+
+    started = uids(run(live(), seed=seed)[1])
+    assert len(set(started)) == len(started)
 
 
 def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch, none_kept: dict[Any, Any]) -> None:
     monkeypatch.setattr(cluster, "_MOST_KEPT", 2)
-    for seed in range(4):
-        run(live(), seed=seed)
+    for number in range(4):
+        run(live((f"--service-cluster-ip-range=10.{number}.0.0/24",)))
     assert len(none_kept) == 2
