@@ -191,6 +191,12 @@ def begin_deletion(
     return not (held or metadata.get(_GRACE) or (begins and strategy.finalizers))
 
 
+def grace_of(tree: Tree) -> int | None:
+    """Return the grace of an object that is being deleted; None of others, and of kinds without a grace."""
+    grace: int | None = tree["metadata"].get(_GRACE)
+    return grace
+
+
 def propagate(finalizers: list[str], usual: str, policy: str | None) -> list[str]:
     """Return the finalizers of an object that is deleted with a policy of propagation (None: the request names none).
 

@@ -48,6 +48,7 @@ from apiserver_stub.offload import Run
 from apiserver_stub.spans import Span
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
+from apiserver_stub.verbs.deletion import grace_of
 from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_may_create,
@@ -454,10 +455,11 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     data = for_storage(kind, draft.stored or draft.new)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
     began = monotonic()
-    if request.span is None:
-        written = await scope.store.commit(change, *also)
-    else:
-        written = await _commit_traced(request.span, scope, request, change, also)
+    if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):
+        # Who watches hears that no grace is left before the object is gone.
+        marked = await _committed(scope, request, replace(change, deleted=False), ())
+        change = replace(change, expected=marked.revision)
+    written = await _committed(scope, request, change, also)
     note_latency("etcd", monotonic() - began)
     if draft.whole and kind.converter is None:
         written.settled = kind.serial
@@ -466,6 +468,12 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
+
+
+async def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Row:
+    if request.span is None:
+        return await scope.store.commit(change, *also)
+    return await _commit_traced(request.span, scope, request, change, also)
 
 
 async def _commit_traced(

@@ -123,3 +123,33 @@ async def test_events_are_told_in_the_version_and_form_asked_for(api) -> None:
     assert (await read(other, 1))[0]["object"]["note"] == "m"
     table = (await read(tables, 1))[0]["object"]
     assert (table["kind"], len(table["rows"])) == ("Table", 1)
+
+
+async def test_the_last_of_a_pod_is_that_its_grace_is_over(api) -> None:
+    pods, options = "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0}
+    for name, deletions in {"at-once": [options], "after-a-grace": [None, options], "collected": []}.items():
+        spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+        made = await api.post(pods, {"metadata": {"name": name}, "spec": spec})
+        stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
+        for body in deletions:
+            last = (await api("DELETE", f"{pods}/{name}", body)).tree
+        if not deletions:
+            await api("DELETE", pods, options)
+        events = await read(stream, len(deletions) + 1 if deletions else 2)
+        graces = [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events]
+        versions = [event["object"]["metadata"]["resourceVersion"] for event in events]
+        assert told(events) == [*[("MODIFIED", name)] * (len(events) - 1), ("DELETED", name)]
+        assert graces == ([30, 0, 0] if len(deletions) == 2 else [0, 0])
+        assert len(set(versions)) == len(versions)
+        if deletions:
+            assert last["metadata"]["resourceVersion"] == versions[-1]
+
+
+async def test_a_pod_that_is_held_until_its_grace_is_over_is_told_of_once(api) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    meta = {"name": "p", "finalizers": ["example.org/x"]}
+    made = await api.post(pods, {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
+    await api.delete(f"{pods}/p")
+    await api.patch(f"{pods}/p", {"metadata": {"finalizers": None}})
+    assert told(await read(stream, 2)) == [("MODIFIED", "p"), ("DELETED", "p")]
