@@ -80,7 +80,7 @@ class Attributes(Struct, frozen=True):
     another kind that one (`Scale`, `Binding`, `Eviction`, `TokenRequest`); for `connect` the options of the connection,
     if any; None for a delete. `old_object` is what an update replaces or a delete removes. `name` is empty while a name
     has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`). The
-    `notes` are those of the request, in all phases.
+    `notes` are those of the request, in all phases, and the `verb` is the one that authorizers are asked for.
     """
 
     operation: Operation
@@ -96,6 +96,7 @@ class Attributes(Struct, frozen=True):
     requested_name: str = ""
     notes: Notes = field(default_factory=Notes)
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
+    verb: str = ""
 
     @property
     def tree(self) -> Tree:

@@ -19,6 +19,7 @@ from apiserver_stub.admission.certificates import (
 )
 from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, Rules
 from apiserver_stub.admission.default_classes import default_ingress_class, default_storage_class
+from apiserver_stub.admission.device_claims import device_claims
 from apiserver_stub.admission.escalation import escalation_check
 from apiserver_stub.admission.event_rate_limit import event_rate_limit
 from apiserver_stub.admission.limit_ranges import limit_ranger
@@ -102,6 +103,7 @@ _FIRST: Sequence[tuple[str, BuildPlugin]] = (
     ("", certificate_requests),
     ("", pod_certificate_requests),
     ("", least_replicas),
+    ("", device_claims),
     ("AlwaysAdmit", always_admit),
     ("NamespaceAutoProvision", namespace_auto_provision),
     ("NamespaceLifecycle", namespace_lifecycle),

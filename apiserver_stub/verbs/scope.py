@@ -121,6 +121,7 @@ def attributes_of(
         request.query if options is None else options,
         "" if request.verb == "deletecollection" else request.name,
         notes or Notes(),
+        verb=request.verb,
     )
 
 

@@ -170,6 +170,7 @@ def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     for name in _STATUS_LISTS:
         _no_revival(name, status, before, spec, errors)
     _claims(status, spec, errors)
+    _extended_claim(status, spec, errors)
 
 
 def _addresses(entries: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -227,6 +228,42 @@ def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
         if entry.get("name") not in known:
             at = (((_STATUS, "resourceClaimStatuses"), index), "name")
             errors.invalid(at, entry.get("name", ""), "must match the name of an entry in `spec.resourceClaims`")
+
+
+def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
+    """Check what is told of the claim to devices that stands for extended resources (KEP-5004)."""
+    told, at = status.get("extendedResourceClaimStatus"), (_STATUS, "extendedResourceClaimStatus")
+    if told is None:
+        return
+    asked = {one.get("name"): one for field in ("initContainers", "containers") for one in spec.get(field) or ()}
+    mappings, seen = told.get("requestMappings") or [], set()
+    if not mappings:
+        errors.required((at, "requestMappings"), "at least one request mapping is required")
+    for index, mapping in enumerate(mappings):
+        where = (at, "requestMappings"), index
+        container, resource, request = (mapping.get(name) or "" for name in _MAPPING)
+        if container not in asked:
+            why = f"must match the name of an entry in {_CONTAINER_NAMES}"
+            errors.invalid((where, "containerName"), container, why)
+        elif resource not in (get_in(asked[container], ("resources", "requests")) or {}):
+            why = f"must match the extended resource name of an entry in {_CONTAINER_REQUESTS}"
+            errors.invalid((where, "resourceName"), resource, why)
+        if why := names.label(request):
+            errors.invalid((at, "requestName"), request, why)
+        if (container, resource, request) in seen:
+            for name in _MAPPING:
+                errors.duplicate((where, name), mapping.get(name) or "")
+        seen.add((container, resource, request))
+    claim = told.get("resourceClaimName") or ""
+    if not claim:
+        errors.required((at, "resourceClaimName"))
+    elif why := names.subdomain(claim):
+        errors.invalid((at, "resourceClaimName"), claim, why)
+
+
+_MAPPING = ("containerName", "resourceName", "requestName")
+_CONTAINER_NAMES = "spec.initContainers.name or spec.containers.name"
+_CONTAINER_REQUESTS = "spec.initContainers.resources.requests or spec.containers.resources.requests"
 
 
 # The rules of Pods, and of the templates of Pods.

@@ -88,7 +88,11 @@ def refused(answer: tuple[int, Any], why: str = "") -> bool:
     return code == 403 and body["reason"] == "Forbidden" and (why or "not currently held") in body["message"]
 
 
-ROWS = [json.loads(line) for line in (DATA / "rbac.jsonl").read_text().splitlines()]
+ROWS = [
+    json.loads(line)
+    for name in ("rbac.jsonl", "device_claims.jsonl")
+    for line in (DATA / name).read_text().splitlines()
+]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
