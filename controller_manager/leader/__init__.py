@@ -1,6 +1,19 @@
-"""Leader election on a Lease, so that of several replicas only one acts."""
+"""Leader election on leases: of several replicas one acts, or each under the locks assigned to it."""
 
 from controller_manager.leader.elector import Elector, FencedTransport, LeaderMetrics, LeadershipLost, identity
 from controller_manager.leader.lease import LeaseTimings
+from controller_manager.leader.membership import Membership
+from controller_manager.leader.shared_election import SharedElection, SharedLocks, Work
 
-__all__ = ["Elector", "FencedTransport", "LeaderMetrics", "LeadershipLost", "LeaseTimings", "identity"]
+__all__ = [
+    "Elector",
+    "FencedTransport",
+    "LeaderMetrics",
+    "LeadershipLost",
+    "LeaseTimings",
+    "Membership",
+    "SharedElection",
+    "SharedLocks",
+    "Work",
+    "identity",
+]

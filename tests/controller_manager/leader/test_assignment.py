@@ -1,0 +1,58 @@
+"""Who should hold which lock: even, the same for all, and stable."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.leader.assignment import assign
+
+names = st.text("abcdefghij", min_size=1, max_size=6)
+replicas_of = st.sets(names, min_size=1, max_size=8)
+families_of = st.dictionaries(names, st.integers(1, 9), max_size=12)
+
+
+def locks_of(families: dict[str, int]) -> dict[str, str]:
+    return {f"{family}/{index}": family for family, size in families.items() for index in range(size)}
+
+
+@given(families_of, replicas_of)
+def test_every_lock_has_a_replica_and_no_replica_has_much_more_than_its_share(
+    families: dict[str, int], replicas: set[str]
+) -> None:
+    locks = locks_of(families)
+    found = assign(locks, replicas)
+    assert found.keys() == locks.keys()
+    assert set(found.values()) <= replicas
+    for family, size in families.items():
+        shares = Counter(replica for lock, replica in found.items() if locks[lock] == family)
+        assert max(shares.values()) <= -(-size // len(replicas)) + 1
+
+
+@given(families_of, replicas_of)
+def test_the_order_in_which_they_are_named_makes_no_difference(families: dict[str, int], replicas: set[str]) -> None:
+    locks = locks_of(families)
+    backwards = dict(reversed(locks.items()))
+    assert assign(locks, sorted(replicas)) == assign(backwards, sorted(replicas, reverse=True))
+
+
+def test_without_replicas_nothing_is_assigned() -> None:
+    assert assign({"a": "a"}, ()) == {}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_forty_five_controllers_are_even(count: int) -> None:
+    locks = {f"controller-{number}": f"controller-{number}" for number in range(45)}
+    shares = Counter(assign(locks, [f"replica-{number}" for number in range(count)]).values())
+    assert max(shares.values()) == -(-45 // count)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_little_moves_when_a_replica_comes(count: int) -> None:
+    """What the new one gets must move; of the rest a fifth at most."""
+    locks = {f"controller-{number}": f"controller-{number}" for number in range(60)}
+    replicas = [f"replica-{number}" for number in range(count)]
+    before, after = assign(locks, replicas), assign(locks, [*replicas, "new"])
+    moved = [lock for lock in locks if before[lock] != after[lock] and after[lock] != "new"]
+    assert len(moved) <= 60 / 5

@@ -1,0 +1,370 @@
+"""Replicas that share locks: who acts, who takes over when, and that never two act under one lock (virtual time).
+
+Invariants, whatever goes wrong:
+1. Under a lock nobody acts who may write between two writes of another.
+2. While a replica that reaches the server lives, no lock is without somebody who acts for much longer than a lease.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+from typing import cast
+
+import pytest
+
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.base import clock
+from controller_manager.base.random import random_source
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import Client, Transport, TransportError
+from controller_manager.leader import (
+    Elector,
+    LeaderMetrics,
+    LeadershipLost,
+    LeaseTimings,
+    Membership,
+    SharedElection,
+    SharedLocks,
+)
+from controller_manager.testing import Cluster
+
+MAIN = Key("kube-system", "manager")
+LOCKS = {**{f"c{number}": f"c{number}" for number in range(3)}, **{f"d-{number}": "d" for number in range(4)}}
+TIMINGS = LeaseTimings()
+# A lease that ran out, two looks at it, and what was under way.
+GAP = TIMINGS.lease + 3 * TIMINGS.retry + 1.0
+
+
+@dataclass
+class Trail:
+    """Who wrote when under which lock."""
+
+    writes: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def check_turns(self) -> None:
+        """Nobody writes between two writes of another who has not begun anew."""
+        for lock, writes in self.writes.items():
+            turns = [name for index, (_, name) in enumerate(writes) if not index or writes[index - 1][1] != name]
+            assert len(turns) == len(set(turns)), f"{lock}: {turns}"
+
+    def holder(self, lock: str, since: float) -> str:
+        found = {name for at, name in self.writes[lock] if at >= since}
+        assert len(found) <= 1, f"{lock} has {found}"
+        return next(iter(found), "")
+
+    def longest_gap(self, begin: float, end: float) -> float:
+        longest = 0.0
+        for writes in self.writes.values():
+            times = [begin, *(at for at, _ in writes if begin <= at <= end), end]
+            longest = max(longest, *(later - earlier for earlier, later in pairwise(times)))
+        return longest
+
+
+class Acting:
+    """Something that writes twice a second while it may."""
+
+    def __init__(self, replica: "Replica", lock: str) -> None:
+        self._replica = replica
+        self._lock = lock
+        self._stop = asyncio.Event()
+        replica.tenures += 1
+        self._name = f"{replica.me}#{replica.tenures}"
+
+    async def run(self) -> None:
+        while not self._stop.is_set():
+            if self._replica.election.leads(self._lock):
+                self._replica.trail.writes[self._lock].append((clock.monotonic(), self._name))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), 0.5)
+        await asyncio.sleep(self._replica.slow_to_stop)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def settled(self) -> float:
+        return 0.0
+
+
+class Replica:
+    """A process whose way to the server may be cut, slow or lossy."""
+
+    def __init__(self, cluster: Cluster, trail: Trail, me: str, locks: dict[str, str] = LOCKS) -> None:
+        self.me, self.trail = me, trail
+        self.tenures = 0
+        self.slow_to_stop = 0.0
+        self.cut = False
+        self.faults = 0.0
+        self._transport = cluster.transport()
+        runtime = Runtime(me)
+        self.election = SharedElection(
+            Client(cast("Transport", self)),
+            SharedLocks(MAIN, locks),
+            Membership(me, locks, TIMINGS.lease),
+            TIMINGS,
+            lambda lock, _: Acting(self, lock),
+            runtime,
+            LeaderMetrics(runtime.registry),
+        )
+        self.registry = runtime.registry
+        self.task: asyncio.Task[None] | None = None
+        self.lost = ""
+
+    host, authorities = "test", b""
+
+    async def send(self, request: Request) -> Response:
+        """Losses are of the request or the answer; what is slow may arrive when nobody waits for it any more."""
+        draw = random_source().uniform(0.0, 1.0)
+        if self.cut or draw < self.faults / 3:
+            await asyncio.sleep(0.01)
+            raise TransportError("no route")
+        if draw < self.faults:
+            return await asyncio.shield(self._late(request, lost=draw < self.faults * 2 / 3))
+        await asyncio.sleep(0.005)
+        return await self._transport.send(request)
+
+    async def _late(self, request: Request, *, lost: bool) -> Response:
+        await asyncio.sleep(random_source().uniform(0.0, 9.0))
+        answer = await self._transport.send(request)
+        await asyncio.sleep(random_source().uniform(0.0, 4.0))
+        if lost:
+            raise TransportError("the answer was lost")
+        return answer
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def run(self) -> None:
+        try:
+            await self.election.run()
+        except LeadershipLost as loss:
+            self.lost = str(loss)
+
+    async def kill(self) -> None:
+        """End it as SIGKILL would."""
+        self.cut = True
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.wait((self.task,))
+
+    @property
+    def locks(self) -> set[str]:
+        return {lock for lock in LOCKS if self.election.leads(lock)}
+
+
+Start = Callable[..., Replica]
+
+
+class Trial:
+    """Replicas on one server."""
+
+    def __init__(self, cluster: Cluster, tasks: Tasks) -> None:
+        self.cluster, self.trail = cluster, Trail()
+        self.replicas: list[Replica] = []
+        self._tasks = tasks
+
+    def start(self, locks: dict[str, str] = LOCKS) -> Replica:
+        replica = Replica(self.cluster, self.trail, f"r{len(self.replicas)}", locks)
+        replica.task = self._tasks.start(replica.run(), name=replica.me)
+        self.replicas.append(replica)
+        return replica
+
+    @property
+    def living(self) -> list[Replica]:
+        return [one for one in self.replicas if one.task is not None and not one.task.done()]
+
+
+@pytest.fixture
+async def trial():  # type: ignore[no-untyped-def]
+    async with Cluster() as cluster, Tasks() as tasks:
+        trial = Trial(cluster, tasks)
+        yield trial
+        trial.trail.check_turns()
+
+
+pytestmark = pytest.mark.virtual
+
+
+async def test_one_replica_takes_everything_at_once(trial: Trial) -> None:
+    replica = trial.start()
+    await asyncio.sleep(1)
+    assert replica.locks == set(LOCKS)
+
+
+async def test_a_second_one_gets_its_share_of_locks_and_of_each_family(trial: Trial) -> None:
+    first = trial.start()
+    await asyncio.sleep(3)
+    second = trial.start()
+    await asyncio.sleep(10)
+    assert first.locks | second.locks == set(LOCKS)
+    assert not first.locks & second.locks
+    assert len(first.locks) in (3, 4)
+    assert len([lock for lock in first.locks if lock.startswith("d")]) == 2
+
+
+async def test_what_is_handed_over_is_finished_first(trial: Trial) -> None:
+    first = trial.start()
+    await asyncio.sleep(3)
+    first.slow_to_stop = 5.0
+    second = trial.start()
+    await asyncio.sleep(4)
+    assert not second.locks
+    await asyncio.sleep(8)
+    assert second.locks
+
+
+async def test_a_clean_stop_hands_everything_over_well_within_a_lease(trial: Trial) -> None:
+    first, second = trial.start(), trial.start()
+    await asyncio.sleep(10)
+    began = clock.monotonic()
+    first.election.stop()
+    await asyncio.sleep(6)
+    assert second.locks == set(LOCKS)
+    assert trial.trail.longest_gap(began, clock.monotonic()) < 6
+    assert first.task is not None
+    assert first.task.done()
+    assert first.lost == ""
+
+
+async def test_after_a_kill_the_others_take_over_when_the_session_has_run_out(trial: Trial) -> None:
+    first, second, third = trial.start(), trial.start(), trial.start()
+    await asyncio.sleep(10)
+    began = clock.monotonic()
+    await first.kill()
+    await asyncio.sleep(GAP)
+    assert second.locks | third.locks == set(LOCKS)
+    assert trial.trail.longest_gap(began, clock.monotonic()) <= GAP
+
+
+async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Trial) -> None:
+    first, second = trial.start(), trial.start()
+    await asyncio.sleep(10)
+    first.cut = True
+    await asyncio.sleep(TIMINGS.renew + 0.5)
+    assert not first.locks
+    assert "could not be renewed for 10 s" in first.lost
+    assert second.locks != set(LOCKS)
+    await asyncio.sleep(GAP)
+    assert second.locks == set(LOCKS)
+
+
+async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(trial: Trial) -> None:
+    first, other = trial.start(), trial.start({**LOCKS, "d-4": "d"})
+    await asyncio.sleep(30)
+    assert not other.locks
+    assert other.election.main_holder == first.election.main_holder
+    first.election.stop()
+    await asyncio.sleep(5)
+    assert other.locks == set(LOCKS)
+
+
+async def test_a_single_leader_and_replicas_wait_for_one_another(trial: Trial) -> None:
+    runtime = Runtime("single")
+    single = Elector(trial.cluster.connect(), MAIN, "single", TIMINGS, runtime, LeaderMetrics(runtime.registry))
+    async with Tasks() as tasks:
+        leading = tasks.start(single.run(asyncio.Event().wait), name="single")  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        replica = trial.start()
+        await asyncio.sleep(30)
+        assert single.leads()
+        assert not replica.locks
+        leading.cancel()
+        await asyncio.sleep(5)
+        assert replica.locks == set(LOCKS)
+        tasks.start(single.run(asyncio.Event().wait), name="single")  # type: ignore[arg-type]
+        await asyncio.sleep(60)
+        assert not single.leads()
+        replica.election.stop()
+        await asyncio.sleep(5)
+        assert single.leads()
+
+
+@pytest.mark.parametrize("which", ["manager-c1", "manager-replica-0", "manager"])
+async def test_leases_that_somebody_deletes_come_back(trial: Trial, which: str) -> None:
+    replicas = trial.start(), trial.start()
+    await asyncio.sleep(10)
+    before = [one.locks for one in replicas]
+    await trial.cluster.client.delete(LEASES, Key(MAIN.namespace, which))
+    await asyncio.sleep(40)
+    if which == "manager-replica-0":  # its holder ends: somebody else may have taken it to be gone
+        assert sum(bool(one.lost) for one in replicas) == 1
+        return
+    assert [one.locks for one in replicas] == before
+    assert await trial.cluster.client.get(LEASES, Key(MAIN.namespace, which))
+
+
+async def test_a_lock_that_somebody_takes_away_ends_the_replica(trial: Trial) -> None:
+    replica = trial.start()
+    await asyncio.sleep(5)
+    key = Key(MAIN.namespace, "manager-c1")
+    patch = {"spec": {"holderIdentity": "somebody"}}
+    await trial.cluster.client.patch(LEASES, key, patch)
+    await asyncio.sleep(5)
+    assert "manager-c1 was taken" in replica.lost
+    assert not replica.locks
+
+
+async def test_each_lease_names_its_holder_and_so_do_metrics(trial: Trial) -> None:
+    first, second = trial.start(), trial.start()
+    await asyncio.sleep(10)
+    for lock in LOCKS:
+        lease: Lease = await trial.cluster.client.get(LEASES, Key(MAIN.namespace, f"manager-{lock}"))
+        holder = first if lock in first.locks else second
+        assert lease.spec.holder_identity == holder.me
+        for one in (first, second):
+            shown = one.registry.get_sample_value("leader_election_master_status", {"name": f"manager-{lock}"})
+            assert shown == float(one is holder)
+
+
+async def test_without_a_server_nobody_acts_and_nobody_hangs(trial: Trial) -> None:
+    replica = trial.start()
+    replica.cut = True
+    await asyncio.sleep(30)
+    assert not replica.locks
+    replica.election.stop()
+    await asyncio.sleep(10)
+    assert replica.task is not None
+    assert replica.task.done()
+    with pytest.raises(NotFound):
+        await trial.cluster.client.get(LEASES, MAIN)
+
+
+@pytest.mark.virtual(seeds=20)
+async def test_whatever_happens_nobody_acts_beside_another(trial: Trial) -> None:
+    """Replicas come, are killed, stop, are cut off and come back; requests and answers are lost or late."""
+    source = Random(random_source().uniform(0.0, 1.0))
+    for _ in range(8):
+        if len(trial.living) < 4:
+            trial.start().slow_to_stop = source.uniform(0.0, 5.0)
+        one = source.choice(trial.living)
+        match source.choice(("nothing", "kill", "stop", "cut", "mend", "faults", "quiet")):
+            case "kill":
+                await one.kill()
+            case "stop":
+                one.election.stop()
+            case "cut":
+                one.cut = True
+            case "mend":
+                one.cut = False
+            case "faults":
+                one.faults = 0.6
+            case "quiet":
+                one.faults = 0.0
+        await asyncio.sleep(source.uniform(0.0, 20.0))
+        trial.trail.check_turns()
+    for one in trial.living:
+        one.cut, one.faults = False, 0.0
+    trial.start()
+    await asyncio.sleep(3 * GAP)
+    began = clock.monotonic()
+    await asyncio.sleep(20)
+    held = {lock: trial.trail.holder(lock, began) for lock in LOCKS}
+    assert all(held.values()), held
+    assert trial.trail.longest_gap(began, clock.monotonic()) < 1
