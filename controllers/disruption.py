@@ -323,6 +323,7 @@ def _concerned(informers: Informers, change: Change[Pod]) -> Iterator[Hashable]:
 SPECS = (
     ControllerSpec(
         name="disruption-controller",
+        shardable=True,
         queue="disruption",
         aliases=("disruption",),
         reporter="controllermanager",

@@ -277,6 +277,7 @@ def service_without_selector(_: Informers, change: Change[Service]) -> Iterator[
 SPECS = (
     ControllerSpec(
         name="endpointslice-mirroring-controller",
+        shardable=True,
         queue="endpoint_slice_mirroring",
         aliases=("endpointslicemirroring",),
         service_account="endpointslicemirroring-controller",

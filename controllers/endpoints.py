@@ -320,6 +320,7 @@ def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Ite
 SPECS = (
     ControllerSpec(
         name="endpoints-controller",
+        shardable=True,
         queue="endpoint",
         aliases=("endpoint",),
         service_account="endpoint-controller",

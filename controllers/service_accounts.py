@@ -43,6 +43,7 @@ class ServiceAccountController:
 SPECS = (
     ControllerSpec(
         name="serviceaccount-controller",
+        shardable=True,
         queue="serviceaccount",
         aliases=("serviceaccount",),
         service_account="service-account-controller",

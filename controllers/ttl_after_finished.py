@@ -62,6 +62,7 @@ class TtlAfterFinishedController:
 SPECS = (
     ControllerSpec(
         name="ttl-after-finished-controller",
+        shardable=True,
         queue="ttl_jobs_to_delete",
         aliases=("ttl-after-finished",),
         reconciler=TtlAfterFinishedController,

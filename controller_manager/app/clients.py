@@ -117,14 +117,24 @@ class Clients:
         # By the service account that acts through it.
         self._accounts: dict[str, Transport] = {}
 
-    def writer(self, name: str, may_write: Callable[[], bool], qps_factor: int = 1, account: str = "") -> Client:
+    def writer(
+        self,
+        name: str,
+        may_write: Callable[[], bool],
+        qps_factor: int = 1,
+        account: str = "",
+        unanswered: Callable[[], None] | None = None,
+    ) -> Client:
         """A client of the component `name` for what only a leader may do; a busy one holds up no other.
 
-        It acts as the service account `account`, if it names one and the flags say so.
+        It acts as the service account `account`, if it names one and the flags say so. `unanswered` is called for each
+        write that ends without an answer.
         """
         own = account if self._options.use_service_account_credentials else ""
+        transport = self._with_credentials_of(own) if own else self._transport
+        fenced = FencedTransport(transport, may_write, *([unanswered] if unanswered is not None else []))
         return Client(
-            FencedTransport(self._with_credentials_of(own) if own else self._transport, may_write),
+            fenced,
             metrics=self.metrics,
             user_agent=f"{self._name}/{name}",
             throttle=self._options.throttle(qps_factor),

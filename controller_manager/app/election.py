@@ -7,7 +7,8 @@ to this component, or to `*`     runs it under the lock of the migration
 to another component             does not run it
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -15,15 +16,26 @@ from typing import ClassVar, Literal, Self
 from msgspec import Struct, ValidationError, convert
 from pydantic import model_validator
 
+from controller_manager.api.coordination import Lease
 from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
+from controller_manager.api.sharding import NAMESPACE, ShardSelector, even_shard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError
-from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
-from controller_manager.options import Duration, Options, Parsed, flag
+from controller_manager.leader import (
+    Elector,
+    LeaderMetrics,
+    LeaseTimings,
+    Membership,
+    SharedElection,
+    SharedLocks,
+    Work,
+)
+from controller_manager.options import Check, Duration, Options, Parsed, StringMap, flag
 
 _LEASES = "leases"
+MOST_SHARDS = 64
 _RETRY_JITTER = 1.2  # a renewal is tried at most this much later than the retry period says
 
 
@@ -33,6 +45,16 @@ class ElectionOptions(Options):
     title: ClassVar[str] = "Leader election"
 
     leader_elect: bool = flag(True, "run the controllers only while holding the lease; for replicas")
+    leader_elect_per_controller: bool = flag(
+        False,
+        "each controller has a lease of its own, and they are spread over the replicas, evenly and anew whenever one "
+        "comes or goes; replicas with another set of controllers or shards, or without this, stand by meanwhile",
+    )
+    controller_shards: StringMap = flag(
+        {},
+        "controllers that are divided by namespaces into so many shards (at most 64), each with a lease of its own, as "
+        "in deployment=4,job=2; with --leader-elect-per-controller",
+    )
     leader_elect_lease_duration: Duration = flag(
         "15s", "how long a standby waits after the last renewal it saw before it takes the lease", minimum=1
     )
@@ -53,6 +75,17 @@ class ElectionOptions(Options):
             )
         if not self.leader_elect_resource_name or not self.leader_elect_resource_namespace:
             raise ValueError("--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty")
+        return self
+
+    @model_validator(mode="after")
+    def _is_shared(self) -> Self:
+        if self.leader_elect_per_controller and not self.leader_elect:
+            raise ValueError("--leader-elect-per-controller needs --leader-elect")
+        if self.controller_shards and not self.leader_elect_per_controller:
+            raise ValueError("--controller-shards needs --leader-elect-per-controller")
+        for name, text in self.controller_shards.items():
+            if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:4]) <= MOST_SHARDS or len(text) > 3:
+                raise ValueError(f"--controller-shards: {name} has from 1 to {MOST_SHARDS} shards, not {text!r}")
         return self
 
     @model_validator(mode="after")
@@ -78,16 +111,69 @@ class Election:
 
     def candidate(self, lock: str = "") -> Elector | None:
         """The candidate for the lock of that name, by default the main one; None where everybody leads."""
-        options = self._options
-        if not options.leader_elect:
+        if not self._options.leader_elect:
             return None
-        key = Key(options.leader_elect_resource_namespace, lock or options.leader_elect_resource_name)
-        timings = LeaseTimings(
+        return Elector(self._client, self._key(lock), self.me, self.timings, self._runtime, self._metrics)
+
+    def shared(self, families: Mapping[str, str], make: Callable[[str, Lease], Work]) -> SharedElection:
+        """The part in sharing out locks with other replicas; `families` has the family of each, and `make` makes what
+        is done under one.
+        """
+        locks, seconds = SharedLocks(self._key(), families), float(math.ceil(self.timings.lease))
+        membership = Membership(self.me, families, seconds)
+        return SharedElection(self._client, locks, membership, self.timings, make, self._runtime, self._metrics)
+
+    @property
+    def timings(self) -> LeaseTimings:
+        """The durations that the flags say."""
+        options = self._options
+        return LeaseTimings(
             lease=options.leader_elect_lease_duration,
             renew=options.leader_elect_renew_deadline,
             retry=options.leader_elect_retry_period,
         )
-        return Elector(self._client, key, self.me, timings, self._runtime, self._metrics)
+
+    def _key(self, lock: str = "") -> Key:
+        options = self._options
+        return Key(options.leader_elect_resource_namespace, lock or options.leader_elect_resource_name)
+
+
+def shards_known(specs: Sequence[AnySpec]) -> Check:
+    """The rule that `--controller-shards` names controllers that can be divided, and that nothing else divides them."""
+    names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
+    able = ", ".join(spec.name for spec in specs if spec.shardable)
+
+    def check(parsed: Parsed) -> Iterator[str]:
+        options = parsed[ElectionOptions]
+        for name in options.controller_shards:
+            if name not in names:
+                yield f"--controller-shards: there is no controller {name!r}"
+            elif not names[name].shardable:
+                yield f"--controller-shards: {name} cannot be divided, only: {able}"
+        if options.leader_elect_per_controller and parsed[MigrationOptions].enable_leader_migration:
+            yield "--leader-elect-per-controller and --enable-leader-migration exclude one another"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class LockSpec:
+    """A lock and what runs under it: a controller, or one of its shards."""
+
+    name: str
+    spec: AnySpec
+    shard: ShardSelector | None = None
+
+
+def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
+    """Return the locks that replicas share out."""
+    found: list[LockSpec] = []
+    for spec in specs:
+        said = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
+        count = int(next(filter(None, said), "0"))
+        shards = [(f"{spec.name}-shard-{index}", even_shard(NAMESPACE, index, count)) for index in range(count)]
+        found += [LockSpec(name, spec, shard) for name, shard in shards] or [LockSpec(spec.name, spec)]
+    return found
 
 
 _GROUP = f"controllermanager.config.{GROUP_DOMAIN}"
@@ -159,6 +245,8 @@ _DEFAULT = Migration(
 def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
     """Return who runs which controller, by the flags. Raises ConfigError with a sentence that names file and field."""
     options, election = parsed[MigrationOptions], parsed[ElectionOptions]
+    if election.leader_elect_per_controller:
+        return Parts([])
     if not options.enable_leader_migration:
         return Parts([("", specs)])
     path = options.leader_migration_config

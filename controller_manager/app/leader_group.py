@@ -55,8 +55,11 @@ class LeaderGroup:
         """Have `run` end, if the controllers run: what they work on is finished, the last events are written."""
         self._stop.set()
 
-    def state(self) -> LockState:
+    def states(self) -> tuple[LockState, ...]:
         """Return who leads, as far as it is known here."""
+        return (self._state(),)
+
+    def _state(self) -> LockState:
         names = tuple(controller.spec.name for controller in self.controllers)
         if self._elector is None:
             return LockState("", "", "", self.may_write(), names)

@@ -1,8 +1,8 @@
 """The manager put together and its life: serve, stand by with warm caches, lead, stop in order and say why."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -11,17 +11,18 @@ from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients, Network
 from controller_manager.app.cloud import CloudOptions, make_provider
-from controller_manager.app.election import Election, ElectionOptions, divide
+from controller_manager.app.election import Election, ElectionOptions, LockSpec, divide, locks
 from controller_manager.app.features import WATCH_LIST, FeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.pages.controllers import controllers_handler
 from controller_manager.app.pages.routes import Pages, ServingOptions, index_handler, pages_server
+from controller_manager.app.shared_group import SharedController, SharedGroup, Writes
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
-from controller_manager.cache import Informers
+from controller_manager.cache import Informers, ShardInformers
 from controller_manager.client.events import EventWriter
 from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
@@ -65,7 +66,8 @@ class Manager:
     """One replica with the controllers `specs`; make it within the loop. Raises CannotStart.
 
     It is a list of leader groups, each of a lock and the controllers that run under it: one, or with leader migration
-    two, of which the second seeks its lock once the first has got its own. Losing any of them ends the process.
+    two, of which the second seeks its lock once the first has got its own. Losing any of them ends the process. Where
+    replicas share the controllers, there is one group with a lock for each.
 
     `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0). `cloud_providers`
     are there besides those that are installed.
@@ -98,8 +100,10 @@ class Manager:
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
         self._account_events: dict[str, EventWriter] = {}
         self._parts = divide(parsed, specs, runtime)
-        self._groups = self._make_groups(parsed, runtime)
-        self._controllers = [controller for group in self._groups for controller in group.controllers]
+        self._groups = self._make_groups(parsed, specs, runtime)
+        self._controllers: list[Controller | SharedController] = []
+        for group in self._groups:
+            self._controllers += group.controllers
         runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
         self._guard = DelegatedAuth(parsed, network, trust, runtime, self._clients.metrics)
@@ -139,7 +143,7 @@ class Manager:
             time=format_time(clock.utc_now()),
             uptime=clock.monotonic() - self._born,
             stopping=self._why,
-            locks=tuple(group.state() for group in self._groups),
+            locks=tuple(state for group in self._groups for state in group.states()),
             controllers=tuple(sorted(controllers, key=lambda one: one.name)),
             informers=tuple(sorted((one.state() for one in self._informers), key=lambda one: one.selection)),
         )
@@ -206,7 +210,7 @@ class Manager:
         losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
-    async def _part_of(self, group: LeaderGroup) -> str:
+    async def _part_of(self, group: LeaderGroup | SharedGroup) -> str:
         """Return how the lead was lost; empty if it ended because somebody asked for that."""
         if group is not self._groups[0]:
             await self._groups[0].leading.wait()
@@ -216,24 +220,46 @@ class Manager:
             return str(loss)
         return ""
 
-    def _make_groups(self, parsed: Parsed, runtime: Runtime) -> list[LeaderGroup]:
-        election = Election(parsed[ElectionOptions], self._clients.unlimited, self._me, runtime)
+    def _make_groups(
+        self, parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime
+    ) -> Sequence[LeaderGroup | SharedGroup]:
+        options = parsed[ElectionOptions]
+        election = Election(options, self._clients.unlimited, self._me, runtime)
         metrics = WorkMetrics(runtime.registry)
         interval = parsed[ManagerOptions].controller_start_interval
+        if options.leader_elect_per_controller:
+            make = partial(self._make_shared, parsed, runtime, metrics)
+            every = locks(options, specs)
+            return [SharedGroup(election, every, make, self._informers, self._events, interval, runtime)]
         groups = []
         for lock, specs in self._parts.by_lock:
             elector = election.candidate(lock)
             may_write = elector.leads if elector is not None else _always
             controllers = [
-                Controller(spec, self._context(spec, may_write, parsed, runtime), parsed[spec.options], metrics)
+                Controller(spec, self._context(spec, Writes(may_write), parsed, runtime), parsed[spec.options], metrics)
                 for spec in specs
             ]
             groups.append(LeaderGroup(elector, controllers, self._events, interval, runtime))
         return groups
 
-    def _context(self, spec: AnySpec, may_write: Callable[[], bool], parsed: Parsed, runtime: Runtime) -> Context:
+    def _make_shared(
+        self,
+        parsed: Parsed,
+        runtime: Runtime,
+        metrics: WorkMetrics,
+        lock: LockSpec,
+        writes: Writes,
+        informers: ShardInformers | None,
+    ) -> Controller:
+        context = self._context(lock.spec, writes, parsed, runtime)
+        if informers is not None:
+            context = replace(context, informers=informers)
+        options = parsed[lock.spec.options]
+        return Controller(lock.spec, context, options, metrics, shard=lock.shard, name=lock.name)
+
+    def _context(self, spec: AnySpec, writes: Writes, parsed: Parsed, runtime: Runtime) -> Context:
         return Context(
-            self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account),
+            self._clients.writer(spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered),
             self._informers,
             self._events_of(spec.account).recorder(spec.reporter or spec.name),
             runtime.log(spec.name),
@@ -267,15 +293,16 @@ class Manager:
         health.add("leaderElection", lambda: "", ("readyz",), note=self._standing_by)
         health.add("informers", self._check_informers, ("readyz",))
         for controller in self._controllers:
-            health.add(controller.spec.name, partial(_why_not_healthy, controller), ("healthz",))
-            health.add(controller.spec.name, partial(_why_not_ready, controller), ("readyz",))
+            name = controller.state().name
+            health.add(name, partial(_why_not_healthy, controller), ("healthz",))
+            health.add(name, partial(_why_not_ready, controller), ("readyz",))
         return health
 
     def _check_lead(self) -> str:
         return "the lease was not renewed in time" if any(group.overdue() for group in self._groups) else ""
 
     def _standing_by(self) -> str:
-        return standing_by(group.state() for group in self._groups)
+        return standing_by([state for group in self._groups for state in group.states()])
 
     def _check_informers(self) -> str:
         return _waiting([str(one.selection) for one in self._informers.required if not one.is_synced])
@@ -295,13 +322,13 @@ def _always() -> bool:
 #   has kept crashing for ten minutes                 ok       fails      fails
 
 
-def _why_not_healthy(controller: Controller) -> str:
+def _why_not_healthy(controller: Controller | SharedController) -> str:
     state = controller.state()
     keeps_crashing = state.failing_seconds >= _PATIENCE and not state.waits_for
     return f"it keeps crashing: {state.crash}" if keeps_crashing else ""
 
 
-def _why_not_ready(controller: Controller) -> str:
+def _why_not_ready(controller: Controller | SharedController) -> str:
     state = controller.state()
     crashed = state.phase is Phase.CRASHED
     return f"it crashed: {state.crash}" if crashed else _waiting(state.waits_for) or _why_not_healthy(controller)

@@ -10,7 +10,7 @@ from controller_manager.app.access.options import AuthenticationOptions, Authori
 from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.cloud import CloudOptions, provider_known
-from controller_manager.app.election import ElectionOptions, MigrationOptions
+from controller_manager.app.election import ElectionOptions, MigrationOptions, shards_known
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.pages.routes import ServingOptions
@@ -48,7 +48,7 @@ def flag_set(
     """The flags of a process with these controllers; `cloud_providers` are known besides those that are installed."""
     clouds, check = ((CloudOptions,), (provider_known(cloud_providers),)) if _in_clouds(specs) else ((), ())
     every = (*_PROCESS, *clouds, *(spec.options for spec in specs))
-    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs)), defaults=defaults)
+    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs), shards_known(specs)), defaults=defaults)
 
 
 def _in_clouds(specs: Sequence[AnySpec]) -> bool:

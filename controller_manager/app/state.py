@@ -16,6 +16,8 @@ SILENT = 90.0
 HANGING = 60.0
 # Seconds in which local copies are read, usually.
 FILLING = 30.0
+# Leases that are named where one replica holds many.
+_NAMED = 3
 # So many failed runs in a row, of whatever keys, are no accident of one object.
 ALL_FAIL = 5
 
@@ -158,8 +160,19 @@ def standing_by(locks: Iterable[LockState]) -> str:
     """Return whom this process waits for under which lease, in words; empty where it leads, or nobody has been seen
     yet.
     """
-    waits = [f"{lock.holder}, which holds the lease {lock.lease}" for lock in locks if lock.holder and not lock.leads]
+    held: dict[str, list[str]] = {}
+    for lock in locks:
+        if lock.holder and not lock.leads:
+            held.setdefault(lock.holder, []).append(lock.lease)
+    waits = [f"{holder}, which holds {_leases(leases)}" for holder, leases in held.items()]
     return f"standing by for {'; for '.join(waits)}" if waits else ""
+
+
+def _leases(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"the lease {names[0]}"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"the leases {', '.join(names[:_NAMED])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

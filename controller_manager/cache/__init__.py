@@ -3,7 +3,17 @@
 from controller_manager.cache.change import Change, InformerState, Selection
 from controller_manager.cache.indexer import Index, Indexer
 from controller_manager.cache.informer import Informer
-from controller_manager.cache.informers import Informers
+from controller_manager.cache.informers import Informers, ShardInformers
 from controller_manager.cache.reflector import Reflector
 
-__all__ = ["Change", "Index", "Indexer", "Informer", "InformerState", "Informers", "Reflector", "Selection"]
+__all__ = [
+    "Change",
+    "Index",
+    "Indexer",
+    "Informer",
+    "InformerState",
+    "Informers",
+    "Reflector",
+    "Selection",
+    "ShardInformers",
+]

@@ -11,22 +11,31 @@ from typing import Generic, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource, key_of
+from controller_manager.api.sharding import ShardSelector
 
 T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection(Generic[T]):
-    """A selection of objects: those of a resource, or of one namespace, or those matching label and field selectors."""
+    """A selection of objects: those of a resource, or of one namespace, those matching label and field selectors, those
+    of the namespaces of a `shard`.
+    """
 
     resource: Resource[T]
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+    shard: ShardSelector | None = None
 
     def __str__(self) -> str:
-        parts = (self.resource.name, self.namespace, self.labels, self.fields)
+        shard = str(self.shard) if self.shard is not None else ""
+        parts = (self.resource.name, self.namespace, self.labels, self.fields, shard)
         return " ".join(part for part in parts if part)
+
+    def keeps(self, obj: T) -> bool:
+        """Return whether an object is selected, as far as a server may have left that to its client."""
+        return self.shard is None or self.shard.has(obj.metadata.namespace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from controller_manager.api import errors
@@ -184,8 +185,9 @@ class Informer(Generic[T]):
                     fields=chosen.fields,
                     limit=step.page,
                     continue_token=token,
+                    shard=str(chosen.shard or ""),
                 )
-            staged.page(page)
+            staged.page(page if chosen.shard is None else replace(page, items=list(filter(chosen.keeps, page.items))))
             token = page.continue_token
             if not token:
                 break
@@ -202,6 +204,7 @@ class Informer(Generic[T]):
             send_initial_events=isinstance(step, StreamingList),
             timeout=step.timeout,
             opened=lambda: self._reflector.opened(clock.monotonic()),
+            shard=str(chosen.shard or ""),
         )
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
@@ -224,6 +227,9 @@ class Informer(Generic[T]):
             elif (meta.annotations or {}).get(_END_OF_STATE) == "true":
                 self._replace(staged, meta.resource_version)
                 return None
+        elif not self.selection.keeps(event.object):
+            if staged is None:
+                self._advance(meta.resource_version)
         elif staged is not None:
             staged.event(event)
         else:

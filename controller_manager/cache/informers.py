@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
+from controller_manager.api.sharding import ShardSelector
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache.change import Selection
@@ -51,12 +52,17 @@ class Informers:
         """
         for informer in self._of(resource):
             if _is_whole(informer.selection):
-                break
-        else:
-            informer = self._make(Selection(resource))
-            self._shared[informer.selection] = 0
-        if informer.selection in self._shared:
-            self._shared[informer.selection] += 1
+                return self.borrow(informer.selection)
+        return self.borrow(Selection(resource))
+
+    def borrow(self, selection: Selection[T]) -> Informer[T]:
+        """The informer of a selection, until `release`: one that is there anyway, or one of its own."""
+        informer = self._informers.get(selection)
+        if informer is None:
+            informer = self._make(selection)
+            self._shared[selection] = 0
+        if selection in self._shared:
+            self._shared[selection] += 1
         return informer
 
     def release(self, informer: Informer[Any]) -> None:
@@ -87,7 +93,8 @@ class Informers:
         for informer in self._of(resource):
             chosen = informer.selection
             by_name = chosen.fields in ("", f"metadata.name={key.name}")
-            if chosen.namespace in ("", key.namespace) and by_name and not chosen.labels:
+            in_shard = chosen.shard is None or chosen.shard.has(key.namespace)
+            if chosen.namespace in ("", key.namespace) and by_name and in_shard and not chosen.labels:
                 yield informer
 
     async def run(self) -> None:
@@ -121,6 +128,39 @@ class Informers:
             self._running[informer.selection] = running
 
 
+class ShardInformers(Informers):
+    """The informers of the namespaces of one shard, in place of all informers of a process, until `close`.
+
+    Objects without a namespace are all there, in informers that every shard shares.
+    """
+
+    def __init__(self, whole: Informers, shard: ShardSelector) -> None:
+        self._whole = whole
+        self._shard = shard
+        self._borrowed: dict[Selection[Any], Informer[Any]] = {}
+
+    def __iter__(self) -> Iterator[Informer[Any]]:
+        return iter(tuple(self._borrowed.values()))
+
+    def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
+        """The informer of those of these objects that belong to the shard."""
+        selection = Selection(resource, namespace, labels, fields, self._shard if resource.namespaced else None)
+        informer = self._borrowed.get(selection)
+        if informer is None:
+            informer = self._borrowed[selection] = self._whole.borrow(selection)
+        return informer
+
+    def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
+        """The informers that are sure to hear of every write to that object."""
+        return self._whole.covering(resource, key)
+
+    def close(self) -> None:
+        """Give all of them back."""
+        for informer in self._borrowed.values():
+            self._whole.release(informer)
+        self._borrowed.clear()
+
+
 def _is_whole(chosen: Selection[Any]) -> bool:
     """Return whether a selection is that of all objects of a resource."""
-    return not (chosen.namespace or chosen.labels or chosen.fields)
+    return not (chosen.namespace or chosen.labels or chosen.fields or chosen.shard)

@@ -124,11 +124,15 @@ class Client:
         continue_token: str = "",
         resource_version: str = "",
         match: str = "",
+        shard: str = "",
     ) -> Listing[T]:
-        """One page of a collection (the whole without `limit`); `match` is `resourceVersionMatch`."""
+        """One page of a collection (the whole without `limit`); `match` is `resourceVersionMatch`.
+
+        A server that knows nothing of shards ignores `shard` (KEP-5866) and answers with all of the collection.
+        """
         codec = self._codec(resource)
         query = _query(
-            **_selection(labels, fields),
+            **_selection(labels, fields, shard),
             limit=limit,
             **{"continue": continue_token},
             resourceVersion=resource_version,
@@ -150,6 +154,7 @@ class Client:
         send_initial_events: bool = False,
         timeout: float = 0.0,
         opened: Callable[[], None] | None = None,
+        shard: str = "",
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """The changes of a collection after `resource_version`; ends when the server ends it, close it otherwise.
 
@@ -160,7 +165,7 @@ class Client:
         codec = self._codec(resource)
         query = _query(
             watch="true",
-            **_selection(labels, fields),
+            **_selection(labels, fields, shard),
             resourceVersion=resource_version,
             allowWatchBookmarks=bookmarks,
             sendInitialEvents=send_initial_events,
@@ -367,8 +372,8 @@ def _query(**parameters: str | int | bool) -> Query:
     return tuple((name, "true" if value is True else str(value)) for name, value in parameters.items() if value)
 
 
-def _selection(labels: str, fields: str) -> dict[str, str]:
-    return {"labelSelector": labels, "fieldSelector": fields}
+def _selection(labels: str, fields: str, shard: str = "") -> dict[str, str]:
+    return {"labelSelector": labels, "fieldSelector": fields, "shardSelector": shard}
 
 
 def _body(resource: Resource[T], obj: T) -> bytes:

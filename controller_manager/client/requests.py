@@ -82,7 +82,15 @@ class RequestEncoder:
 LEVEL = 6
 _HARMLESS = frozenset(
     {
-        *("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"),
+        *(
+            "labelSelector",
+            "fieldSelector",
+            "shardSelector",
+            "limit",
+            "continue",
+            "resourceVersion",
+            "resourceVersionMatch",
+        ),
         *("watch", "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds"),
         *("dryRun", "fieldManager", "fieldValidation", "force", "propagationPolicy"),
     }

@@ -16,20 +16,22 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from controller_manager.api.resource import Key
+from controller_manager.api.sharding import ShardSelector
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.controller.cache_barrier import CacheBarrier
-from controller_manager.controller.spec import Context, ControllerSpec, Mapped, Reconciler, Source
+from controller_manager.controller.spec import Add, Context, ControllerSpec, Mapped, Reconciler, Source
 from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
-from controller_manager.work import ControlLoop, LoopState, Requeue, WorkMetrics
+from controller_manager.work import ControlLoop, LoopState, Priority, Requeue, WorkMetrics
 
 
 class Phase(StrEnum):
@@ -127,11 +129,23 @@ _GRACE = 5.0
 class Controller:
     """One controller of this process; making it declares its informers, so that they fill before it runs.
 
-    `metrics` are those of all controllers of the process.
+    `metrics` are those of all controllers of the process. With a `shard` it works for the namespaces of that alone, and
+    is called `name`.
     """
 
-    def __init__(self, spec: ControllerSpec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
+    def __init__(
+        self,
+        spec: ControllerSpec[Any],
+        context: Context,
+        options: Options,
+        metrics: WorkMetrics,
+        *,
+        shard: ShardSelector | None = None,
+        name: str = "",
+    ) -> None:
         self.spec = spec
+        self.name = name or spec.name
+        self._shard = shard
         unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
         self._barrier = CacheBarrier(context.informers, unechoed)
         self._context = replace(context, client=context.client.derive(on_write=self._barrier.note))
@@ -152,14 +166,14 @@ class Controller:
         work = keep_running(
             self._run_once,
             self._context.log,
-            name=self.spec.name,
+            name=self.name,
             longest_pause=LONGEST_PAUSE,
             on_failure=lambda error: self._life.crash(error, clock.monotonic()),
         )
         try:
             async with Tasks() as tasks:
-                working = tasks.start(work, name=f"run {self.spec.name}")
-                stopping = tasks.start(self._stop.wait(), name=f"stop {self.spec.name}")
+                working = tasks.start(work, name=f"run {self.name}")
+                stopping = tasks.start(self._stop.wait(), name=f"stop {self.name}")
                 await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if self._loop is not None:
                     self._loop.stop()
@@ -174,7 +188,7 @@ class Controller:
     def state(self) -> ControllerState:
         """Return how it fares now."""
         work = self._loop.state() if self._loop is not None else None
-        return self._life.state(self.spec.name, clock.monotonic(), self.waits_for, work)
+        return self._life.state(self.name, clock.monotonic(), self.waits_for, work)
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -189,28 +203,35 @@ class Controller:
         for informer in self._watched:
             await informer.synced()
         self._loop = loop = ControlLoop(
-            self.spec.name,
+            self.name,
             partial(self._reconcile, reconciler),
             self._metrics,
             self._context.log,
             workers=self.spec.workers(self._options),
             when_seen=self._barrier.when_seen,
-            queue=self.spec.queue,
+            queue=self._queue,
             retry_delays=self.spec.retry_delays,
         )
+        add: Add = loop.add if self._shard is None else partial(_add_within, self._shard, loop)
         self._handler = handler = EventHandler(
-            self.spec.watches, self._context.informers, self._options, loop.add, self._barrier.is_echo
+            self.spec.watches, self._context.informers, self._options, add, self._barrier.is_echo
         )
         self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
             async with Tasks() as tasks:
-                tasks.start(handler.run(), name=f"watches {self.spec.name}")
+                tasks.start(handler.run(), name=f"watches {self.name}")
                 if isinstance(reconciler, Source):
-                    tasks.start(reconciler.run(loop.add), name=f"source {self.spec.name}")
+                    tasks.start(reconciler.run(add), name=f"source {self.name}")
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = self._handler = None
             self._barrier.clear()
+
+    @property
+    def _queue(self) -> str:
+        """What metrics call its queue: that of a shard is another one for each."""
+        queue = self.spec.queue
+        return f"{queue}{self.name.removeprefix(self.spec.name)}" if queue else ""
 
     def _add_indexes(self) -> None:
         for watch, informer in zip(self.spec.watches, self._watched, strict=True):
@@ -228,10 +249,31 @@ class Controller:
                     handler.ended(key)
 
 
+def _add_within(
+    shard: ShardSelector,
+    loop: ControlLoop[Hashable],
+    key: Hashable,
+    cause: str = "",
+    priority: Priority = Priority.NORMAL,
+    *,
+    after: float = 0.0,
+) -> None:
+    """Order work only for what belongs to the shard: objects of its namespaces, and these themselves."""
+    if isinstance(key, Key) and shard.has(key.namespace or key.name):
+        loop.add(key, cause, priority, after=after)
+
+
+class Observed(Protocol):
+    """A controller as it is looked at."""
+
+    def state(self) -> ControllerState:
+        """Return how it fares now."""
+
+
 class ControllerMetrics(Collector):
     """Read from the controllers of the process `manager` at scrape time."""
 
-    def __init__(self, controllers: Sequence[Controller], manager: str) -> None:
+    def __init__(self, controllers: Sequence[Observed], manager: str) -> None:
         self._controllers = controllers
         self._manager = manager
 

@@ -170,6 +170,11 @@ class ControllerSpec(Generic[O]):
     by another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it
     acts as where each controller has an account, if that is called otherwise than it; `as_process` says that it always
     acts as the process itself.
+
+    One that is `shardable` may run several times, each time for other namespaces, in this process and in others. Its
+    keys are those of objects in namespaces, or the names of namespaces; what it does for one it finds out from objects
+    of that namespace and from those of none; what it remembers is about one namespace; and it needs no `Source` that
+    knows of more.
     """
 
     name: str
@@ -189,6 +194,7 @@ class ControllerSpec(Generic[O]):
     service_account: str = ""
     as_process: bool = False
     reporter: str = ""
+    shardable: bool = False
     rbac: tuple[PolicyRule, ...] = ()
 
     @property

@@ -1,7 +1,8 @@
 """Who of several replicas should hold which lock: rendezvous hashing with bounded loads; pure.
 
 All replicas come to the same result, and whoever comes or goes moves little beside what is its own. No replica has more
-than the even share of all locks, rounded up, nor of the locks of one family, such as the shards of a controller.
+than the even share of a family, rounded up, such as the shards of a controller. These are given first; what is alone in
+its family evens out what that leaves.
 """
 
 from collections import Counter
@@ -14,22 +15,24 @@ def assign(locks: Mapping[str, str], replicas: Collection[str]) -> dict[str, str
     if not replicas:
         return {}
     sizes = Counter(locks.values())
-    most, most_of = -(-len(locks) // len(replicas)), {one: -(-size // len(replicas)) for one, size in sizes.items()}
+    shards = [lock for lock in locks if sizes[locks[lock]] > 1]
+    singles = [lock for lock in locks if sizes[locks[lock]] == 1]
+    most = -(-len(locks) // len(replicas))
     chosen: dict[str, str] = {}
     load: Counter[str] = Counter()
     load_of: Counter[tuple[str, str]] = Counter()
-    for lock, replica in _by_affinity(locks, replicas):
-        family = locks[lock]
-        if lock in chosen or load[replica] >= most or load_of[family, replica] >= most_of[family]:
-            continue
-        chosen[lock] = replica
-        load[replica] += 1
-        load_of[family, replica] += 1
-    for lock in sorted(locks.keys() - chosen.keys()):  # where both bounds left no room
-        replica = min(sorted(replicas), key=lambda one: (load_of[locks[lock], one], load[one]))
+
+    def give(lock: str, replica: str) -> None:
         chosen[lock] = replica
         load[replica] += 1
         load_of[locks[lock], replica] += 1
+
+    for lock, replica in _by_affinity(shards, replicas):
+        if lock not in chosen and load_of[locks[lock], replica] < -(-sizes[locks[lock]] // len(replicas)):
+            give(lock, replica)
+    for lock, replica in _by_affinity(singles, replicas):
+        if lock not in chosen and load[replica] < most:
+            give(lock, replica)
     return chosen
 
 

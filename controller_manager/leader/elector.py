@@ -239,16 +239,27 @@ class Elector:
         self._lease = None
 
 
+_READS = ("GET", "HEAD")
+
+
+def _nobody_asks() -> None:
+    """Nobody asks what became of it."""
+
+
 class FencedTransport:
     """Refuses whatever changes anything unless `leads()` is true right before it is sent.
 
     A leader's work is cancelled in time by its elector; this is for a process that was stopped or busy for so long
-    that its work runs on before the elector had its turn.
+    that its work runs on before the elector had its turn. `unanswered` is called for each write that ends without an
+    answer, so that it may still arrive.
     """
 
-    def __init__(self, transport: Transport, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, transport: Transport, leads: Callable[[], bool], unanswered: Callable[[], None] = _nobody_asks
+    ) -> None:
         self._transport = transport
         self._leads = leads
+        self._unanswered = unanswered
 
     @property
     def host(self) -> str:
@@ -263,7 +274,12 @@ class FencedTransport:
     async def send(self, request: Request) -> Response:
         """The answer. Raises `errors.Forbidden` for a write by one who does not lead."""
         self._check(request)
-        return await self._transport.send(request)
+        try:
+            return await self._transport.send(request)
+        except BaseException:
+            if request.method not in _READS:
+                self._unanswered()
+            raise
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
         """The answer, and the stream if the server agreed. Raises as `send`."""
@@ -275,5 +291,5 @@ class FencedTransport:
         await self._transport.close()
 
     def _check(self, request: Request) -> None:
-        if request.method not in ("GET", "HEAD") and not self._leads():
+        if request.method not in _READS and not self._leads():
             raise errors.Forbidden(f"{request.method} {request.path}: this process does not lead")

@@ -144,9 +144,14 @@ class SharedElection:
         """Return whether this replica may act under a lock right now."""
         return lock in self._working and self.alive()
 
-    def working(self, lock: str) -> Work | None:
-        """Return what is done under a lock here."""
-        return self._working.get(lock)
+    def key(self, lock: str) -> Key:
+        """Return the lease of a lock."""
+        return self._shared.key(lock)
+
+    def since(self, lock: str) -> str:
+        """Return since when its holder has had a lock (RFC 3339), as it was last listed; empty if nobody has it."""
+        lease = self._listed.get(lock)
+        return read(lease).acquired if lease is not None and read(lease).holder else ""
 
     def stop(self) -> None:
         """Have `run` end: everything is finished and given back."""

@@ -297,6 +297,7 @@ def _facts(job: Job) -> object:
 SPECS = (
     ControllerSpec(
         name="cronjob-controller",
+        shardable=True,
         queue="cronjob",
         aliases=("cronjob",),
         reconciler=CronJobController,

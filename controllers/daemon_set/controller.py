@@ -203,6 +203,7 @@ def _facts(pod: Pod) -> object:
 SPECS = (
     ControllerSpec(
         name="daemonset-controller",
+        shardable=True,
         queue="daemonset",
         aliases=("daemonset",),
         service_account="daemon-set-controller",

@@ -124,6 +124,7 @@ def deployment_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key
 SPECS = (
     ControllerSpec(
         name="deployment-controller",
+        shardable=True,
         queue="deployment",
         aliases=("deployment",),
         reconciler=DeploymentController,

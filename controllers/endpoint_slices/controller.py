@@ -276,6 +276,7 @@ def _follows_zones(service: Service) -> tuple[str, ...]:
 SPECS = (
     ControllerSpec(
         name="endpointslice-controller",
+        shardable=True,
         queue="endpoint_slice",
         aliases=("endpointslice",),
         service_account="endpointslice-controller",

@@ -372,6 +372,7 @@ def _selector(job: Job) -> LabelSelector:
 SPECS = (
     ControllerSpec(
         name="job-controller",
+        shardable=True,
         queue="job",
         aliases=("job",),
         reconciler=JobController,

@@ -137,6 +137,7 @@ def deletions(_: Informers, change: Change[Namespace]) -> Iterator[Key]:
 SPECS = (
     ControllerSpec(
         name="namespace-controller",
+        shardable=True,
         queue="namespace",
         aliases=("namespace",),
         reconciler=NamespaceController,

@@ -226,6 +226,7 @@ REPLICATION_CONTROLLER = OwnerKind(REPLICATION_CONTROLLERS, _selector_of_control
 SPECS = (
     ControllerSpec(
         name="replicaset-controller",
+        shardable=True,
         queue="replicaset",
         aliases=("replicaset",),
         reconciler=partial(ReplicaSetController, kind=REPLICA_SET),
@@ -236,6 +237,7 @@ SPECS = (
     ),
     ControllerSpec(
         name="replicationcontroller-controller",
+        shardable=True,
         queue="replicationmanager",
         aliases=("replicationcontroller",),
         service_account="replication-controller",

@@ -225,6 +225,7 @@ def _selects(owner: StatefulSet, pod: Pod) -> bool:
 SPECS = (
     ControllerSpec(
         name="statefulset-controller",
+        shardable=True,
         queue="statefulset",
         aliases=("statefulset",),
         reconciler=StatefulSetController,

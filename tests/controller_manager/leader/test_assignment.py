@@ -27,7 +27,7 @@ def test_every_lock_has_a_replica_and_no_replica_has_much_more_than_its_share(
     assert set(found.values()) <= replicas
     for family, size in families.items():
         shares = Counter(replica for lock, replica in found.items() if locks[lock] == family)
-        assert max(shares.values()) <= -(-size // len(replicas)) + 1
+        assert max(shares.values()) <= -(-size // len(replicas))
 
 
 @given(families_of, replicas_of)
@@ -39,6 +39,13 @@ def test_the_order_in_which_they_are_named_makes_no_difference(families: dict[st
 
 def test_without_replicas_nothing_is_assigned() -> None:
     assert assign({"a": "a"}, ()) == {}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_single_controllers_even_out_what_shards_leave(count: int) -> None:
+    locks = locks_of({"deployment": 7, "job": 3} | {f"controller-{number}": 1 for number in range(36)})
+    shares = Counter(assign(locks, [f"replica-{number}" for number in range(count)]).values())
+    assert max(shares.values()) == -(-46 // count)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

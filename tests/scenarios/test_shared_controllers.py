@@ -1,0 +1,255 @@
+"""Replicas that share controllers, and shards of them, on the API server (virtual time).
+
+Always, whatever replicas and networks do:
+1. no key is worked on by two at once;
+2. nobody works on a key of a shard that is not its own, nor holds objects of one.
+While a replica that reaches the server lives:
+3. a change is worked on soon after a lease at the latest.
+"""
+
+from collections import defaultdict
+from random import Random
+
+import pytest
+
+from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
+from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
+from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.sharding import NAMESPACE, even_shard
+from controller_manager.api.wire import Request
+from controller_manager.base import clock
+from controller_manager.base.random import random_source
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.controller.runner import Phase
+from controller_manager.options import FlagError, Options
+from controller_manager.testing import Cluster, Replica, builders
+from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.workloads import deployment, owned
+
+pytestmark = pytest.mark.virtual
+
+LEASE, RENEW, RETRY = 15.0, 10.0, 2.0
+# A session that ran out, two looks at it, a list, and a run that takes a while.
+SOON = LEASE + 3 * RETRY + 10.0
+GATE = "--feature-gates=ShardedListAndWatch=true"
+SHARED = "--leader-elect-per-controller"
+NAMESPACE_NAMES = ("red", "green", "blue", "orders", "payments", "search")
+
+
+class Trail:
+    """Who works on which key."""
+
+    def __init__(self) -> None:
+        self.working: dict[Key, str] = {}
+        self.runs: dict[Key, list[tuple[float, str]]] = defaultdict(list)
+
+
+class CopyOptions(Options):
+    """None."""
+
+
+def copier(trail: Trail) -> ControllerSpec[CopyOptions]:
+    """A controller that copies `data.wanted` of a config map to `data.done`, slowly."""
+
+    class Copier:
+        def __init__(self, context: Context, _: CopyOptions) -> None:
+            self._client = context.client
+            self._name = context.runtime.name
+            self._configs = context.informers.get(CONFIG_MAPS)
+
+        async def reconcile(self, key: Key) -> Requeue | None:
+            import asyncio
+
+            assert key not in trail.working, f"{key}: {self._name} beside {trail.working[key]}"
+            trail.working[key] = self._name
+            try:
+                trail.runs[key].append((clock.monotonic(), self._name))
+                config = self._configs.get(key)
+                await asyncio.sleep(random_source().uniform(0.0, 2.0))
+                if config is not None and "wanted" in config.data and config.data.get("done") != config.data["wanted"]:
+                    patch = {"data": {"done": config.data["wanted"]}}
+                    await self._client.patch(CONFIG_MAPS, key, patch)
+            finally:
+                del trail.working[key]
+            return None
+
+    rbac = (PolicyRule(("",), ("configmaps",), ("patch",)),)
+    return ControllerSpec(
+        name="copy-controller",
+        aliases=("copy",),
+        reconciler=Copier,
+        options=CopyOptions,
+        workers=lambda _: 5,
+        watches=(For(CONFIG_MAPS),),
+        shardable=True,
+        rbac=rbac,
+    )
+
+
+async def want(cluster: Cluster, key: Key, value: str) -> None:
+    try:
+        await cluster.client.patch(CONFIG_MAPS, key, {"data": {"wanted": value}})
+    except NotFound:
+        await cluster.client.create(CONFIG_MAPS, _config(key, value))
+    except Conflict:
+        pass
+
+
+def _config(key: Key, value: str) -> ConfigMap:
+    text = f'{{"metadata":{{"name":"{key.name}","namespace":"{key.namespace}"}},"data":{{"wanted":"{value}"}}}}'
+    return ConfigMap.decode(text.encode())
+
+
+async def make_namespaces(cluster: Cluster) -> None:
+    for name in NAMESPACE_NAMES:
+        await cluster.client.create(NAMESPACES, builders.namespace(name))
+
+
+def running(replica: Replica) -> set[str]:
+    return {one.name for one in replica.manager.state().controllers if one.phase is Phase.RUNNING}
+
+
+async def two(cluster: Cluster, *flags: str) -> tuple[Replica, Replica]:
+    first = await cluster.manage(SHARED, *flags, may_lose_lead=True)
+    await cluster.settle()
+    second = await cluster.manage(SHARED, *flags, may_lose_lead=True)
+    await cluster.advance(20)
+    return first, second
+
+
+@pytest.mark.flag("leader-elect-per-controller")
+async def test_controllers_are_spread_and_each_runs_once() -> None:
+    async with Cluster() as cluster:
+        first, second = await two(cluster)
+        every = {one.name for one in first.manager.state().controllers}
+        assert running(first) | running(second) == every
+        assert not running(first) & running(second)
+        assert abs(len(running(first)) - len(running(second))) <= 1
+        for lock in second.manager.state().locks:
+            name = lock.lease.partition("/")[2]
+            lease = await cluster.client.get(LEASES, Key("kube-system", name))
+            assert lease.spec.holder_identity == lock.holder
+            assert lock.leads == (lock.controllers[0] in running(second))
+
+
+async def test_pages_and_probes_say_who_runs_what() -> None:
+    async with Cluster() as cluster:
+        first, second = await two(cluster, "--controllers=deployment,replicaset,ttl")
+        ready = await first.manager.pages.handle(Request("GET", "/readyz", (("verbose", ""),)))
+        assert ready.status == 200
+        assert isinstance(ready.body, bytes)
+        assert second.manager.state().identity in ready.body.decode()
+
+
+async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> None:
+    async with Cluster() as cluster:
+        flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=2,replicaset=2")
+        first, second = await two(cluster, *flags)
+        await first.kill()
+        await cluster.sleep(SOON)
+        assert len(running(second)) == 4
+        third = await cluster.manage(SHARED, *flags, may_lose_lead=True)
+        await cluster.advance(20)
+        assert len(running(second)) == len(running(third)) == 2
+
+
+@pytest.mark.flag("controller-shards")
+@pytest.mark.parametrize("gate", [GATE, "--feature-gates=ShardedListAndWatch=false"])
+async def test_shards_work_on_and_hold_what_is_theirs(gate: str) -> None:
+    """Whether the server knows of shards or leaves it to its clients."""
+    trail = Trail()
+    async with Cluster((gate,)) as cluster:
+        await make_namespaces(cluster)
+        flags = (SHARED, "--controller-shards=copy=3")
+        replicas = [await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True) for _ in range(3)]
+        await cluster.sleep(20)
+        for name in NAMESPACE_NAMES:
+            await want(cluster, Key(name, "a"), "1")
+        await cluster.advance(5)
+        for name in NAMESPACE_NAMES:
+            assert (await cluster.client.get(CONFIG_MAPS, Key(name, "a"))).data["done"] == "1"
+        for replica in replicas:
+            name = replica.manager.state().name
+            (index,) = [int(one[-1]) for one in running(replica)]
+            shard = even_shard(NAMESPACE, index, 3)
+            assert {key.namespace for key, runs in trail.runs.items() if name in dict(map(reversed, runs))} <= {  # type: ignore[arg-type]
+                one for one in (*NAMESPACE_NAMES, "kube-system", "default", "kube-public") if shard.has(one)
+            }
+            (held,) = [one for one in replica.manager.state().informers if one.selection.startswith("configmaps")]
+            mine = [key for key in trail.runs if shard.has(key.namespace)]
+            assert held.objects == len(mine)
+
+
+async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers() -> None:
+    async with Cluster((GATE,)) as cluster:
+        flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=4,replicaset=4")
+        first, second = await two(cluster, *flags)
+        async with PodAgent(cluster):
+            for name in ("a", "b", "c"):
+                await cluster.client.create(DEPLOYMENTS, deployment(name))
+            await cluster.advance(10)
+            await first.stop()
+            await cluster.client.patch(DEPLOYMENTS, Key("default", "a"), {"spec": {"replicas": 5}})
+            await cluster.advance(30)
+            assert len(running(second)) == 8
+            sets = (await cluster.client.list(REPLICA_SETS, "default")).items
+            assert len(sets) == 3
+            assert len((await cluster.client.list(PODS, "default")).items) == 11
+            assert len(await owned(cluster, sets[0].metadata.name)) in (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--controller-shards=deployment=2",), "needs --leader-elect-per-controller"),
+        ((SHARED, "--leader-elect=false"), "needs --leader-elect"),
+        ((SHARED, "--controller-shards=deployment=0"), "from 1 to 64"),
+        ((SHARED, "--controller-shards=deployment=65"), "from 1 to 64"),
+        ((SHARED, "--controller-shards=deployment=many"), "from 1 to 64"),
+        ((SHARED, "--controller-shards=nobody=2"), "no controller 'nobody'"),
+        ((SHARED, "--controller-shards=garbage-collector-controller=2"), "cannot be divided"),
+        ((SHARED, "--enable-leader-migration"), "exclude one another"),
+    ],
+)
+async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: str) -> None:
+    async with Cluster() as cluster:
+        with pytest.raises(FlagError, match=why):
+            await cluster.manage(*flags)
+
+
+@pytest.mark.virtual(seeds=15)
+async def test_whatever_happens_every_key_has_one_worker() -> None:
+    trail, keys = Trail(), [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]
+    source = Random(random_source().uniform(0.0, 1.0))
+    gate = source.choice((GATE, "--feature-gates=ShardedListAndWatch=false"))
+    async with Cluster((gate,)) as cluster:
+        await make_namespaces(cluster)
+        replicas: list[Replica] = []
+
+        async def start() -> None:
+            flags = (SHARED, "--controller-shards=copy=4")
+            replicas.append(await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True, strict=False))
+
+        for number in range(8):
+            living = [one for one in replicas if not one.has_ended]
+            if len(living) < 3:
+                await start()
+            one = source.choice(living) if living else None
+            match source.choice(("kill", "stop", "cut", "nothing", "nothing")):
+                case "kill" if one is not None:
+                    await one.kill()
+                case "stop" if one is not None:
+                    await one.stop()
+                case "cut" if one is not None:
+                    one.network.cut()
+            for key in source.sample(keys, 4):
+                await want(cluster, key, str(number))
+            await cluster.sleep(source.uniform(0.0, 25.0))
+        await start()
+        for key in keys:
+            await want(cluster, key, "last")
+        await cluster.sleep(SOON)
+        left = [key for key in keys if (await cluster.client.get(CONFIG_MAPS, key)).data.get("done") != "last"]
+        assert not left
