@@ -42,7 +42,6 @@ from apiserver_stub.flags import (
     DATABASE,
     ETCD,
     IDENTITY,
-    LOG_STREAMS,
     SHARDS,
     STORAGE_VERSIONS,
     STREAMING_LISTS,
@@ -344,8 +343,8 @@ class _Assembly:
             self.authorization.authorizer,
             RequestHeaderConfig(**self.options[AggregationOptions].header_lists()),
             self.runtime,
+            self.features.enabled,
             self.egress.cluster,
-            self.features.enabled(LOG_STREAMS),
         )
         return KubeletSubresources(self.options[KubeletOptions], parts)
 

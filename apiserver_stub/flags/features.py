@@ -21,6 +21,10 @@ STORAGE_VERSIONS = "StorageVersionAPI"
 STORAGE_MIGRATION = "StorageVersionMigrator"
 TRUST_BUNDLES = "ClusterTrustBundle"
 POD_CERTIFICATES = "PodCertificateRequest"
+PASSED_ON_WEBSOCKETS = "ExtendWebSocketsToKubelet"
+TRANSLATION = "TranslateStreamCloseWebsocketRequests"
+TUNNELS = "PortForwardWebsockets"
+STREAM_CREATION = "AuthorizePodWebsocketUpgradeCreatePermission"
 LOG_STREAMS = "PodLogsQuerySplitStreams"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
@@ -41,6 +45,10 @@ _READ: Mapping[str, str] = MappingProxyType(
         TRUST_BUNDLES: "serves cluster trust bundles where --runtime-config says so",
         DEVICE_TAINT_RULES: "serves rules that taint devices where --runtime-config says so",
         DEVICE_POOL_STATUS: "serves requests for the status of pools of devices where --runtime-config says so",
+        PASSED_ON_WEBSOCKETS: "leaves WebSockets of commands and forwarded ports to kubelets that speak them",
+        TRANSLATION: "speaks WebSocket with clients that run commands, for kubelets that do not",
+        TUNNELS: "speaks WebSocket with clients that forward ports, for kubelets that do not",
+        STREAM_CREATION: "lets only those have commands and forwarded ports who may create them, however they ask",
         LOG_STREAMS: "lets one of the two streams of a container's log be asked for",
         POD_CERTIFICATES: "serves requests for certificates of pods where --runtime-config says so",
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from controller_manager.transport.streaming import StreamingTransport
 
 _LOOK_EVERY = 1.0  # seconds
+_ANYBODY = Endpoint("", insecure=True)
 
 
 class _Files(NamedTuple):
@@ -70,12 +71,14 @@ class KubeletConnections:
     def kubelet(self, kubelet: Kubelet, *, verified: bool = True) -> Origin:
         """Return a kubelet as who connects to it needs it; its certificate is believed if it is not `verified`."""
         self._look()
+        if not verified and self._trusting is None and self._files is not None:
+            self._trusting = client_context(_ANYBODY, self._files.certificate, self._files.key)
         return Origin(kubelet.host, kubelet.port, self._verifying if verified else self._trusting)
 
     def anything(self, location: Location) -> Origin:
         """Return what a proxy leads to as who connects to it needs it."""
         if location.secure and self._unknown is None:
-            self._unknown = client_context(Endpoint("", insecure=True), b"", b"")
+            self._unknown = client_context(_ANYBODY, b"", b"")
         return Origin(location.host, location.port, self._unknown if location.secure else None)
 
     def _look(self) -> None:
@@ -108,11 +111,10 @@ class KubeletConnections:
         pair = files.certificate, files.key
         try:
             verifying = client_context(Endpoint("", files.authorities, insecure=not files.authorities), *pair)
-            trusting = client_context(Endpoint("", insecure=True), *pair)
         except ConfigError as error:
             what = "--kubelet-certificate-authority" if "authority" in str(error) else "--kubelet-client-certificate"
             raise ConfigError(f"{what} cannot be used, with what belongs to it: they hold no usable PEM") from error
-        self._files, self._verifying, self._trusting = files, verifying, trusting
+        self._files, self._verifying, self._trusting = files, verifying, None
 
 
 def _content(file: str, flag: str) -> bytes:

@@ -1,5 +1,7 @@
 """Requests as they are passed on to kubelets, pods and services, and the change to other protocols there."""
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from apiserver_stub.kubelet.connections import KubeletConnections
@@ -8,8 +10,11 @@ from controller_manager.api.errors import UnknownError
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.duplex import SocketStream
 from controller_manager.transport.transport import TransportError
 
+VERSION = "x-stream-protocol-version"
+"""The header of the protocols that are spoken over SPDY."""
 _FORWARDED_FOR = "x-forwarded-for"
 _REFUSED = 400
 
@@ -20,6 +25,13 @@ class Passing:
     def __init__(self, connections: KubeletConnections, proxies: RequestHeaderConfig) -> None:
         self.connections = connections
         self._proxies = proxies
+
+    def spdy_offer(self, request: Request, target: str, versions: Sequence[str]) -> Request:
+        """Return the offer of SPDY that is made in place of a client's offer of a WebSocket."""
+        passed = self.passed(request, target)
+        kept = {name: value for name, value in passed.headers.items() if not name.startswith("sec-websocket-")}
+        headers = {**kept, "upgrade": "SPDY/3.1", VERSION: ", ".join(versions)}
+        return Request("POST", target, (), headers, repeated={VERSION: tuple(versions)}, target=target)
 
     def passed(self, request: Request, target: str) -> Request:
         """Return a request as it is sent to `target`, with the address of the client added."""
@@ -38,12 +50,19 @@ class Passing:
         """
         passed = self.passed(request, target)
         offer = replace(passed, headers={**passed.headers, "upgrade": request.headers["upgrade"]})
+        response, stream = await self.change(origin, offer)
+        return response if stream is None else upgraded(response, stream)
+
+    async def change(self, origin: Origin, offer: Request) -> tuple[Response, SocketStream | None]:
+        """Return the answer to an offer as it is sent, and the stream if that changes the protocol. Raises as
+        `upgrade`.
+        """
         try:
             response, stream = await self.connections.transport.upgrade(origin, offer)
         except TransportError as error:
             raise UnknownError(f"error dialing backend: {error}") from error
         if stream is not None:
-            return upgraded(response, stream)
+            return response, stream
         if response.status < _REFUSED:
             raise UnknownError(f"invalid upgrade response: status code {response.status}")
-        return await passed_back(response)
+        return await passed_back(response), None

@@ -1,5 +1,6 @@
 """Commands in containers and ports of pods: streams between a client and the kubelet, in the protocol they agree on."""
 
+from typing import NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 from apiserver_stub.api_request import APIRequest, Tree
@@ -8,17 +9,34 @@ from apiserver_stub.kubelet.lookup import Lookup
 from apiserver_stub.kubelet.metrics import KubeletMetrics
 from apiserver_stub.kubelet.options import connection_options
 from apiserver_stub.kubelet.passing import Passing
+from apiserver_stub.kubelet.translator import Streams, Translator, needs_translation
+from apiserver_stub.kubelet.tunnel import through_tunnel, tunneled
+from apiserver_stub.kubelet.websocket import offers_websocket
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import BadRequest, InternalError, forbidden
-from controller_manager.api.wire import Response, offered_protocols
+from controller_manager.api.wire import Request, Response, offered_protocols
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision
+from controller_manager.transport.connection_pool import Origin
 
 _PORTS = "portforward"
 _PATHS = {"exec": "exec", "attach": "attach", _PORTS: "portForward"}
 _SPOKEN = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _CREATE = "create"
+_WEBSOCKETS = "ExtendWebSocketsToKubelet"  # as nodes declare it
+
+
+class StreamFeatures(NamedTuple):
+    """The features of streams: WebSockets are left to kubelets that declare that they speak them (`passes_on`); for
+    others commands are translated (`translates`) and ports go through tunnels (`tunnels`); and who gets a stream must
+    be allowed to create it (`authorizes`).
+    """
+
+    passes_on: bool = True
+    translates: bool = True
+    tunnels: bool = True
+    authorizes: bool = True
 
 
 class PodStreams:
@@ -27,8 +45,16 @@ class PodStreams:
     """
 
     def __init__(
-        self, scope: RequestScope, lookup: Lookup, passing: Passing, authorizer: Authorizer, metrics: KubeletMetrics
+        self,
+        scope: RequestScope,
+        lookup: Lookup,
+        passing: Passing,
+        authorizer: Authorizer,
+        metrics: KubeletMetrics,
+        features: StreamFeatures,
     ) -> None:
+        self._features = features
+        self._translator = Translator(passing, metrics)
         self._scope = scope
         self._lookup = lookup
         self._passing = passing
@@ -46,10 +72,31 @@ class PodStreams:
         await self._scope.admit(request, "connect", options)
         await self._check(request)
         kubelet, target = await self._find(request, options)
-        self._metrics.stream(subresource, passed_on=True)
-        if not offered_protocols(request.http):
+        origin, http = self._passing.connections.kubelet(kubelet), request.http
+        if self._translates(subresource, kubelet) and offers_websocket(http):
+            if subresource == _PORTS and tunneled(http):
+                return await self._tunnel(origin, http, target)
+            if subresource != _PORTS and needs_translation(http):
+                wanted = Streams(*(bool(options.get(field)) for field in Streams._fields))
+                return self._translator.answer(http, origin, target, wanted)
+        if not offered_protocols(http):
             raise BadRequest("Upgrade request required")
-        return await self._passing.upgrade(self._passing.connections.kubelet(kubelet), request.http, target)
+        return await self._passing.upgrade(origin, http, target)
+
+    def _translates(self, subresource: str, kubelet: Kubelet) -> bool:
+        """Return whether WebSockets end here, and count that."""
+        features = self._features
+        if not (features.tunnels if subresource == _PORTS else features.translates):
+            return False
+        passed_on = features.passes_on and _WEBSOCKETS in kubelet.features
+        self._metrics.stream(subresource, passed_on=passed_on)
+        return not passed_on
+
+    async def _tunnel(self, origin: Origin, request: Request, target: str) -> Response:
+        offer = self._passing.spdy_offer(request, target, tunneled(request))
+        response, stream = await self._passing.change(origin, offer)
+        self._metrics.tunnel(response.status)
+        return response if stream is None else through_tunnel(request, response, stream)
 
     async def _find(self, request: APIRequest, options: Tree) -> tuple[Kubelet, str]:
         """Return the kubelet, and what is asked of it."""
@@ -64,7 +111,7 @@ class PodStreams:
 
     async def _check(self, request: APIRequest) -> None:
         """Raise `Forbidden` unless the caller may create the stream."""
-        if request.verb == _CREATE:
+        if request.verb == _CREATE or not self._features.authorizes:
             return
         kind = request.kind
         attributes = Attributes(

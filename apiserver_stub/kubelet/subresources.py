@@ -4,14 +4,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from apiserver_stub.api_request import APIRequest
-from apiserver_stub.flags import KubeletOptions
+from apiserver_stub.flags import (
+    LOG_STREAMS,
+    PASSED_ON_WEBSOCKETS,
+    STREAM_CREATION,
+    TRANSLATION,
+    TUNNELS,
+    KubeletOptions,
+)
 from apiserver_stub.kubelet.connections import KubeletConnections
 from apiserver_stub.kubelet.log import PodLogs
 from apiserver_stub.kubelet.lookup import Lookup
 from apiserver_stub.kubelet.metrics import KubeletMetrics
 from apiserver_stub.kubelet.passing import Passing
 from apiserver_stub.kubelet.proxy import Proxy
-from apiserver_stub.kubelet.streams import PodStreams
+from apiserver_stub.kubelet.streams import PodStreams, StreamFeatures
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.wire import Response
 from controller_manager.base.runtime import Runtime
@@ -24,16 +31,16 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class KubeletParts:
-    """The parts of a server that these subresources are made of; without a `dialer` connections are direct. Streams of
-    logs may be asked for one by one with `log_streams`.
+    """The parts of a server that these subresources are made of; without a `dialer` connections are direct. `enabled`
+    tells which features are on.
     """
 
     scope: RequestScope
     authorizer: Authorizer
     proxies: RequestHeaderConfig
     runtime: Runtime
+    enabled: Callable[[str], bool]
     dialer: Dialer | None = None
-    log_streams: bool = False
 
 
 class KubeletSubresources:
@@ -43,10 +50,11 @@ class KubeletSubresources:
         self._connections = connections = KubeletConnections(options, parts.runtime.log("kubelets"), parts.dialer)
         lookup, metrics = Lookup(parts.scope, options), KubeletMetrics(parts.runtime.registry)
         passing = Passing(connections, parts.proxies)
-        streams = PodStreams(parts.scope, lookup, passing, parts.authorizer, metrics)
+        features = StreamFeatures(*map(parts.enabled, (PASSED_ON_WEBSOCKETS, TRANSLATION, TUNNELS, STREAM_CREATION)))
+        streams = PodStreams(parts.scope, lookup, passing, parts.authorizer, metrics, features)
         proxy = Proxy(parts.scope, lookup, passing)
         self.handlers: Mapping[tuple[str, str], Connect] = {
-            ("pods", "log"): PodLogs(lookup, connections, metrics, streams=parts.log_streams),
+            ("pods", "log"): PodLogs(lookup, connections, metrics, streams=parts.enabled(LOG_STREAMS)),
             **{("pods", name): streams for name in ("exec", "attach", "portforward")},
             **{(plural, "proxy"): proxy for plural in ("pods", "services", "nodes")},
         }

@@ -4,8 +4,10 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator, Collection
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
 
+from apiserver_stub.kubelet.buffered import BufferedReader
 from controller_manager.api.errors import BadRequest, Forbidden
 from controller_manager.api.wire import DuplexStream, Request, offered_protocols
 
@@ -13,7 +15,6 @@ PROTOCOL = "websocket"
 _OFFERED = "sec-websocket-protocol"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _VERSION = "13"
-_PIECE = 64 * 1024  # bytes
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 _CONTROL = 8  # opcodes from here on
 _LONGEST_CONTROL = 125  # bytes
@@ -63,7 +64,7 @@ class WebSocket:
 
     def __init__(self, stream: DuplexStream) -> None:
         self._stream = stream
-        self._buffer = bytearray()
+        self._reader = BufferedReader(stream)
         self._sending = asyncio.Lock()
         self._closed = False
 
@@ -71,17 +72,17 @@ class WebSocket:
         """Yield pieces of messages until the client closes; pings are answered. Raises ConnectionError."""
         begins = True
         while True:
-            header = await self._exactly(2)
+            header = await self._reader.exactly(2)
             final, opcode, size, mask = await self._head(header)
             if opcode >= _CONTROL:
-                if not await self._control(opcode, _unmasked(await self._exactly(size), mask, 0)):
+                if not await self._control(opcode, _unmasked(await self._reader.exactly(size), mask, 0)):
                     return
                 continue
             if (opcode == _CONTINUATION) == begins:
                 await self._break("a message begins within another")
             left, offset = size, 0
             while left or not offset:
-                part = _unmasked(await self._some(min(left, _PIECE)), mask, offset) if left else b""
+                part = _unmasked(await self._reader.some(left), mask, offset) if left else b""
                 left, offset = left - len(part), offset + (len(part) or 1)
                 yield Piece(part, begins, final and not left)
                 begins = False
@@ -104,8 +105,8 @@ class WebSocket:
         if header[0] & 0x70 or not header[1] & 0x80 or (is_control and (not final or size > _LONGEST_CONTROL)):
             await self._break("a frame is not as it should be")
         if size >= _TWO_BYTES:
-            size = int.from_bytes(await self._exactly(2 if size == _TWO_BYTES else 8), "big")
-        return final, opcode, size, await self._exactly(4)
+            size = int.from_bytes(await self._reader.exactly(2 if size == _TWO_BYTES else 8), "big")
+        return final, opcode, size, await self._reader.exactly(4)
 
     async def _control(self, opcode: int, data: bytes) -> bool:
         """Obey a control frame; return whether more may come."""
@@ -115,8 +116,9 @@ class WebSocket:
             await self.close(int.from_bytes(data[:2], "big") if len(data) >= 2 else _NORMAL)
         return opcode != _CLOSE
 
-    async def _break(self, why: str) -> None:
-        await self.close(_PROTOCOL_ERROR)
+    async def _break(self, why: str) -> NoReturn:
+        with suppress(ConnectionError):
+            await self.close(_PROTOCOL_ERROR)
         raise ProtocolError(why)
 
     async def _write(self, opcode: int, data: bytes) -> None:
@@ -131,27 +133,6 @@ class WebSocket:
             if self._closed:
                 raise ConnectionResetError("the WebSocket is closed")
             await self._stream.write(head + data)
-
-    async def _exactly(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            await self._fill()
-        return self._take(size)
-
-    async def _some(self, most: int) -> bytes:
-        if not self._buffer:
-            await self._fill()
-        return self._take(most)
-
-    def _take(self, most: int) -> bytes:
-        found = bytes(self._buffer[:most])
-        del self._buffer[:most]
-        return found
-
-    async def _fill(self) -> None:
-        found = await self._stream.read(_PIECE)
-        if not found:
-            raise ConnectionResetError("the client is gone without closing its WebSocket")
-        self._buffer += found
 
 
 def _unmasked(data: bytes, mask: bytes, offset: int) -> bytes:

@@ -1,0 +1,80 @@
+"""Files that vouch for this server and for kubelets: of use from the start, followed, never worse for a change."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.flags import FLAGS, KubeletOptions
+from apiserver_stub.kubelet.connections import KubeletConnections
+from apiserver_stub.kubelet.locations import Kubelet
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.log import get_logger
+from controller_manager.serving.tls import issue, make_ca
+from controller_manager.transport.transport import ConfigError
+
+LOG = "/api/v1/namespaces/default/pods/p/log"
+
+
+async def lines(request: Request) -> Response:
+    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
+
+
+async def test_a_certificate_that_changes_is_shown_from_then_on(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiserver_stub.kubelet.connections._LOOK_EVERY", 0.0)
+    await cluster.kubelet(lines)
+    assert await cluster("GET", LOG) == (200, "kube-apiserver")
+    cluster.write("client", issue(cluster.clients, "another", client=True))
+    assert await cluster("GET", LOG) == (200, "another")
+    (cluster.folder / "client.crt").write_text("none")
+    assert await cluster("GET", LOG) == (200, "another")
+    (cluster.folder / "client.crt").unlink()
+    assert await cluster("GET", LOG) == (200, "another")
+
+
+def connections(**flags: Path | str) -> KubeletConnections:
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    return KubeletConnections(FLAGS.parse(arguments)[KubeletOptions], get_logger("kubelets"))
+
+
+@pytest.mark.parametrize("content", [None, "none"])
+@pytest.mark.parametrize("flag", ["client_certificate", "client_key", "certificate_authority"])
+async def test_files_of_no_use_are_named_at_the_start(tmp_path: Path, flag: str, content: str | None) -> None:
+    issue(make_ca("x"), "a", client=True).write(tmp_path / "client_certificate", tmp_path / "client_key")
+    (tmp_path / "certificate_authority").write_bytes(make_ca("y").certificate)
+    if content is None:
+        (tmp_path / flag).unlink()
+    else:
+        (tmp_path / flag).write_text(content)
+    names = ("client_certificate", "client_key", "certificate_authority")
+    with pytest.raises(ConfigError, match="--kubelet-"):
+        await connections(**{f"kubelet_{name}": tmp_path / name for name in names}).open()
+
+
+async def test_without_flags_nothing_is_read_or_verified() -> None:
+    found = connections()
+    await found.open()
+    origin = found.kubelet(Kubelet("a", 1))
+    assert origin.tls is not None
+    assert not origin.tls.verify_mode
+    await found.close()
+
+
+async def test_a_kubelet_of_an_authority_that_is_not_believed_is_not_asked(cluster: Any) -> None:
+    cluster.kubelets = make_ca("others")
+    kubelet, _ = await cluster.kubelet(lines)
+    code, _ = await cluster("GET", LOG)
+    assert (code, kubelet.asked) == (500, [])
+
+
+async def test_the_address_is_the_first_of_the_most_preferred_type(make_cluster: Any) -> None:
+    async with make_cluster("--kubelet-preferred-address-types=ExternalIP,InternalIP") as cluster:
+        _, server = await cluster.serve(lines)
+        kubelet, elsewhere = await cluster.serve(lines, hosts=("192.0.2.8",))
+        addresses = [{"type": "InternalIP", "address": "192.0.2.7"}, {"type": "ExternalIP", "address": "192.0.2.8"}]
+        status = {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": elsewhere.port}}}
+        await cluster.create("/api/v1/nodes", {"metadata": {"name": "n"}}, status)
+        await cluster.pod("p", "n")
+        assert await cluster("GET", LOG) == (200, "kube-apiserver")
+        assert len(kubelet.asked) == 1
+        assert server.port != elsewhere.port
