@@ -336,6 +336,11 @@ class _Assembly:
         )
 
     @cached_property
+    def negotiator(self) -> ContentNegotiator:
+        """What encodes answers."""
+        return _negotiator(self.features, self.representations, self.offload)
+
+    @cached_property
     def kubelets(self) -> KubeletSubresources:
         """The subresources that kubelets, pods and services answer."""
         parts = KubeletParts(
@@ -344,6 +349,7 @@ class _Assembly:
             RequestHeaderConfig(**self.options[AggregationOptions].header_lists()),
             self.runtime,
             self.features.enabled,
+            self.negotiator.check,
             self.egress.cluster,
         )
         return KubeletSubresources(self.options[KubeletOptions], parts)
@@ -426,10 +432,8 @@ class _Assembly:
             self.kubelets.handlers,
             self.aggregation.proxy,
         )
-        negotiator = _negotiator(self.features, self.representations, self.offload)
-        return Server(
-            filters, self.kinds, handlers, negotiator, Telemetry(self.runtime.registry), self.runtime.log("server")
-        )
+        telemetry, log = Telemetry(self.runtime.registry), self.runtime.log("server")
+        return Server(filters, self.kinds, handlers, self.negotiator, telemetry, log)
 
     def _pages(self) -> NonResourceHandler:
         address = address_of(self.serving)

@@ -22,7 +22,7 @@ from apiserver_stub.egress import DIRECT, EgressSelector
 from apiserver_stub.encode import json
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.spans import current_span
-from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status
+from controller_manager.api.errors import ApiError, BadRequest, RequestEntityTooLarge, Status, what_clients_make_of
 from controller_manager.api.wire import Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.errors import CannotStart
@@ -43,18 +43,6 @@ _REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
 _MOST_REDIRECTS = 10
 _MOST_TARGETS = 1024  # that are remembered
 _ATTEMPTS = 11  # of a call that the webhook asks to try again later
-_SAID_NOTHING: Mapping[int, str] = {
-    400: "the server rejected our request for an unknown reason",
-    401: "the server has asked for the client to provide credentials",
-    404: "the server could not find the requested resource",
-    405: "the server does not allow this method on the requested resource",
-    409: "the server reported a conflict",
-    422: "the server rejected our request due to an error in our request",
-    429: "the server has received too many requests and has asked us to try again later",
-    503: "the server is currently unable to handle the request",
-    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
-}
-_AS_TOLD = (403, 406, 415)
 # How decoders in Go tell of a document that is no object, and where they know their kinds from.
 _NO_DOCUMENT = (
     "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct "
@@ -389,13 +377,7 @@ def _refusal(code: int, headers: Mapping[str, str], body: bytes) -> str:
         return told.message
     is_text = headers.get("content-type", "").startswith("text/")
     text = body[:2048].decode("utf-8", "replace").strip() if is_text else "unknown"
-    if code in _AS_TOLD:
-        return text
-    if code in _SAID_NOTHING:
-        return _SAID_NOTHING[code]
-    if code >= 500:
-        return f'an error on the server ("{text}") has prevented the request from succeeding'
-    return f"the server responded with the status code {code} but did not return more information"
+    return what_clients_make_of(code, text)
 
 
 def _reason(config: WebhookConfig, error: BaseException) -> str:

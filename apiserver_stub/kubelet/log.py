@@ -1,6 +1,7 @@
 """The log of a container: checked, asked of the kubelet, and handed on as it comes."""
 
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from apiserver_stub.api_request import APIRequest
@@ -20,6 +21,7 @@ from controller_manager.api.errors import (
     UnknownError,
     from_response,
     internal_error,
+    what_clients_make_of,
 )
 from controller_manager.api.wire import Request, Response
 from controller_manager.transport.connection_pool import Origin, authority
@@ -28,14 +30,24 @@ from controller_manager.transport.transport import TransportError, close_body
 _LONGEST_REFUSAL = 50_000  # bytes of the answer of a kubelet that gives no log
 _TEXT = {"content-type": "text/plain"}
 _FINE = range(200, 207)
+_REFUSED = 400
 
 
 class PodLogs:
-    """Answers requests for logs; one of the two `streams` of a container may be asked for only if that is allowed."""
+    """Answers requests for logs. One of the two `streams` of a container may be asked for only if that is allowed;
+    `check` raises `NotAcceptable` for what nothing is answered as.
+    """
 
     def __init__(
-        self, lookup: Lookup, connections: KubeletConnections, metrics: KubeletMetrics, *, streams: bool
+        self,
+        lookup: Lookup,
+        connections: KubeletConnections,
+        metrics: KubeletMetrics,
+        check: Callable[[APIRequest], object],
+        *,
+        streams: bool,
     ) -> None:
+        self._check = check
         self._lookup = lookup
         self._connections = connections
         self._metrics = metrics
@@ -45,6 +57,7 @@ class PodLogs:
         """Return the log: nothing (204) for a pod without a node. Raises `ApiError`."""
         if request.http.is_head:
             raise not_allowed()
+        self._check(request)
         options = log_options(request, streams=self._streams)
         self._metrics.log(verified=not options.unverified)
         pod = await self._lookup.pod(request, request.name)
@@ -91,7 +104,9 @@ async def _refused(request: APIRequest, response: Response) -> ApiError:
     if status == 400:
         return BadRequest(text)
     error = from_response(status, text.encode())
-    error.message += f" ( pods/log {request.name})"
+    if status < _REFUSED:
+        error.reason = ""  # nobody has a word for it
+    error.message = f"{what_clients_make_of(status, text)} ( pods/log {request.name})"
     error.details = Details(name=request.name, kind="pods/log")
     return error
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote_plus, unquote, urlencode
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.error_list import ErrorList
 from controller_manager.api.errors import BadRequest, Invalid, invalid
+from controller_manager.api.wire import Request
 
 Say = Callable[[Sequence[str]], Any]
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -92,11 +93,16 @@ def connection_options(request: APIRequest) -> Tree:
 
 def path_behind(request: APIRequest) -> str:
     """Return what follows the subresource in the path: empty, or with a slash at its beginning."""
-    parts = request.http.path.strip("/").split("/")
-    behind = "/".join(parts[7 if request.kind.namespaced else 5 :])
+    path = decoded_path(request.http)
+    behind = "/".join(path.strip("/").split("/")[7 if request.kind.namespaced else 5 :])
     if behind and not behind.startswith("/"):
         behind = f"/{behind}"
-    return f"{behind}/" if request.http.path.endswith("/") and not behind.endswith("/") else behind
+    return f"{behind}/" if path.endswith("/") and not behind.endswith("/") else behind
+
+
+def decoded_path(request: Request) -> str:
+    """Return the path with encoded slashes decoded, too: what is behind a proxy has no names that one could divide."""
+    return unquote(request.target.partition("?")[0]) if request.target else request.path
 
 
 class LogOptions(NamedTuple):

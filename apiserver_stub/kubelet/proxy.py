@@ -1,7 +1,7 @@
 """Requests that are passed on to pods, services and nodes, and their answers back, with links that lead there again."""
 
 import posixpath
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec.structs import replace
 
@@ -9,20 +9,20 @@ from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kubelet.links import Links, rewritten_body
 from apiserver_stub.kubelet.locations import Target, location_of_pod
 from apiserver_stub.kubelet.lookup import Lookup
-from apiserver_stub.kubelet.options import connection_options
+from apiserver_stub.kubelet.options import connection_options, decoded_path
 from apiserver_stub.kubelet.passing import Passing
 from apiserver_stub.relay import PassingBody, passed_back
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.spans import current_span
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
-from controller_manager.api.errors import BadRequest, ServiceUnavailable
+from controller_manager.api.errors import BadRequest, ServiceUnavailable, internal_error
 from controller_manager.api.wire import Request, Response, Upgrade, offered_protocols
 from controller_manager.transport.connection_pool import Origin, authority
-from controller_manager.transport.transport import TransportError
+from controller_manager.transport.transport import TransportError, close_body
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_ESCAPED = "/:@&=+$,;~!*'()"  # what Go leaves as it is in a path
+_ESCAPED = "/:@&=+$,;"  # what Go leaves as it is in a path
 _NOUNS = {"pods": "pod", "services": "service", "nodes": "node"}
 _HTML = "text/html"
 _MOVED = 301
@@ -57,9 +57,10 @@ class Proxy:
             path += "/"
         if not path and http.method == "GET":
             return Response(_MOVED, {"location": f"{_quoted(http.path)}/{query}"})
-        links = Links(_prefix(http.path, path), authority(origin), http.headers.get("host", ""))
-        passed = self._passing.passed(http, f"{_quoted(path) or '/'}{query}")
-        uri = joined(links.prefix, _quoted(path))
+        links = Links(_prefix(decoded_path(http), path), authority(origin), http.headers.get("host", ""))
+        at = _quoted(path) or "/"
+        passed = self._passing.passed(http, f"{at}{query}")
+        uri = joined(links.prefix, at)
         passed = replace(passed, headers={**passed.headers, "x-forwarded-uri": uri})
         return await _returned(http, await self._send(origin, http, passed), links)
 
@@ -105,8 +106,18 @@ async def _returned(request: Request, response: Response, links: Links) -> Respo
         found = await passed_back(response)
     headers = {name: value for name, value in found.headers.items() if name not in _CORS}
     if location is not None:
-        headers["location"] = links.rewritten(location)
+        headers["location"] = await _redirected(response, location, links)
     return Response(found.status, headers, found.body, {k: v for k, v in found.repeated.items() if k in headers})
+
+
+async def _redirected(response: Response, location: str, links: Links) -> str:
+    """Return where an answer leads to. Raises `InternalError` if that is no URL."""
+    try:
+        urlsplit(location)
+    except ValueError as error:
+        await close_body(response)
+        raise internal_error(f"error trying to parse Location header: {error}") from None
+    return links.rewritten(location)
 
 
 def joined(before: str, path: str) -> str:

@@ -32,7 +32,7 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 @dataclass(frozen=True, slots=True)
 class KubeletParts:
     """The parts of a server that these subresources are made of; without a `dialer` connections are direct. `enabled`
-    tells which features are on.
+    tells which features are on; `check` raises `NotAcceptable` for requests that nothing can be answered to.
     """
 
     scope: RequestScope
@@ -40,6 +40,7 @@ class KubeletParts:
     proxies: RequestHeaderConfig
     runtime: Runtime
     enabled: Callable[[str], bool]
+    check: Callable[[APIRequest], object]
     dialer: Dialer | None = None
 
 
@@ -54,7 +55,7 @@ class KubeletSubresources:
         streams = PodStreams(parts.scope, lookup, passing, parts.authorizer, metrics, features)
         proxy = Proxy(parts.scope, lookup, passing)
         self.handlers: Mapping[tuple[str, str], Connect] = {
-            ("pods", "log"): PodLogs(lookup, connections, metrics, streams=parts.enabled(LOG_STREAMS)),
+            ("pods", "log"): PodLogs(lookup, connections, metrics, parts.check, streams=parts.enabled(LOG_STREAMS)),
             **{("pods", name): streams for name in ("exec", "attach", "portforward")},
             **{(plural, "proxy"): proxy for plural in ("pods", "services", "nodes")},
         }

@@ -1,6 +1,7 @@
 """Refusals of the API: one class per reason, raised by the server and decoded by the client from the same `Status`."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -220,6 +221,31 @@ def from_response(code: int, body: bytes) -> ApiError:
     if found is None or found.code != code:
         found = _unlisted(code, status.reason)
     return found(status.message, status.details)
+
+
+_SAID_NOTHING: Mapping[int, str] = MappingProxyType({
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+})  # fmt: skip
+_AS_TOLD = (403, 406, 415)
+
+
+def what_clients_make_of(code: int, text: str) -> str:
+    """Return the message of a refusal that is no `Status`, whose body is `text`, as clients in Go tell of it."""
+    if code in _AS_TOLD:
+        return text
+    if code in _SAID_NOTHING:
+        return _SAID_NOTHING[code]
+    if code >= 500:
+        return f'an error on the server ("{text}") has prevented the request from succeeding'
+    return f"the server responded with the status code {code} but did not return more information"
 
 
 def _unlisted(code: int, reason: str) -> type[ApiError]:

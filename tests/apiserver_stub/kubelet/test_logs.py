@@ -72,6 +72,13 @@ async def test_what_a_kubelet_refuses_is_refused(cluster: Any) -> None:
             assert told["message"].endswith("container is waiting to start")
 
 
+async def test_a_log_is_text_for_those_who_take_objects(cluster: Any) -> None:
+    """As with kube-apiserver, what a client takes is judged as if objects were answered."""
+    await cluster.kubelet(lines)
+    assert (await cluster("GET", LOG, accept="application/json, */*"))[0] == 200
+    assert (await cluster("GET", LOG, accept="text/plain"))[0] == 406
+
+
 async def test_a_redirect_is_not_followed(cluster: Any) -> None:
     async def away(request: Request) -> Response:
         return Response(302, {"location": "https://192.0.2.9/"})

@@ -76,7 +76,8 @@ PATHS = {
     "proxy/../../x": "/x",
     "proxy/proxy/x": "/proxy/x",
     "proxy/a b/é%": "/a%20b/%C3%A9%25",
-    "proxy/x:y@z=1&2+3;4,5$~!*'()": "/x:y@z=1&2+3;4,5$~!*'()",
+    "proxy/x:y@z=1&2+3;4,5$~!*'()": "/x:y@z=1&2+3;4,5$~%21%2A%27%28%29",
+    "proxy/a%2Fb/%25/%3Fc%0D%0Ad": "/a/b/%25/%3Fc%0D%0Ad",
 }
 
 
@@ -133,6 +134,8 @@ async def test_redirects_lead_through_the_proxy(cluster: Any) -> None:
         given["location"] = location.format(**words)
         response = await cluster.send("GET", f"{ROOT}/pods/p/proxy/a", host="front:1")
         assert (response.status, response.headers["location"]) == (302, seen.format(**words))
+    given["location"] = "http://["
+    assert (await cluster("GET", f"{ROOT}/pods/p/proxy/a"))[0] == 500
 
 
 async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
