@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller_manager.api.conditions import Condition
-from controller_manager.api.core import ObjectReference, VolumeSources
+from controller_manager.api.core import NodeSelector, ObjectReference, VolumeSources
 from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -68,6 +68,12 @@ class CSIPersistentVolumeSource(Model):
     volume_handle: str = ""
 
 
+class VolumeNodeAffinity(Model):
+    """The nodes from which a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
 class PersistentVolumeSpec(VolumeSources):
     capacity: Mapping[str, str] | None = None
     access_modes: tuple[str, ...] = ()
@@ -77,6 +83,7 @@ class PersistentVolumeSpec(VolumeSources):
     volume_mode: str = FILESYSTEM
     volume_attributes_class_name: str | None = None
     csi: CSIPersistentVolumeSource | None = None
+    node_affinity: VolumeNodeAffinity | None = None
 
 
 class PersistentVolumeStatus(Model):
@@ -92,6 +99,19 @@ class PersistentVolume(Object):
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
+class TopologyRequirement(Model):
+    """`allowedTopologies[].matchLabelExpressions[]`, complete."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Model):
+    """`allowedTopologies[]`, complete: nodes that meet all of these."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
 class StorageClass(Object):
     """How volumes are made for claims that name the class."""
 
@@ -101,6 +121,7 @@ class StorageClass(Object):
     mount_options: tuple[str, ...] = ()
     allow_volume_expansion: bool | None = None
     volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 class VolumeAttributesClass(Object):
@@ -112,6 +133,7 @@ class VolumeAttributesClass(Object):
 class CSIDriverSpec(Model):
     attach_required: bool | None = None
     se_linux_mount: bool | None = None
+    storage_capacity: bool | None = None
 
 
 class CSIDriver(Object):
@@ -143,6 +165,15 @@ class CSINode(Object):
     """The drivers of a node."""
 
     spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIStorageCapacity(Object):
+    """How much a driver can make of a class for the nodes of a topology."""
+
+    storage_class_name: str = ""
+    node_topology: LabelSelectorSpec | None = None
+    capacity: str | None = None
+    maximum_volume_size: str | None = None
 
 
 class VolumeAttachmentSource(Model):
@@ -183,6 +214,7 @@ VOLUME_ATTRIBUTES_CLASSES = Resource(
     _GROUP, "v1", "volumeattributesclasses", "VolumeAttributesClass", False, VolumeAttributesClass
 )
 CSI_DRIVERS = Resource(_GROUP, "v1", "csidrivers", "CSIDriver", False, CSIDriver)
+CSI_STORAGE_CAPACITIES = Resource(_GROUP, "v1", "csistoragecapacities", "CSIStorageCapacity", True, CSIStorageCapacity)
 CSI_NODES = Resource(_GROUP, "v1", "csinodes", "CSINode", False, CSINode)
 VOLUME_ATTACHMENTS = Resource(_GROUP, "v1", "volumeattachments", "VolumeAttachment", False, VolumeAttachment)
 

@@ -13,6 +13,16 @@ from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, S
 from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
 from controller_manager.api.errors import ApiError, Conflict, NotFound
 from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
+from controller_manager.api.resource import Resource
+from controller_manager.api.storage import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    PersistentVolumeClaim,
+)
 from controller_manager.base import clock
 from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
 from controller_manager.controller import (
@@ -20,6 +30,7 @@ from controller_manager.controller import (
     Change,
     Context,
     ControllerSpec,
+    Key,
     Mapped,
     PolicyRule,
     Requeue,
@@ -36,9 +47,21 @@ from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Assigned, Scheduler, Unplaced
+from .volume_binding import LONGEST, VolumeBinding, VolumesLostError
+from .volumes import BY_VOLUMES, Storage
 from .workloads import DefaultSpread
 
 COMPARES = "TaintTolerationComparisonOperators"
+# Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
+_POLL = 10.0
+_STORAGE: tuple[Resource[Any], ...] = (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_STORAGE_CAPACITIES,
+)
 # Pods that are decided about before other work has its turn for longer.
 _AT_ONCE = 100
 # Seconds between two events about a pod that say the same.
@@ -109,7 +132,9 @@ class SchedulerController:
             ClusterState(), percentage=options.percentage_of_nodes_to_score, compares=context.enabled(COMPARES)
         )
         budgets = context.informers.get(POD_DISRUPTION_BUDGETS)
-        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of, budgets.list)
+        self._storage = _storage(context)
+        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of, budgets.list, self._storage)
+        self._volumes: dict[str, VolumeBinding] = {}
         self._most_bindings = options.concurrent_bindings
         self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
         self._add: Add | None = None
@@ -134,8 +159,7 @@ class SchedulerController:
                 while self._noted:
                     self._take_in(_AT_ONCE)
                     await asyncio.sleep(0)
-                if self._scheduler.queue.has_work:
-                    add(Cycle(), "pods wait")
+                self._go_on()
         finally:
             for end in ends:
                 end()
@@ -163,6 +187,7 @@ class SchedulerController:
             (NAMESPACES, self._take_namespace),
             (PODS, self._take_pod),
             *((resource, self._spread.note) for resource in workloads),
+            *((resource, self._take_storage) for resource in _STORAGE),
         ]
 
     def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
@@ -185,6 +210,14 @@ class SchedulerController:
     def _take_namespace(self, change: Change[Namespace]) -> None:
         labels = (change.after.metadata.labels if change.after is not None else None) or {}
         self._scheduler.namespace_changed(change.key.name, labels.items(), clock.monotonic(), filters.POD_AFFINITY)
+
+    def _take_storage(self, change: Change[Any]) -> None:
+        """Something of volumes changed: pods may fit now, or those on their way have what they wait for."""
+        self._scheduler.happened(BY_VOLUMES, clock.monotonic())
+        if self._add is not None and isinstance(change.object, PersistentVolumeClaim):
+            for uid, waiting in self._volumes.items():
+                if change.key in waiting.plan.claims:
+                    self._add(Binding(uid), "its claim changed")
 
     def _take_pod(self, change: Change[Pod]) -> None:
         try:
@@ -235,8 +268,11 @@ class SchedulerController:
                 self._add(Preemption(uid), "others have to go")
 
     def _go_on(self) -> None:
-        if self._add is not None and (self._scheduler.queue.has_work):
-            self._add(Cycle(), "pods wait")
+        """Have pods looked at now, or when the first of them has waited long enough."""
+        now, queue = clock.monotonic(), self._scheduler.queue
+        later = now if queue.has_work else queue.next_time(now)
+        if self._add is not None and later is not None:
+            self._add(Cycle(), "pods wait", after=max(0.0, later - now))
 
     # Acting.
 
@@ -250,6 +286,8 @@ class SchedulerController:
         if uid in self._asks and not await self._is_unbound(pod, step.node):
             self._end(step)
             return None
+        if step.volumes.claims and uid not in self._asks and not await self._has_volumes(step):
+            return Requeue(_POLL) if uid in self._scheduler.binding else None
         try:
             await bind(self._client, pod, step.node)
         except (Conflict, TransportError):
@@ -267,6 +305,18 @@ class SchedulerController:
             return None
         self._bound(step)
         return None
+
+    async def _has_volumes(self, step: Assigned) -> bool:
+        """Return whether the claims of a pod that is on its way are bound; it is no longer if that cannot be."""
+        uid, now = step.queued.uid, clock.monotonic()
+        waiting = self._volumes.get(uid)
+        if waiting is None:
+            waiting = self._volumes[uid] = VolumeBinding(step.volumes, step.node, now + LONGEST)
+        try:
+            return await waiting.go_on(self._client, self._storage, now)
+        except (VolumesLostError, Conflict, NotFound) as error:
+            self._failed(step, error)
+            return False
 
     async def _is_unbound(self, pod: Pod, node: str) -> bool:
         """Return whether a pod is still to be bound, by the word of the server, after a binding that failed, or was not
@@ -312,6 +362,7 @@ class SchedulerController:
 
     def _forget(self, uid: str) -> None:
         self._began.pop(uid, None)
+        self._volumes.pop(uid, None)
         self._asks.discard(uid)
 
     async def _report(self, uid: str) -> None:
@@ -364,6 +415,19 @@ class SchedulerController:
         self._go_on()
 
 
+def _storage(context: Context) -> Storage:
+    claims, volumes, classes, nodes, drivers, capacities = (context.informers.get(one) for one in _STORAGE)
+    return Storage(
+        claim=claims.get,
+        volume=lambda name: volumes.get(Key("", name)),
+        volumes=volumes.list,
+        storage_class=lambda name: classes.get(Key("", name)),
+        csi_node=lambda name: nodes.get(Key("", name)),
+        csi_driver=lambda name: drivers.get(Key("", name)),
+        capacities=capacities.list,
+    )
+
+
 NAME = "scheduler"
 SPECS = (
     ControllerSpec(
@@ -386,12 +450,23 @@ SPECS = (
             Mapped(REPLICA_SETS),
             Mapped(STATEFUL_SETS),
             Mapped(POD_DISRUPTION_BUDGETS),
+            *(Mapped(resource) for resource in _STORAGE),
         ),
         rbac=(
             PolicyRule(groups=("",), resources=("nodes", "namespaces", "services"), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("replicationcontrollers",), verbs=("list", "watch")),
             PolicyRule(groups=("apps",), resources=("replicasets", "statefulsets"), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("pods",), verbs=("get", "list", "watch", "delete")),
+            PolicyRule(
+                groups=("",),
+                resources=("persistentvolumes", "persistentvolumeclaims"),
+                verbs=("list", "watch", "patch"),
+            ),
+            PolicyRule(
+                groups=(STORAGE_CLASSES.group,),
+                resources=("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
+                verbs=("list", "watch"),
+            ),
             PolicyRule(groups=("policy",), resources=("poddisruptionbudgets",), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("pods/binding",), verbs=("create",)),
             PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),

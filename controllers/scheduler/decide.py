@@ -15,7 +15,7 @@ from controller_manager.api.model import ObjectMeta
 
 from . import filters, scores
 from .cluster_state import ClusterState
-from .filters import Rejections
+from .filters import Rejection, Rejections
 from .node_info import NodeInfo, PlacedPod
 from .pod_affinity import PodAffinity, liking
 from .requirements import Requirements, SpreadConstraint
@@ -38,7 +38,8 @@ Rejects = Callable[[NodeInfo], Rejections]
 @dataclass(slots=True)
 class Wanted:
     """A pod that waits for a node. `spread` are the constraints that are assumed for it; `others` say of a node what
-    its volumes and devices have against it; `nominated` is the node where room is made for it.
+    its volumes and devices have against it; `nominated` is the node where room is made for it,
+    and `hindrance` what keeps it from all nodes.
     """
 
     uid: str
@@ -46,6 +47,7 @@ class Wanted:
     spread: tuple[SpreadConstraint, ...] = ()
     others: tuple[Rejects, ...] = ()
     nominated: str = ""
+    hindrance: Rejection | None = None
 
 
 class Choice(NamedTuple):
@@ -61,15 +63,20 @@ class NoFit:
     """Why no node will do, by node."""
 
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
+    hindrance: Rejection | None = None
 
     @property
     def by(self) -> frozenset[str]:
         """Return who rejected nodes."""
+        if self.hindrance is not None:
+            return frozenset({self.hindrance.by})
         return frozenset(one.by for every in set(self.rejections.values()) for one in every)
 
     @property
     def message(self) -> str:
         """Return the sentence for people: how many nodes there are, and what keeps the pod from how many of them."""
+        if self.hindrance is not None:
+            return f"0/{len(self.rejections)} nodes are available: {self.hindrance.reason}."
         reasons: Counter[str] = Counter()
         for every, number in Counter(self.rejections.values()).items():
             for one in every:
@@ -134,6 +141,8 @@ class Decider:
 
     def decide(self, wanted: Wanted) -> Choice | NoFit:
         """Return the node for a pod, or why there is none."""
+        if wanted.hindrance is not None:
+            return NoFit({node.name: (wanted.hindrance,) for node in self.state.order}, wanted.hindrance)
         asked, known = wanted.requirements, self._known_of(wanted.requirements)
         relations = self.relations(wanted)
         rejects = self._rejecting(wanted, known, relations)

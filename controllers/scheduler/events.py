@@ -10,6 +10,8 @@ resources            a node that comes, or has more, and would have enough if it
 spread               a pod of those counted that comes or goes; nodes that come, go, or have other labels or taints
 affinity to pods     a pod that is meant and comes; one that goes and was disliked, or disliked the pod; labels of nodes
                      and of namespaces
+volumes              claims, volumes, classes and drivers that change; nodes that come or change; where there are too
+                     many, or one is used, a pod that goes
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
 
-from . import filters
+from . import filters, volumes
 from .cluster_state import ClusterState
 from .node_info import NodeInfo, PlacedPod, conflicts
 from .requirements import AffinityTerm, HostPort, Requirements
@@ -115,6 +117,18 @@ def _pods(asked: Requirements, event: Event, state: ClusterState) -> bool:
     return not event.came and (meant(asked.anti_affinity, other) or meant(other.anti_affinity, asked))
 
 
+def _any_node(_: Requirements, event: Event, __: ClusterState) -> bool:
+    return isinstance(event, NodeEvent) and not event.gone
+
+
+def _any_that_goes(_: Requirements, event: Event, __: ClusterState) -> bool:
+    return isinstance(event, PodEvent) and event.went
+
+
+def _node_or_one_that_goes(asked: Requirements, event: Event, state: ClusterState) -> bool:
+    return _any_node(asked, event, state) or _any_that_goes(asked, event, state)
+
+
 _HINTS: Mapping[str, _Hint] = MappingProxyType(
     {
         filters.UNSCHEDULABLE: _unschedulable,
@@ -124,5 +138,9 @@ _HINTS: Mapping[str, _Hint] = MappingProxyType(
         filters.RESOURCES: _resources,
         filters.SPREAD: _spread,
         filters.POD_AFFINITY: _pods,
+        volumes.BINDING: _any_node,
+        volumes.VOLUME_ZONE: _any_node,
+        volumes.RESTRICTIONS: _any_that_goes,
+        volumes.LIMITS: _node_or_one_that_goes,
     }
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,14 @@ _EMPTY: Mapping[str, str] = {}
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - how pods write it
 
 
+class Disk(NamedTuple):
+    """A disk that a pod names itself, by kind and identity; several pods may share it if all of them only read."""
+
+    kind: str
+    identity: str
+    only_read: bool
+
+
 @dataclass(slots=True)
 class PlacedPod:
     """A pod on a node, as the server has it; `assumed` while only we say that it is there. `claims` are those of its
@@ -27,7 +36,7 @@ class PlacedPod:
     node: str
     requirements: Requirements
     claims: tuple[Key, ...] = ()
-    disks: tuple[tuple[str, ...], ...] = ()
+    disks: tuple[Disk, ...] = ()
     assumed: bool = False
     doomed: bool = False
     """Whether its deletion was asked for, which the server has yet to tell."""

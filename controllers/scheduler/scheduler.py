@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
 from controller_manager.api.policy import PodDisruptionBudget
+from controller_manager.api.resource import key_of
 
 from . import filters
 from .cluster_state import ClusterState
@@ -16,13 +17,15 @@ from .node_info import PlacedPod
 from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
 from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of
+from .volumes import PodVolumes, Storage, VolumePlan, claims_of, disks_of
 
 
 class Assigned(NamedTuple):
-    """A pod goes to a node: it is to be bound there."""
+    """A pod goes to a node: it is to be bound there, once what is to be done for its volumes is."""
 
     queued: QueuedPod
     node: str
+    volumes: VolumePlan = VolumePlan()
 
 
 class Unplaced(NamedTuple):
@@ -62,6 +65,7 @@ class Scheduler:
         names: Collection[str],
         spread_of: SpreadOf = _assume_none,
         budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple,
+        storage: Storage | None = None,
     ) -> None:
         self.decider = decider
         self.state: ClusterState = decider.state
@@ -71,6 +75,8 @@ class Scheduler:
         self._names = frozenset(names)
         self._spread_of = spread_of
         self._budgets = budgets
+        self._storage = storage
+        self._volumes: PodVolumes | None = None
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
@@ -128,7 +134,7 @@ class Scheduler:
             queued.by = found.by
             self.queue.park(queued, now)
             return self._without_node(queued, wanted, found)
-        step = Assigned(queued, found.node)
+        step = Assigned(queued, found.node, self._plan(wanted, found.node))
         self.binding[queued.uid] = step
         elsewhere = queued.nominated not in ("", found.node)
         self._place(queued.pod, found.node, queued.requirements, assumed=True)
@@ -138,11 +144,12 @@ class Scheduler:
 
     def bound(self, uid: str) -> None:
         """The server has bound a pod."""
-        self.binding.pop(uid, None)
+        self._release(self.binding.pop(uid, None))
 
     def not_bound(self, uid: str, now: float, *, again: bool) -> None:
         """A pod is not on the node that was meant for it; if it is still there it waits `again`."""
         step = self.binding.pop(uid, None)
+        self._release(step)
         placed = self.state.pods.get(uid)
         if step is None or placed is None or not placed.assumed:
             return
@@ -190,13 +197,30 @@ class Scheduler:
         self.state.nominate(queued.uid, queued.requirements, node)
 
     def _wanted(self, queued: QueuedPod) -> Wanted:
-        asked = queued.requirements
-        spread = () if asked.spreads_itself else self._spread_of(queued.pod, asked)
-        return Wanted(queued.uid, asked, spread, (), queued.nominated)
+        asked, pod = queued.requirements, queued.pod
+        spread = () if asked.spreads_itself else self._spread_of(pod, asked)
+        disks = disks_of(pod)
+        if self._storage is None or not (disks or claims_of(pod)):
+            return Wanted(queued.uid, asked, spread, (), queued.nominated)
+        self._volumes = volumes = PodVolumes(pod, self._storage, self.state, disks)
+        return Wanted(queued.uid, asked, spread, (volumes.rejects,), queued.nominated, volumes.hindrance)
+
+    def _plan(self, wanted: Wanted, node: str) -> VolumePlan:
+        """Return what is to be done for the volumes of the pod decided about last, and reserve what it gets."""
+        if not wanted.others or self._volumes is None or self._storage is None:
+            return VolumePlan()
+        plan = self._volumes.plan(self.state.nodes[node])
+        self._storage.taken.update((volume.metadata.name, key_of(claim)) for volume, claim in plan.given)
+        return plan
+
+    def _release(self, step: Assigned | None) -> None:
+        if step is not None and self._storage is not None:
+            for volume, _ in step.volumes.given:
+                self._storage.taken.pop(volume.metadata.name, None)
 
     def _decide(self, wanted: Wanted) -> Choice | NoFit:
         asked, state = wanted.requirements, self.state
-        if wanted.nominated or wanted.others:
+        if wanted.nominated or wanted.others or wanted.hindrance:
             return self.decider.decide(wanted)
         if self._hopeless_at != state.version:
             self._hopeless.clear()
@@ -242,7 +266,7 @@ class Scheduler:
 
     def _pod_gone(self, uid: str, now: float) -> None:
         self._forget_waiting(uid, now)
-        self.binding.pop(uid, None)
+        self._release(self.binding.pop(uid, None))
         placed = self.state.remove(uid)
         if placed is not None:
             self._happened(PodEvent(placed, went=True), now)
@@ -254,7 +278,7 @@ class Scheduler:
             self._happened(OtherEvent(_BY_PODS), now)
 
     def _place(self, pod: Pod, node: str, asked: Requirements, *, assumed: bool) -> None:
-        self.state.place(PlacedPod(pod, node, asked, assumed=assumed))
+        self.state.place(PlacedPod(pod, node, asked, claims_of(pod), disks_of(pod), assumed))
 
     def _happened(self, event: Event, now: float) -> None:
         state = self.state

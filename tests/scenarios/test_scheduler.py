@@ -10,6 +10,14 @@ from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
+from controller_manager.api.storage import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS
@@ -165,6 +173,83 @@ async def test_who_may_not_take_the_room_of_others_waits() -> None:
         await make_pod(cluster, "vip", priorityClassName="polite")
         await cluster.advance(60)
         assert await nodes_of(cluster) == {"p": "a", "vip": ""}
+
+
+async def make_claim(cluster: Cluster, provisioner: str) -> None:
+    meta = {"name": "late", "namespace": "default"}
+    late = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "late", "resources": {"requests": {"storage": "1Gi"}}}
+    await cluster.client.create(STORAGE_CLASSES, StorageClass.decode(msgspec.json.encode(late)))
+    claim = PersistentVolumeClaim.decode(msgspec.json.encode({"metadata": meta, "spec": spec}))
+    await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim)
+
+
+async def make_volume(cluster: Cluster, node: str, claim: Tree | None = None) -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "late",
+        "local": {"path": "/data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        **({"claimRef": claim} if claim else {}),
+    }
+    volume = PersistentVolume.decode(msgspec.json.encode({"metadata": {"name": "v"}, "spec": spec}))
+    await cluster.client.create(PERSISTENT_VOLUMES, volume)
+
+
+USING: Tree = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "late"}}]}
+WITH_VOLUMES = ("--leader-elect=false", "--controllers=scheduler,persistentvolume-binder-controller")
+
+
+async def test_a_claim_that_waits_gets_the_volume_of_a_node() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*WITH_VOLUMES)
+        for name in ("a", "b"):
+            await make_node(cluster, name)
+        await make_claim(cluster, "kubernetes.io/no-provisioner")
+        await make_pod(cluster, "p", **USING)
+        await cluster.settle()
+        assert "available persistent volumes" in (await condition(cluster, "p"))[2]
+        await make_volume(cluster, "b")
+        await cluster.advance(60)
+        claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
+        assert (claim.status.phase, claim.spec.volume_name) == ("Bound", "v")
+        assert await nodes_of(cluster) == {"p": "b"}
+
+
+async def test_a_volume_is_made_at_the_node_of_its_pod() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*WITH_VOLUMES)
+        await make_node(cluster, "a")
+        await make_claim(cluster, "example.org/made")
+        await make_pod(cluster, "p", **USING)
+        await cluster.settle()
+        claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
+        assert (claim.metadata.annotations or {})["volume.kubernetes.io/selected-node"] == "a"
+        assert await nodes_of(cluster) == {"p": ""}
+        meta = claim.metadata
+        reference = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid, "kind": "PersistentVolumeClaim"}
+        await make_volume(cluster, "a", {**reference, "apiVersion": "v1"})
+        await cluster.advance(60)
+        assert await nodes_of(cluster) == {"p": "a"}
+
+
+async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*WITH_VOLUMES)
+        await make_node(cluster, "a")
+        await make_claim(cluster, "example.org/made")
+        await make_pod(cluster, "p", **USING)
+        await cluster.settle()
+        await make_node(cluster, "b", cpu="64")
+        await cluster.client.patch(NODES, Key("", "a"), {"spec": {"unschedulable": True}})
+        gone = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
+        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"), gone)
+        await cluster.advance(60)
+        claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
+        assert (claim.metadata.annotations or {})["volume.kubernetes.io/selected-node"] == "b"
+        assert any("no volume could be made at a" in one for one in await told(cluster, "FailedScheduling"))
 
 
 @pytest.mark.flag("scheduler-names")

@@ -1,0 +1,320 @@
+"""Where a pod may be because of its volumes, and what has to be done for them there; pure.
+
+claim of a volume                        nodes
+is not there, is lost, is being deleted  none
+is not bound, and need not wait          none: it is bound without a pod
+is bound                                 those that its volume can be reached from
+waits for a pod                          those where a free volume fits that is there, or where one can be made
+
+Beside that a node rejects a pod whose claim may be used by one pod only and is, one whose disks may not be shared and
+are there, and one with more volumes of a driver than the driver can attach there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+import msgspec
+
+from controller_manager.api.core import REGION, ZONE, Pod
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.quantity import parse
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.scheduling import NodeMatcher
+from controller_manager.api.storage import (
+    AVAILABLE,
+    LOST,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    class_of,
+)
+
+from .._claims import claim_name, is_for_pod, size_of
+from ..persistent_volume_binder.volumes import is_bound_to, mismatch
+from .cluster_state import ClusterState
+from .filters import Rejection, Rejections
+from .node_info import Disk, NodeInfo
+
+RESTRICTIONS, LIMITS, BINDING, VOLUME_ZONE = "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"
+BY_VOLUMES = frozenset({RESTRICTIONS, LIMITS, BINDING, VOLUME_ZONE})
+SELECTED_NODE = f"volume.{PLATFORM_DOMAIN}/selected-node"
+BIND_COMPLETED = f"pv.{PLATFORM_DOMAIN}/bind-completed"
+_BY_HAND = f"{PLATFORM_DOMAIN}/no-provisioner"
+_ONE_POD = "ReadWriteOncePod"
+_LABELS = (ZONE, REGION, f"failure-domain.beta.{PLATFORM_DOMAIN}/zone", f"failure-domain.beta.{PLATFORM_DOMAIN}/region")
+_BETA = {_LABELS[0]: _LABELS[2], _LABELS[1]: _LABELS[3]}
+_USED = (Rejection(RESTRICTIONS, "node(s) unavailable due to a ReadWriteOncePod claim that another pod uses"),)
+_SHARED = (Rejection(RESTRICTIONS, "node(s) had no available disk"),)
+_TOO_MANY = (Rejection(LIMITS, "node(s) exceed max volume count"),)
+_OUT_OF_REACH = (Rejection(BINDING, "node(s) had volume node affinity conflict", final=True),)
+_NOTHING_FITS = (Rejection(BINDING, "node(s) didn't find available persistent volumes to bind", final=True),)
+_NO_SPACE = (Rejection(BINDING, "node(s) did not have enough free storage", final=True),)
+_OTHER_ZONE = (Rejection(VOLUME_ZONE, "node(s) had no available volume zone", final=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What there is of claims and volumes. `taken` names the volumes that are being given to a claim."""
+
+    claim: Callable[[Key], PersistentVolumeClaim | None]
+    volume: Callable[[str], PersistentVolume | None]
+    volumes: Callable[[], Iterable[PersistentVolume]]
+    storage_class: Callable[[str], StorageClass | None]
+    csi_node: Callable[[str], CSINode | None]
+    csi_driver: Callable[[str], CSIDriver | None]
+    capacities: Callable[[], Iterable[CSIStorageCapacity]]
+    taken: dict[str, Key] = field(default_factory=dict)
+
+
+class VolumePlan(NamedTuple):
+    """What is to be done for a pod before it is bound: volumes to be given to claims, and claims for which some are to
+    be made at the node. `claims` are all that are to be bound then.
+    """
+
+    given: tuple[tuple[PersistentVolume, PersistentVolumeClaim], ...] = ()
+    made: tuple[PersistentVolumeClaim, ...] = ()
+    claims: tuple[Key, ...] = ()
+
+
+def claims_of(pod: Pod) -> tuple[Key, ...]:
+    """Return the claims that a pod uses."""
+    names = (claim_name(pod, volume) for volume in pod.spec.volumes)
+    return tuple(Key(pod.metadata.namespace, name) for name in dict.fromkeys(names) if name)
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Return whether a claim has its volume for good."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
+
+
+class PodVolumes:
+    """The volumes of one pod, as they are now. `hindrance` is what keeps the pod from every node."""
+
+    def __init__(self, pod: Pod, storage: Storage, state: ClusterState, disks: tuple[Disk, ...] = ()) -> None:
+        self._storage = storage
+        self._state = state
+        self._disks = disks
+        self.hindrance: Rejection | None = None
+        self._bound: list[tuple[PersistentVolume, NodeMatcher | None]] = []
+        self._waiting: list[tuple[PersistentVolumeClaim, StorageClass, list[PersistentVolume]]] = []
+        self._exclusive: list[Key] = []
+        for volume in pod.spec.volumes:
+            name = claim_name(pod, volume)
+            if name and self.hindrance is None:
+                claim = storage.claim(Key(pod.metadata.namespace, name))
+                if claim is not None and volume.ephemeral is not None and not is_for_pod(claim, pod):
+                    claim = None
+                self._note(name, claim)
+        self._attached = dict(self._handles(claims_of(pod))) if self.hindrance is None else {}
+
+    def rejects(self, node: NodeInfo) -> Rejections:
+        """Return why the pod may not be on a node; nothing if it may."""
+        if any(self._users(claim, node) > 0 for claim in self._exclusive):
+            return _USED
+        if self._disks and any(_clash(self._disks, other.disks) for other in node.pods.values() if other.disks):
+            return _SHARED
+        return self._limited(node) or self._unreachable(node) or self._unbindable(node)[0]
+
+    def plan(self, node: NodeInfo) -> VolumePlan:
+        """Return what is to be done so that the pod can be on a node that does not reject it."""
+        _, given, made = self._unbindable(node)
+        every = [key_of(claim) for claim, _, _ in self._waiting]
+        return VolumePlan(tuple(given), tuple(made), tuple(every))
+
+    def _users(self, claim: Key, node: NodeInfo) -> int:
+        """Return how many pods use a claim if there are those on a node that is maybe only imagined."""
+        there, users = self._state.nodes.get(node.name), self._state.claims[claim]
+        if there is None or there is node:
+            return users
+        return users + _using(claim, node) - _using(claim, there)
+
+    def _note(self, name: str, claim: PersistentVolumeClaim | None) -> None:
+        if claim is None:
+            self._hinder(f'persistentvolumeclaim "{name}" not found')
+        elif claim.metadata.deletion_timestamp is not None:
+            self._hinder(f'persistentvolumeclaim "{name}" is being deleted')
+        elif claim.status.phase == LOST:
+            self._hinder(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume')
+        elif is_bound(claim):
+            self._note_bound(name, claim)
+        else:
+            self._note_unbound(claim)
+        if claim is not None and _ONE_POD in claim.spec.access_modes:
+            self._exclusive.append(key_of(claim))
+
+    def _note_bound(self, name: str, claim: PersistentVolumeClaim) -> None:
+        volume = self._storage.volume(claim.spec.volume_name)
+        if volume is None:
+            self._hinder(f'the persistentvolume of persistentvolumeclaim "{name}" is not there')
+        else:
+            self._bound.append((volume, _matcher(volume)))
+
+    def _note_unbound(self, claim: PersistentVolumeClaim) -> None:
+        found = self._storage.storage_class(class_of(claim))
+        if found is None or found.volume_binding_mode != "WaitForFirstConsumer" or claim.spec.volume_name:
+            self._hinder("pod has unbound immediate PersistentVolumeClaims")
+            return
+        taken = self._storage.taken
+        fitting = [
+            one
+            for one in self._storage.volumes()
+            if class_of(one) == class_of(claim)
+            and not mismatch(one, claim)
+            and _selected(claim, one)
+            and (is_bound_to(one, claim) or (one.spec.claim_ref is None and one.status.phase == AVAILABLE))
+            and taken.get(one.metadata.name, key_of(claim)) == key_of(claim)
+        ]
+        fitting.sort(key=lambda one: (not is_bound_to(one, claim), size_of(one.spec.capacity), one.metadata.name))
+        self._waiting.append((claim, found, fitting))
+
+    def _hinder(self, reason: str) -> None:
+        self.hindrance = Rejection(BINDING, reason, final=True)
+
+    def _unreachable(self, node: NodeInfo) -> Rejections:
+        for volume, nodes in self._bound:
+            if nodes is not None and (node.node is None or not nodes.matches(node.node)):
+                return _OUT_OF_REACH
+            for label in _LABELS:
+                zones = (volume.metadata.labels or {}).get(label)
+                if zones is not None and not _is_in(node.labels, label, zones.split("__")):
+                    return _OTHER_ZONE
+        return ()
+
+    def _unbindable(
+        self, node: NodeInfo
+    ) -> tuple[Rejections, list[tuple[PersistentVolume, PersistentVolumeClaim]], list[PersistentVolumeClaim]]:
+        """Return why claims that wait cannot have volumes on a node; or those that they get, and who gets a new one."""
+        given: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
+        made: list[PersistentVolumeClaim] = []
+        used: set[str] = set()
+        for claim, storage_class, volumes in self._waiting:
+            wanted = (claim.metadata.annotations or {}).get(SELECTED_NODE, node.name)
+            if wanted != node.name:
+                return _OUT_OF_REACH, [], []
+            fitting = (one for one in volumes if one.metadata.name not in used and _reaches(one, node))
+            found = next(fitting, None)
+            if found is not None:
+                used.add(found.metadata.name)
+                given.append((found, claim))
+                continue
+            why = self._unmakeable(claim, storage_class, node)
+            if why:
+                return why, [], []
+            made.append(claim)
+        return (), given, made
+
+    def _unmakeable(self, claim: PersistentVolumeClaim, found: StorageClass, node: NodeInfo) -> Rejections:
+        if found.provisioner in ("", _BY_HAND):
+            return _NOTHING_FITS
+        terms = found.allowed_topologies
+        if terms and not any(
+            all(node.labels.get(one.key) in one.values for one in term.match_label_expressions) for term in terms
+        ):
+            return _NOTHING_FITS
+        driver = self._storage.csi_driver(found.provisioner)
+        if driver is None or not driver.spec.storage_capacity:
+            return ()
+        size = size_of(claim.spec.resources.requests)
+        offers = (one for one in self._storage.capacities() if one.storage_class_name == found.metadata.name)
+        return () if any(_offers(one, node, size) for one in offers) else _NO_SPACE
+
+    def _limited(self, node: NodeInfo) -> Rejections:
+        """Return a rejection if a driver could not attach all volumes of the pod on a node."""
+        csi = self._storage.csi_node(node.name) if self._attached else None
+        limits = {
+            driver.name: driver.allocatable.count
+            for driver in (csi.spec.drivers if csi is not None else ())
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        if limits.keys().isdisjoint(self._attached.values()):
+            return ()
+        there = dict(self._handles(claim for one in node.pods.values() for claim in one.claims))
+        every = [*(there | self._attached).values()]
+        new = {driver for handle, driver in self._attached.items() if handle not in there}
+        return _TOO_MANY if any(every.count(driver) > limits.get(driver, len(every)) for driver in new) else ()
+
+    def _handles(self, claims: Iterable[Key]) -> Iterable[tuple[str, str]]:
+        """The volumes of claims by what they are to their driver, with its name; those that are to be made, too."""
+        for key in claims:
+            claim = self._storage.claim(key)
+            if claim is None:
+                continue
+            volume = self._storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
+            if volume is not None:
+                if volume.spec.csi is not None:
+                    yield f"{volume.spec.csi.driver}/{volume.spec.csi.volume_handle}", volume.spec.csi.driver
+            else:
+                found = self._storage.storage_class(class_of(claim))
+                if found is not None:
+                    yield f"{found.provisioner}-{key}", found.provisioner
+
+
+def disks_of(pod: Pod) -> tuple[Disk, ...]:
+    """Return the disks that a pod names itself."""
+    found = []
+    for volume in pod.spec.volumes:
+        for kind, raw, field_name in (
+            ("gce", volume.gce_persistent_disk, "pdName"),
+            ("aws", volume.aws_elastic_block_store, "volumeID"),
+            ("iscsi", volume.iscsi, "iqn"),
+        ):
+            if bytes(raw):
+                source = msgspec.json.decode(raw)
+                only_read = kind != "aws" and bool(source.get("readOnly"))
+                found.append(Disk(kind, str(source.get(field_name, "")), only_read))
+    return tuple(found)
+
+
+def _clash(ours: Iterable[Disk], theirs: Iterable[Disk]) -> bool:
+    return any(
+        (one.kind, one.identity) == (other.kind, other.identity) and not (one.only_read and other.only_read)
+        for one in ours
+        for other in theirs
+    )
+
+
+def _using(claim: Key, node: NodeInfo) -> int:
+    return sum(claim in one.claims for one in node.pods.values())
+
+
+def _matcher(volume: PersistentVolume) -> NodeMatcher | None:
+    affinity = volume.spec.node_affinity
+    return NodeMatcher.of(affinity.required) if affinity is not None and affinity.required is not None else None
+
+
+def _reaches(volume: PersistentVolume, node: NodeInfo) -> bool:
+    matcher = _matcher(volume)
+    return matcher is None or (node.node is not None and matcher.matches(node.node))
+
+
+def _selected(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+    if claim.spec.selector is None:
+        return True
+    try:
+        return claim.spec.selector.selector().matches(volume.metadata.labels)
+    except KeyError:
+        return False
+
+
+def _is_in(labels: Mapping[str, str], label: str, values: Iterable[str]) -> bool:
+    """Return whether a node is in one of these zones, by the label of now or that of before."""
+    other = _BETA.get(label) or next((new for new, old in _BETA.items() if old == label), label)
+    if not any(one in labels for one in _LABELS):
+        return True  # it says nothing of zones
+    return labels.get(label, labels.get(other, "")) in values
+
+
+def _offers(offer: CSIStorageCapacity, node: NodeInfo, size: Decimal) -> bool:
+    """Return whether so much can be made for a node."""
+    limit = offer.maximum_volume_size or offer.capacity
+    if limit is None or offer.node_topology is None:
+        return False
+    try:
+        return parse(limit).number >= size and offer.node_topology.selector().matches(node.labels)
+    except (ValueError, KeyError):
+        return False

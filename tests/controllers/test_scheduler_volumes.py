@@ -1,0 +1,234 @@
+"""Where a pod may be because of its volumes, and what is to be done for them there: tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import Pod
+from controller_manager.api.model import Object
+from controller_manager.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from controllers.scheduler.cluster_state import ClusterState
+from controllers.scheduler.decide import Choice, Decider, Wanted
+from controllers.scheduler.node_info import PlacedPod
+from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.volumes import PodVolumes, Storage, claims_of, disks_of
+from tests.controllers.scheduling import cluster, node, pod
+
+ZONE = "topology.kubernetes.io/zone"
+Tree = Mapping[str, Any]
+
+
+def on(zone: str) -> Tree:
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+
+
+def claim(name: str = "c", volume: str = "", *, modes: Sequence[str] = ("ReadWriteOnce",), storage_class: str = "late",
+          selected: str = "", phase: str = "Bound", **meta: Any) -> Tree:  # fmt: skip
+    notes = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    if selected:
+        notes["volume.kubernetes.io/selected-node"] = selected
+    spec = {"accessModes": list(modes), "storageClassName": storage_class, "volumeName": volume}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": notes, **meta},
+        "spec": {**spec, "resources": {"requests": {"storage": "5Gi"}}},
+        "status": {"phase": phase if volume else "Pending"},
+    }
+
+
+def volume(name: str, size: str = "5Gi", labels: Tree | None = None, storage_class: str = "late", **spec: Any) -> Tree:
+    common = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": storage_class}
+    meta = {"name": name, "uid": name, "labels": labels or {}}
+    return {"metadata": meta, "spec": {**common, **spec}, "status": {"phase": "Available"}}
+
+
+def decoded(kind: type[Object], trees: Sequence[Tree]) -> Mapping[str, Any]:
+    found = (kind.decode(msgspec.json.encode(tree)) for tree in trees)
+    return {one.metadata.name: one for one in found}
+
+
+def storage(claims: Sequence[Tree] = (), volumes: Sequence[Tree] = (), **more: Any) -> Storage:
+    late = {"metadata": {"name": "late"}, "provisioner": "made", "volumeBindingMode": "WaitForFirstConsumer"}
+    classes = decoded(
+        StorageClass,
+        (
+            {**late, **more.get("late", {})},
+            {**late, "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"},
+            {"metadata": {"name": "now"}, "provisioner": "made"},
+        ),
+    )
+    of_claims, of_volumes = decoded(PersistentVolumeClaim, claims), decoded(PersistentVolume, volumes)
+    nodes, drivers = decoded(CSINode, more.get("nodes", ())), decoded(CSIDriver, more.get("drivers", ()))
+    return Storage(
+        claim=lambda key: of_claims.get(key.name),
+        volume=of_volumes.get,
+        volumes=of_volumes.values,
+        storage_class=classes.get,
+        csi_node=nodes.get,
+        csi_driver=drivers.get,
+        capacities=decoded(CSIStorageCapacity, more.get("capacities", ())).values,
+    )
+
+
+def using(*names: str, name: str = "p", **spec: Any) -> Pod:
+    volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in names]
+    return pod(name, volumes=volumes, **spec)
+
+
+def zoned() -> ClusterState:
+    return cluster([node("a", {ZONE: "x"}), node("b", {ZONE: "y"})])
+
+
+def found_for(there: Storage, one: Pod, state: ClusterState | None = None) -> tuple[set[str], str]:
+    """The nodes that a pod may be on, and what is said where there are none."""
+    state = state or zoned()
+    volumes = PodVolumes(one, there, state, disks_of(one))
+    want = Wanted("p", requirements_of(one), others=(volumes.rejects,), hindrance=volumes.hindrance)
+    found = Decider(state).decide(want)
+    if not isinstance(found, Choice):
+        return set(), found.message.removeprefix("0/2 nodes are available: ")
+    return {each.name for each in state.order if not volumes.rejects(each)}, ""
+
+
+CSI = {"driver": "made", "volumeHandle": "h"}
+SMALL = {"metadata": {"name": "s"}, "storageClassName": "late", "nodeTopology": {}, "capacity": "1Gi"}
+ROOMY = {
+    "metadata": {"name": "r"},
+    "storageClassName": "late",
+    "nodeTopology": {"matchLabels": {ZONE: "y"}},
+    "capacity": "9Gi",
+}
+COUNTS = {"metadata": {"name": "made"}, "spec": {"storageCapacity": True}}
+ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
+    ("no such claim", storage(), using("c"), set(), 'persistentvolumeclaim "c" not found.'),
+    (
+        "going",
+        storage([claim(deletionTimestamp="2026-01-01T00:00:00Z")]),
+        using("c"),
+        set(),
+        'persistentvolumeclaim "c" is being deleted.',
+    ),
+    (
+        "bound without a pod, later",
+        storage([claim(storage_class="now")]),
+        using("c"),
+        set(),
+        "pod has unbound immediate PersistentVolumeClaims.",
+    ),
+    ("bound", storage([claim(volume="v")], [volume("v")]), using("c"), {"a", "b"}, ""),
+    ("bound, in reach of some", storage([claim(volume="v")], [volume("v", **on("y"))]), using("c"), {"b"}, ""),
+    ("bound, of a zone", storage([claim(volume="v")], [volume("v", labels={ZONE: "x__z"})]), using("c"), {"a"}, ""),
+    ("to be made anywhere", storage([claim()]), using("c"), {"a", "b"}, ""),
+    ("being made at a node", storage([claim(selected="b")]), using("c"), {"b"}, ""),
+    (
+        "to be made in a zone",
+        storage(
+            [claim()],
+            late={"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["y"]}]}]},
+        ),
+        using("c"),
+        {"b"},
+        "",
+    ),
+    ("where there is space", storage([claim()], drivers=[COUNTS], capacities=[SMALL, ROOMY]), using("c"), {"b"}, ""),
+    (
+        "without space",
+        storage([claim()], drivers=[COUNTS], capacities=[SMALL]),
+        using("c"),
+        set(),
+        "2 node(s) did not have enough free storage.",
+    ),
+    (
+        "one that is there",
+        storage([claim(storage_class="local")], [volume("v", storage_class="local", **on("x"))]),
+        using("c"),
+        {"a"},
+        "",
+    ),
+    (
+        "one that is there is too small",
+        storage([claim(storage_class="local")], [volume("v", "1Gi", storage_class="local", **on("x"))]),
+        using("c"),
+        set(),
+        "2 node(s) didn't find available persistent volumes to bind.",
+    ),
+    (
+        "one volume for two claims",
+        storage(
+            [claim(storage_class="local"), claim("d", storage_class="local")],
+            [volume("v", storage_class="local"), volume("w", storage_class="local", **on("y"))],
+        ),
+        using("c", "d"),
+        {"b"},
+        "",
+    ),
+    (
+        "as many as a driver can",
+        storage(
+            [claim(volume="v")],
+            [volume("v", csi=CSI)],
+            nodes=[
+                {
+                    "metadata": {"name": "a"},
+                    "spec": {"drivers": [{"name": "made", "nodeID": "a", "allocatable": {"count": 0}}]},
+                }
+            ],
+        ),
+        using("c"),
+        {"b"},
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize(("there", "one", "nodes", "said"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_where_volumes_let_a_pod_be(there: Storage, one: Pod, nodes: set[str], said: str) -> None:
+    assert found_for(there, one) == (nodes, said)
+
+
+def test_what_is_to_be_done_at_a_node() -> None:
+    there = storage(
+        [claim(storage_class="local"), claim("d")],
+        [volume("large", "9Gi", storage_class="local"), volume("small", "6Gi", storage_class="local")],
+    )
+    state, one = zoned(), using("c", "d")
+    plan = PodVolumes(one, there, state).plan(state.nodes["a"])
+    assert [(given.metadata.name, to.metadata.name) for given, to in plan.given] == [("small", "c")]
+    assert [made.metadata.name for made in plan.made] == ["d"]
+    assert plan.claims == claims_of(one)
+    there.taken["small"] = claims_of(using("other"))[0]
+    plan = PodVolumes(one, there, state).plan(state.nodes["a"])
+    assert [given.metadata.name for given, _ in plan.given] == ["large"]
+
+
+def test_a_claim_for_one_pod() -> None:
+    there = storage([claim(volume="v", modes=["ReadWriteOncePod"])], [volume("v")])
+    state, other = zoned(), using("c", name="other")
+    assert found_for(there, using("c"), state) == ({"a", "b"}, "")
+    state.place(PlacedPod(other, "a", requirements_of(other), claims_of(other)))
+    assert found_for(there, using("c"), state)[0] == set()
+    imagined = state.nodes["a"].copy()
+    imagined.remove(state.pods["other"])
+    assert not PodVolumes(using("c"), there, state).rejects(imagined)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "nodes"), [(False, False, {"b"}), (True, False, {"b"}), (True, True, {"a", "b"})]
+)
+def test_disks_that_may_not_be_shared(ours: bool, theirs: bool, nodes: set[str]) -> None:
+    def with_disk(name: str, only_read: bool) -> Pod:
+        disk = {"name": "d", "gcePersistentDisk": {"pdName": "disk", "readOnly": only_read}}
+        return pod(name, volumes=[disk])
+
+    state, other = zoned(), with_disk("other", theirs)
+    state.place(PlacedPod(other, "a", requirements_of(other), (), disks_of(other)))
+    assert found_for(storage(), with_disk("p", ours), state)[0] == nodes
