@@ -76,7 +76,7 @@ from apiserver_stub.service_accounts import ServiceAccounts, mark_used
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.interface import ENCRYPTED, Storage
+from apiserver_stub.storage.interface import Storage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.storage_versions import RESOURCE as STORAGE_VERSION_RESOURCE
 from apiserver_stub.storage_versions import StorageVersions
@@ -88,8 +88,9 @@ from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
-from apiserver_stub.watch_cache.row import decode_error_of
+from apiserver_stub.watch_cache.row import decode_error_of, plain_error_of
 from apiserver_stub.webhooks import WebhookClient
+from apiserver_stub.worker import ALONE, INDICATORS, METRICS, Worker
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.log import Logger
@@ -128,8 +129,10 @@ class _Assembly:
         profiling: Profiling,
         proxy_pair: ProxyPair,
         admission_plugins: Mapping[str, MakePlugin],
+        worker: Worker,
     ) -> None:
         self.options = options
+        self.worker = worker
         self.runtime = runtime
         self.serving, self.features = options[ServingOptions], options[FeatureOptions]
         self.offload = Offload()
@@ -172,7 +175,7 @@ class _Assembly:
         """Yield what tells others of this server, as far as features go."""
         if not self.features.enabled(IDENTITY):
             return
-        identity = ServerIdentity(self.objects, self.store, self.runtime.log("identity"))
+        identity = ServerIdentity(self.objects, self.store, self.runtime.log("identity"), self.worker.number)
         yield Part(settle=identity.settle, run=identity.run, close=identity.close)
         if self.features.enabled(STORAGE_VERSIONS) and self.kinds.find(*STORAGE_VERSION_RESOURCE):
             yield Part(settle=StorageVersions(identity.id, self.objects, self.kinds).settle)
@@ -399,13 +402,17 @@ class _Assembly:
     def flow_control(self) -> FlowControlParts:
         """What bounds how many requests are answered at a time."""
         options, patience = self.options[FlowControlOptions], self.serving.request_timeout
-        return build_flow_control(options, self.store, self.kinds, self._apply_status, patience, self.runtime)
+        return build_flow_control(
+            options, self.worker.share, self.store, self.kinds, self._apply_status, patience, self.runtime
+        )
 
     @cached_property
     def auditing(self) -> Auditing:
         """What tells of requests."""
         options, webhook = self.options[AuditOptions], partial(_audit_webhook, self.egress.control_plane)
-        return open_auditing(options, self.runtime.registry, self.runtime.log("audit"), webhook)
+        return open_auditing(
+            options, self.runtime.registry, self.runtime.log("audit"), webhook, shared=self.worker.count > 1
+        )
 
     @cached_property
     def server(self) -> Server:
@@ -436,11 +443,13 @@ class _Assembly:
         return Server(filters, self.kinds, handlers, self.negotiator, telemetry, log)
 
     def _pages(self) -> NonResourceHandler:
+        if self.worker.gather is not None:
+            self.worker.registries.update({METRICS: self.runtime.registry, INDICATORS: self.health.indicators})
         address = address_of(self.serving)
         others = {**self.accounts.pages(address), **self.flow_control.pages}
         return NonResourceHandler(
             self.kinds,
-            process_routes(self.options, self.runtime, self.health, self._profiling, others),
+            process_routes(self.options, self.runtime, self.health, self._profiling, others, self.worker.gather),
             Media(cbor=self.features.enabled(CBOR)),
             address,
             self.offload.run,
@@ -475,7 +484,7 @@ class _Assembly:
             options.etcd_readycheck_timeout,
             options.etcd_db_metric_poll_interval,
             options.lease_reuse_duration_seconds,
-            _inspect_plain if encrypts else decode_error_of,
+            plain_error_of if encrypts else decode_error_of,
         )
         return EtcdStorage(servers, rules, self.runtime.registry, self.runtime.log("store"))
 
@@ -518,11 +527,13 @@ def build(
     profiling: Profiling | None = None,
     proxy_pair: ProxyPair = no_pair,
     admission_plugins: Mapping[str, MakePlugin] = _NO_PLUGINS,
+    worker: Worker = ALONE,
 ) -> ApiServer:
     """Return the server those options describe, on another `storage` if one is given, which several servers may share;
     `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
     bring, `profiling` is what the watchdog of the process tells of, `proxy_pair` is shown to servers of others.
-    `admission_plugins` are asked besides those of the flags, by their names.
+    `admission_plugins` are asked besides those of the flags, by their names. `worker` says which of several processes
+    this is.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -531,7 +542,7 @@ def build(
     certificates = certificates or ClientCertificates()
     profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     return _Assembly(
-        options, runtime, storage, components, certificates, profiling, proxy_pair, admission_plugins
+        options, runtime, storage, components, certificates, profiling, proxy_pair, admission_plugins, worker
     ).api_server()
 
 
@@ -580,11 +591,7 @@ def embedded_storage(
     """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource. One
     that `encrypts` leaves it to who decrypts to look into objects.
     """
-    return EmbeddedStorage(backend, StorageRules(_inspect_plain if encrypts else decode_error_of, ttls), log=log)
-
-
-def _inspect_plain(data: bytes) -> str:
-    return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
+    return EmbeddedStorage(backend, StorageRules(plain_error_of if encrypts else decode_error_of, ttls), log=log)
 
 
 def _key_folder(options: Parsed) -> Path | None:

@@ -24,18 +24,22 @@ _API = f"coordination.{GROUP_DOMAIN}/v1"
 _LEASES = f"/apis/{_API}/namespaces/{SYSTEM_NAMESPACE}/leases"
 
 
-def server_id(hostname: str) -> str:
-    """Return the id of the API server of a host, which stays the same when it starts again."""
-    parts = (hostname.encode(), API_SERVER.encode())
+def server_id(hostname: str, number: int = 0) -> str:
+    """Return the id of the API server of a host, or of another one of its processes by its `number`, which stays the
+    same when it starts again.
+    """
+    parts = (hostname.encode(), API_SERVER.encode(), *((str(number).encode(),) if number else ()))
     digest = hashlib.sha256(b"".join(len(part).to_bytes(2) + part for part in parts)).digest()
     return f"apiserver-{base64.b32encode(digest[:16]).decode().rstrip('=').lower()}"
 
 
 class ServerIdentity:
-    """The lease of this server; those of servers that are gone for an hour are deleted."""
+    """The lease of this server, or of one of its processes by its `number`; those of servers that are gone for an hour
+    are deleted.
+    """
 
-    def __init__(self, objects: Objects, store: WatchCache, log: Logger) -> None:
-        self.id = server_id(socket.gethostname())
+    def __init__(self, objects: Objects, store: WatchCache, log: Logger, number: int = 0) -> None:
+        self.id = server_id(socket.gethostname(), number)
         self._objects = objects
         self._store = store
         self._log = log

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.flags import FLAGS
+from apiserver_stub.flags import FLAGS, ServingOptions
 from controller_manager.component.signals import end_before_start
 from controller_manager.options import command_line
 
@@ -31,6 +31,11 @@ def main() -> None:
     end_before_start(_PROGRAM)
     notes = {f"Command {_PROGRAM} {name}": f"{what} --help lists its flags." for name, what in _COMMANDS.items()}
     options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:], notes)
+
+    if options[ServingOptions].workers > 1:
+        from apiserver_stub.workers import supervisor
+
+        raise SystemExit(supervisor.run(_PROGRAM, options, sys.argv[1:]))
 
     from apiserver_stub import process  # the server, which neither help nor the commands need
 

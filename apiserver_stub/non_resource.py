@@ -13,6 +13,7 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
 from apiserver_stub.request_info import RequestInfo, not_allowed
+from apiserver_stub.worker import INDICATORS, METRICS, Gather
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.runtime import Runtime
@@ -22,6 +23,7 @@ from controller_manager.component.pages import (
     debugging_routes,
     find_handler,
     fixed,
+    gathered_handler,
     metrics_handler,
 )
 from controller_manager.component.process_metrics import build_info
@@ -97,14 +99,19 @@ _NOTHING: Mapping[str, Handler] = MappingProxyType({})
 
 
 def process_routes(
-    options: Parsed, runtime: Runtime, health: Health, profiling: Profiling, others: Mapping[str, Handler] = _NOTHING
+    options: Parsed,
+    runtime: Runtime,
+    health: Health,
+    profiling: Profiling,
+    others: Mapping[str, Handler] = _NOTHING,
+    gather: Gather | None = None,
 ) -> Mapping[str, Handler]:
-    """Return a handler by path, `others` among them."""
+    """Return a handler by path, `others` among them. `gather` knows the metrics of several processes."""
     version = reported_version(options)
     routes = {
         "/version": version_handler(version),
-        "/metrics": metrics_handler(runtime.registry),
-        "/metrics/slis": metrics_handler(health.indicators),
+        METRICS: gathered_handler(gather, METRICS) if gather else metrics_handler(runtime.registry),
+        INDICATORS: gathered_handler(gather, INDICATORS) if gather else metrics_handler(health.indicators),
         **profiling.routes(),
         **others,
     }

@@ -12,9 +12,11 @@ from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.build import build
 from apiserver_stub.component_statuses import Ask, probe
 from apiserver_stub.flags import ServingOptions
-from apiserver_stub.pki.certificates import ServerCertificates, close_folders
+from apiserver_stub.pki.certificates import ServerCertificates
+from apiserver_stub.pki.folders import close_folders
 from apiserver_stub.server import on_behalf
 from apiserver_stub.storage.interface import Unusable
+from apiserver_stub.worker import ALONE, Worker
 from controller_manager.api.errors import ApiError
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
@@ -38,8 +40,8 @@ def run(program: str, options: Parsed) -> int:
     return run_process(program, options, partial(serve, options))
 
 
-async def serve(options: Parsed, runtime: Runtime) -> int:
-    """Serve until SIGINT or SIGTERM. Raises CannotStart."""
+async def serve(options: Parsed, runtime: Runtime, worker: Worker = ALONE) -> int:
+    """Serve until SIGINT or SIGTERM, perhaps as one of several processes. Raises CannotStart."""
     serving, delay = options[ServingOptions], options[ServingOptions].shutdown_delay_duration
     stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     obey_signals(stop.set_result, longest=delay + LONGEST_STOP)
@@ -48,25 +50,28 @@ async def serve(options: Parsed, runtime: Runtime) -> int:
     profiling = Profiling(options[ProfilingOptions], runtime.name)
     with _explained():
         close_folders(options)
-        certificates = ServerCertificates(options, trust, runtime.log("certificates"))
+        certificates = ServerCertificates(options, trust, runtime.log("certificates"), renew=worker.is_first)
         api = build(
             options,
             runtime,
+            worker.storage,
             components=_COMPONENTS,
             certificates=clients,
             profiling=profiling,
             proxy_pair=certificates.proxy_pair,
+            worker=worker,
         )
         await api.open()
     try:
         with _explained():
             limits, handle = ServerLimits(body=serving.max_request_bytes), clients.following(api.handle)
-            server = secure_server(handle, serving, trust, certificates.own_pair, limits)
+            server = secure_server(handle, serving, trust, certificates.own_pair, limits, worker.listener)
             await server.start()
         try:
             async with Tasks() as tasks:
                 start_watchdog(tasks, runtime, on_behalf, profiling.record)
                 await _begin(api, server.port, certificates, runtime, tasks)
+                worker.ready()
                 reason = await stop
             runtime.log("main").info("stopping", reason=reason, delay=delay)
             api.unready()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
-from apiserver_stub.pki.certificates import MARKS
+from apiserver_stub.pki.folders import MARKS
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.app.catalog import ENTRY_POINTS
@@ -48,6 +48,9 @@ class ClusterOptions(Options):
 
     data_dir: str = flag(".cluster", "Folder of the store, the certificates, the kubeconfigs and the logs.")
     api_port: int = flag(6443, "Port of the API server, on 127.0.0.1.", minimum=1, maximum=65535)
+    api_workers: int = flag(
+        1, "How many processes of the API server answer requests, each on a core of its own.", minimum=1, maximum=64
+    )
     manager_port: int = flag(
         10257, "Port of the first controller manager, on 127.0.0.1; the others follow.", minimum=1, maximum=65000
     )
@@ -232,6 +235,7 @@ class LocalCluster:
             f"--data-dir={folder}",
             f"--secure-port={options.api_port}",
             "--bind-address=127.0.0.1",
+            *((f"--workers={options.api_workers}",) if options.api_workers > 1 else ()),
             *(() if decided else ("--authorization-mode=Node,RBAC",)),
             *(() if chosen else (f"--enable-admission-plugins={plugins}",)),
             *options.apiserver_arg,

@@ -42,9 +42,12 @@ def open_auditing(
     registry: CollectorRegistry,
     log: Logger,
     webhook: Callable[[str, float], Sender],
+    *,
+    shared: bool = False,
 ) -> Auditing:
     """Return the audit that the flags ask for; `webhook` makes a sender of a kubeconfig file and a first
-    pause. Raises `ValueError` or `OSError` for files that cannot be used.
+    pause. A `shared` log is one that other processes write to as well. Raises `ValueError` or `OSError` for files that
+    cannot be used.
     """
     metrics = AuditMetrics(registry, log)
     if not options.audit_policy_file:
@@ -52,19 +55,20 @@ def open_auditing(
     evaluator = PolicyEvaluator(read_policy(Path(options.audit_policy_file)))
     backends: list[Backend] = []
     if options.audit_log_path:
-        backends.append(_log_backend(options, metrics))
+        backends.append(_log_backend(options, metrics, shared=shared))
     if options.audit_webhook_config_file:
         server = webhook(options.audit_webhook_config_file, options.audit_webhook_initial_backoff)
         backends.append(WebhookBackend(server, *_delivery(options, "webhook"), metrics))
     return Auditing(Auditor(evaluator, backends, metrics), backends) if backends else Auditing()
 
 
-def _log_backend(options: AuditOptions, metrics: AuditMetrics) -> LogBackend:
+def _log_backend(options: AuditOptions, metrics: AuditMetrics, *, shared: bool) -> LogBackend:
     rotation = Rotation(
         options.audit_log_maxsize * _MEGABYTE,
         options.audit_log_maxbackup,
         options.audit_log_maxage,
         options.audit_log_compress,
+        shared,
     )
     legacy = options.audit_log_format == "legacy"
     return LogBackend(options.audit_log_path, rotation, legacy, *_delivery(options, "log"), metrics)

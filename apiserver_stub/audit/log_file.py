@@ -4,13 +4,14 @@ of kube-apiserver: `audit-2026-01-02T03-04-05.678.log` beside `audit.log`.
 Everything here waits for the disk, if only for the memory of the kernel.
 """
 
+import fcntl
 import gzip
 import os
 import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,13 +26,14 @@ _GZ = ".gz"
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """When a file is full, in bytes (0: never), how many old ones are kept, and for how many days (0: for good), and
-    whether they are compressed.
+    whether they are compressed. With `shared`, other processes write to the same file, and rotate it.
     """
 
     size: int = 0
     backups: int = 0
     days: int = 0
     compress: bool = False
+    shared: bool = False
 
 
 class LogFile:
@@ -75,7 +77,15 @@ class LogFile:
 
     def tidy(self) -> None:
         """Remove files that are too many or too old, and compress the others; what fails is done the next time."""
-        remove, compress = superfluous(self._backups(), self._rotation, utc_now())
+        with _alone(self._path.parent if self._rotation.shared else None) as alone:
+            if alone:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        backups = self._backups()
+        remove, compress = superfluous(backups, self._rotation, utc_now())
+        if self._rotation.shared:  # others may still write what they had begun to
+            compress = [path for path in compress if path != backups[0][1]]
         for path in remove:
             with suppress(OSError):
                 path.unlink()
@@ -104,16 +114,19 @@ class LogFile:
         data = b"\n".join((*lines[first:last], b""))
         if self._file < 0:
             self.open()
+        elif self._rotation.shared:
+            self._follow()
         most = self._rotation.size
         if most and self._size and self._size + len(data) > most:
-            self._rotate()
+            self._rotate_with_others() if self._rotation.shared else self._rotate()
         written = 0
         try:
             while written < len(data):
                 written += os.write(self._file, memoryview(data)[written:])
         except OSError:
             with suppress(OSError):
-                os.ftruncate(self._file, self._size)  # half a line would spoil the next
+                if os.fstat(self._file).st_size == self._size + written:  # nobody else has gone on behind it
+                    os.ftruncate(self._file, self._size)  # half a line would spoil the next
             raise
         self._size += written
 
@@ -127,19 +140,46 @@ class LogFile:
                 refused[number] = str(error.strerror or why)
         return refused
 
+    def _follow(self) -> None:
+        """Go on with the file that has the name now, and with what others have made of it. What is written at once
+        stays together: the kernel appends it as one.
+        """
+        found = os.fstat(self._file)
+        try:
+            is_same = os.stat(self._path).st_ino == found.st_ino
+        except FileNotFoundError:
+            is_same = False
+        if is_same:
+            self._size = found.st_size
+        else:
+            self.close()
+            self.open()
+
+    def _rotate_with_others(self) -> None:
+        """Rotate, unless another process does so at this moment, or was faster."""
+        with _alone(self._path) as alone:
+            if alone:
+                self._follow()
+                if self._size:
+                    self._rotate()
+
     def _rotate(self) -> None:
         """Put the file aside and begin another one, with its mode and owner."""
         found = os.fstat(self._file)
-        stem, suffix = _parts(self._path)
         now = utc_now()
-        aside = self._path.with_name(f"{stem}-{now.strftime(_STAMP)}.{now.microsecond // 1000:03d}{suffix}")
+        while (aside := self._backup_at(now)).exists():
+            now += timedelta(milliseconds=1)
         self._path.rename(aside)
         self.close()
-        self._file = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_TRUNC, found.st_mode & 0o777)
+        self._file = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, found.st_mode & 0o777)
         with suppress(OSError):
             os.fchown(self._file, found.st_uid, found.st_gid)
-        self._size = 0
+        self._size = os.fstat(self._file).st_size
         self._aside(self.tidy)
+
+    def _backup_at(self, moment: datetime) -> Path:
+        stem, suffix = _parts(self._path)
+        return self._path.with_name(f"{stem}-{moment.strftime(_STAMP)}.{moment.microsecond // 1000:03d}{suffix}")
 
     def _backups(self) -> list[tuple[datetime, Path]]:
         """Return the old files with the times in their names, the newest first."""
@@ -154,6 +194,27 @@ class LogFile:
                 with suppress(ValueError):
                     found.append((datetime.strptime(f"{stamp}+0000", f"{_STAMP}.%f%z"), path))
         return sorted(found, reverse=True)
+
+
+@contextmanager
+def _alone(path: Path | None) -> Iterator[bool]:
+    """Yield whether no other process has locked a file or folder: then none does meanwhile. None is not locked."""
+    if path is None:
+        yield True
+        return
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(lock)
 
 
 def superfluous(

@@ -16,6 +16,13 @@ class ServingOptions(SecureServingOptions):
 
     title: ClassVar[str] = "Serving"
 
+    workers: int = flag(
+        1,
+        "How many processes serve requests, on one port and one store; more than one need --storage-backend=sqlite. "
+        "Limits on requests are for all together, sizes of caches for each.",
+        minimum=1,
+        maximum=64,
+    )
     secure_port: int = flag(6443, "Port to serve HTTPS on; 0 takes a free one.", minimum=0, maximum=65535)
     cert_dir: str = flag("", "Folder of the server's own certificate authorities; the data folder when empty.")
     advertise_address: str = flag(

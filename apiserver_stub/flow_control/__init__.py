@@ -50,16 +50,20 @@ class FlowControlParts:
 
 def build_flow_control(
     options: FlowControlOptions,
+    share: Callable[[int], int],
     store: WatchCache,
     kinds: ResourceRegistry,
     apply: Apply,
     patience: float,
     runtime: Runtime,
 ) -> FlowControlParts:
-    """Return the flow control that the flags ask for; a request has `patience` seconds in all."""
+    """Return the flow control that the flags ask for; a request has `patience` seconds in all. `share` tells which part
+    of a limit is this process's.
+    """
+    reading, mutating = share(options.max_requests_inflight), share(options.max_mutating_requests_inflight)
     if not options.enable_priority_and_fairness:
-        return FlowControlParts(MaxInFlight(options.max_requests_inflight, options.max_mutating_requests_inflight))
+        return FlowControlParts(MaxInFlight(reading, mutating))
     sizes = StoredSizes(store, kinds)
-    control = PriorityAndFairness(options.seats, sizes.of, patience, runtime.registry)
+    control = PriorityAndFairness(reading + mutating, sizes.of, patience, runtime.registry)
     controller = FlowControlController(store, control, apply, runtime.log("flow control"))
     return FlowControlParts(control, controller, dump_pages(control))

@@ -13,12 +13,11 @@ from apiserver_stub.flags import (
     AuthenticationOptions,
     NetworkOptions,
     ServingOptions,
-    StorageOptions,
 )
 from apiserver_stub.pki.addresses import reachable_address, server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, PROXY, YEAR, Authorities
+from apiserver_stub.pki.folders import cert_folder
 from controller_manager.base.clock import monotonic
-from controller_manager.base.files import private_folder
 from controller_manager.base.log import Logger
 from controller_manager.component.request_headers import REQUEST_HEADER_NAMES
 from controller_manager.options import Parsed
@@ -29,30 +28,20 @@ from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, read_autho
 _LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed
 _RENEW_EVERY = 60.0  # seconds between two looks at what was issued
 _ALLOWED = REQUEST_HEADER_NAMES["allowed_names"]
-MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
-"""Files by which a folder is known to be a server's own."""
-
-
-def cert_folder(options: Parsed) -> Path:
-    """Return the folder of what the server issues."""
-    return Path(options[ServingOptions].cert_dir or options[StorageOptions].data_dir)
-
-
-def close_folders(options: Parsed) -> None:
-    """Make the folders of the server its own alone. Raises OSError, and ValueError for one that is somebody else's."""
-    for folder in {options[StorageOptions].folder, cert_folder(options)}:
-        private_folder(folder, MARKS)
 
 
 class ServerCertificates:
     """The certificate a server shows, the authorities it believes, and the kubeconfig of its administrator.
 
     `trust` is told whose client certificates are believed: those of the own authority for clients, and those of
-    --client-ca-file; of proxies those of --requestheader-client-ca-file. `lifetime` is that of what is issued. Raises
-    OSError or ValueError for files of no use.
+    --client-ca-file; of proxies those of --requestheader-client-ca-file. `lifetime` is that of what is issued. One that
+    does not `renew` leaves the files to another process. Raises OSError or ValueError for files of no use.
     """
 
-    def __init__(self, options: Parsed, trust: Trust, log: Logger, lifetime: timedelta = YEAR) -> None:
+    def __init__(
+        self, options: Parsed, trust: Trust, log: Logger, lifetime: timedelta = YEAR, *, renew: bool = True
+    ) -> None:
+        self._renews = renew
         self._options = options
         self._trust = trust
         self._log = log
@@ -71,6 +60,8 @@ class ServerCertificates:
         url = server_url(self._options[ServingOptions].bind_address, port)
         given = self._options[ServingOptions].tls_cert_file
         shown = Path(given).read_bytes() if given else b""
+        if not self._renews:
+            return url
         self._authorities.kubeconfig(self.kubeconfig_file, url, ADMIN, trust=shown)
         return url
 
@@ -109,7 +100,7 @@ class ServerCertificates:
             try:
                 replaced = self._authorities.reload()
                 self._believe()
-                if replaced or monotonic() - renewed >= _RENEW_EVERY:
+                if self._renews and (replaced or monotonic() - renewed >= _RENEW_EVERY):
                     renewed = monotonic()
                     self._renew(port)
             except (OSError, ValueError) as error:

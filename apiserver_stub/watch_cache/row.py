@@ -133,6 +133,11 @@ def decode_error_of(data: bytes) -> str:
     return ""
 
 
+def plain_error_of(data: bytes) -> str:
+    """Return the same, but leave what is encrypted to those who can look into it."""
+    return "" if data.startswith(ENCRYPTED) else decode_error_of(data)
+
+
 def uid_of(data: bytes) -> str:
     """Return `metadata.uid` of bytes that may be no object; empty if it cannot be read."""
     try:

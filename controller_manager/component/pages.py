@@ -10,11 +10,13 @@ import platform
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from isal import isal_zlib
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -77,6 +79,18 @@ class About:
 def metrics_handler(registry: CollectorRegistry) -> Handler:
     """Return what answers /metrics; however many series there are, other work goes on meanwhile."""
 
+    async def collect() -> Iterable[Metric]:
+        return registry.collect()
+
+    return _metrics_page(collect)
+
+
+def gathered_handler(gather: Callable[[str], Awaitable[Iterable[Metric]]], page: str) -> Handler:
+    """Return what answers a page of metrics with the families that `gather` finds for it."""
+    return _metrics_page(partial(gather, page))
+
+
+def _metrics_page(collect: Callable[[], Awaitable[Iterable[Metric]]]) -> Handler:
     async def answer(request: Request) -> Response:
         form = chosen(request.headers.get("accept", ""))
         headers = {"content-type": form.content_type, "vary": "accept, accept-encoding"}
@@ -85,7 +99,7 @@ def metrics_handler(registry: CollectorRegistry) -> Handler:
             headers["content-encoding"] = "gzip"
             zipper = isal_zlib.compressobj(1, wbits=_GZIP)
         parts = []
-        for text in pieces(registry.collect(), form):
+        for text in pieces(await collect(), form):
             data = text.encode()
             parts.append(zipper.compress(data) if zipper is not None else data)
             await asyncio.sleep(0)

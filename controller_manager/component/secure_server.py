@@ -27,10 +27,11 @@ def secure_server(
     trust: Trust,
     own: Callable[[], PairSource],
     limits: ServerLimits,
+    listener: socket.socket | None = None,
 ) -> HTTPServer:
     """Return a server that shows the certificates that the flags name, or what `own` returns if --tls-cert-file is not
     given, and verifies those of clients by the authorities of `trust`, changed ones included. Raises CannotStart naming
-    the flags whose files cannot be used.
+    the flags whose files cannot be used. It takes connections from `listener`, if given, as other processes may.
     """
     if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
         get_logger("serving").warning(
@@ -43,6 +44,7 @@ def secure_server(
         _contexts(serving, trust, own),
         limits=limits,
         share_port=serving.permit_port_sharing,
+        listener=listener,
     )
 
 

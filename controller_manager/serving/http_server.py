@@ -6,6 +6,7 @@ aiohttp parses requests (`connection`, `incoming`, `body`); answers are written 
 import asyncio
 import math
 import resource
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ _LIMITS = ServerLimits()
 class HTTPServer:
     """Serves `handle` on one address until stopped; larger bodies than `limits` allow are refused with 413.
 
+    A `listener` that is given is one that other processes take connections from as well.
+
     `tls` is one context for all connections, or chooses that of each; None serves plain HTTP.
 
     `handle` gets a request before its body is read, and decides by asking for it (`Request.received`) that it will be:
@@ -67,8 +70,10 @@ class HTTPServer:
         *,
         limits: ServerLimits = _LIMITS,
         share_port: bool = False,
+        listener: socket.socket | None = None,
     ) -> None:
         self.port = port
+        self._given = listener
         self._handle = handle
         self._host = host
         self._tls = tls
@@ -95,7 +100,7 @@ class HTTPServer:
 
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
-        listener = listen(self._host, self.port, share_port=self._share_port)
+        listener = self._given or listen(self._host, self.port, share_port=self._share_port)
         self.port = listener.getsockname()[1]
         connect = partial(
             ServerConnection,
@@ -108,7 +113,7 @@ class HTTPServer:
             self._begin,
             slices=Slices(asyncio.get_running_loop()),
         )
-        self._acceptor = Acceptor(listener, connect, self._choose, self._limiter)
+        self._acceptor = Acceptor(listener, connect, self._choose, self._limiter, is_shared=self._given is not None)
         await self._acceptor.open()
 
     async def stop(self, grace: float = 10.0) -> None:

@@ -119,7 +119,8 @@ class Acceptor:
 
     `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected and then
     counts by itself. A connection that fails before it is one is nobody's problem but its client's: a debug line is
-    all that remains of it.
+    all that remains of it. From a listener that other processes share, one connection is taken at a time, so that who
+    has nothing else to do takes the next.
     """
 
     def __init__(
@@ -128,8 +129,11 @@ class Acceptor:
         connect: Callable[[Callable[[], None]], asyncio.Protocol],
         choose: ContextChoice,
         limiter: ConnectionLimiter,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self._listener = listener
+        self._at_once = 1 if is_shared else _AT_ONCE
         self._connect = connect
         self._choose = choose
         self._limiter = limiter
@@ -156,7 +160,7 @@ class Acceptor:
         asyncio.get_running_loop().remove_reader(self._listener)
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(self._at_once):
             try:
                 client, _address = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -68,6 +68,8 @@ def trust(kubeconfig: Path, folder: Path) -> ssl.SSLContext:
 class Writer:
     """Creates, replaces and deletes its own objects, one write after the other, and knows what was acknowledged."""
 
+    UNKNOWN: tuple[int, ...] = (404, 409)
+
     def __init__(self, number: int, http: aiohttp.ClientSession) -> None:
         self._names = [f"w{number}-{key}" for key in range(KEYS)]
         self._labels = {"half": "even" if number % 2 == 0 else "odd"}
@@ -121,7 +123,7 @@ class Writer:
                 call = self._http.delete(f"{PATH}/{attempt.name}")
         async with call as answer:
             tree = await answer.json()
-            if answer.status in (404, 409):
+            if answer.status in self.UNKNOWN:
                 return None
             assert answer.status in (200, 201), tree
             return dict(tree)

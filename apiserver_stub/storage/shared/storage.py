@@ -64,7 +64,7 @@ class SharedStorage:
         """Checkpoints are the owner's."""
         self._users = 0
         self._turn = asyncio.Semaphore(1)
-        self._closed = False
+        self._closed = self._is_last = False
         self._tasks = Tasks()
         self._connection: MessageConnection[messages.Reply] | None = None  # once the owner has said how it is
         self._state = _LOST
@@ -104,6 +104,13 @@ class SharedStorage:
             self._connection.close()
         for number in tuple(self._calls):
             self._give_up(number)
+
+    def expect_no_other(self) -> None:
+        """From now on nothing waits for another owner: there will be none."""
+        self._is_last = True
+        if self._connection is None:
+            for number in tuple(self._calls):
+                self._give_up(number)
 
     async def current_revision(self) -> int:
         """Return the newest revision, as the owner shows it before it acknowledges anything."""
@@ -159,6 +166,8 @@ class SharedStorage:
         done: asyncio.Future[Any] = loop.create_future()
         if self._closed:
             done.set_exception(ServiceUnavailable("the store is closed"))
+        elif self._is_last and self._connection is None:
+            done.set_exception(ServiceUnavailable(_LOST))
         elif len(self._calls) >= _MOST_REQUESTS:
             done.set_exception(ServiceUnavailable("too many requests wait for the owner of the store"))
         else:
@@ -266,6 +275,8 @@ class SharedStorage:
                 call.again = True
                 call.records.clear()
                 self._await_owner(number, call)
+        if self._is_last:
+            self.expect_no_other()
 
     def _end_watch(self, number: int, why: str) -> None:
         _, ended = self._watches.pop(number, (None, None))

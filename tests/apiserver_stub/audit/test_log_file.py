@@ -124,3 +124,17 @@ def test_a_full_disk_refuses_whole_lines_and_spoils_none(tmp_path: Path, monkeyp
     assert path.read_bytes().splitlines()[-1] == b"four"
     written = path.read_bytes().count(b"\n") - 1
     assert written + len(refused) == 3
+
+
+def test_processes_that_share_a_file_tear_no_line_and_lose_none(tmp_path: Path) -> None:
+    """Two of them, each with a descriptor of its own, write and rotate in turns."""
+    path, rotation = tmp_path / "audit.log", Rotation(size=400, shared=True)
+    files = [opened(path, rotation) for _ in range(2)]
+    sent = [b"%d/%03d " % (number % 2, number) + b"x" * (number % 40) for number in range(200)]
+    for number in range(0, 200, 2):
+        for one, file in enumerate(files):
+            assert file.write([sent[number + one]]) == {}
+    found = [line for each in tmp_path.glob("audit*.log") for line in each.read_bytes().splitlines()]
+    assert sorted(found) == sorted(sent)
+    assert len(list(tmp_path.glob("audit-*.log"))) > 1
+    assert max(each.stat().st_size for each in tmp_path.glob("audit*.log")) <= 400

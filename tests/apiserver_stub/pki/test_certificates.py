@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.pki.certificates import ServerCertificates, close_folders
+from apiserver_stub.pki.certificates import ServerCertificates
+from apiserver_stub.pki.folders import close_folders
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now, wall_seconds
 from controller_manager.base.runtime import Runtime

@@ -1,0 +1,21 @@
+"""The folders of a server, which are its own alone."""
+
+from pathlib import Path
+
+from apiserver_stub.flags import ServingOptions, StorageOptions
+from controller_manager.base.files import private_folder
+from controller_manager.options import Parsed
+
+MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
+"""Files by which a folder is known to be a server's own."""
+
+
+def cert_folder(options: Parsed) -> Path:
+    """Return the folder of what the server issues."""
+    return Path(options[ServingOptions].cert_dir or options[StorageOptions].data_dir)
+
+
+def close_folders(options: Parsed) -> None:
+    """Make the folders of the server its own alone. Raises OSError, and ValueError for one that is somebody else's."""
+    for folder in {options[StorageOptions].folder, cert_folder(options)}:
+        private_folder(folder, MARKS)

@@ -1,0 +1,48 @@
+"""The place of a process among those that together are one API server."""
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from apiserver_stub.storage.interface import Storage
+
+METRICS, INDICATORS = "/metrics", "/metrics/slis"
+Gather = Callable[[str], Awaitable[Sequence[Metric]]]
+"""Returns the families of a page of metrics, of all processes together."""
+
+
+def _nobody() -> None:
+    """Nobody waits for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner and take
+    connections from one `listener`, `gather` knows the metrics of all, and `ready` is called when this one serves.
+    `registries` are the metrics of this one, by page.
+
+    The first one makes and renews the files that all use.
+    """
+
+    number: int = 0
+    count: int = 1
+    storage: Storage | None = None
+    listener: socket.socket | None = None
+    gather: Gather | None = None
+    ready: Callable[[], None] = _nobody
+    registries: dict[str, CollectorRegistry] = field(default_factory=dict)
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this is the one that does what one is to do."""
+        return self.number == 0
+
+    def share(self, total: int) -> int:
+        """Return the part of this process of a limit for all, at least one; 0 (no limit) stays so."""
+        return max(1, total // self.count + (self.number < total % self.count)) if total else 0
+
+
+ALONE = Worker()

@@ -1,0 +1,43 @@
+"""The parts of a limit, and what processes have of their own."""
+
+import pytest
+
+from apiserver_stub.build import build
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.identity import server_id
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.worker import Worker
+from apiserver_stub.workers import process
+from controller_manager.base.runtime import Runtime
+
+
+@pytest.mark.parametrize(
+    ("total", "parts"), [(400, [100] * 4), (402, [101, 101, 100, 100]), (0, [0] * 4), (2, [1, 1, 1, 1])]
+)
+def test_a_limit_is_shared_out(total: int, parts: list[int]) -> None:
+    assert [Worker(number, 4).share(total) for number in range(4)] == parts
+
+
+async def test_the_seats_of_all_processes_are_those_of_the_flags() -> None:
+    flags = FLAGS.parse(
+        ("--storage-backend=memory", "--max-requests-inflight=31", "--max-mutating-requests-inflight=0")
+    )
+    seats = 0.0
+    for number in range(2):
+        runtime = Runtime("test")
+        build(flags, runtime, worker=Worker(number, 2))
+        found = [metric for metric in runtime.registry.collect() if metric.name.endswith("nominal_limit_seats")]
+        seats += sum(sample.value for metric in found for sample in metric.samples)
+    alone = Runtime("test")
+    build(flags, alone)
+    found = [metric for metric in alone.registry.collect() if metric.name.endswith("nominal_limit_seats")]
+    assert seats == pytest.approx(sum(sample.value for metric in found for sample in metric.samples), abs=8)
+
+
+def test_each_process_has_a_lease_of_its_own_and_the_first_that_of_the_server() -> None:
+    assert server_id("vm", 0) == server_id("vm")
+    assert len({server_id("vm", number) for number in range(5)}) == 5
+
+
+def test_the_owner_of_the_store_knows_whose_rows_have_a_lifetime() -> None:
+    assert {kind.storage for kind in built_in().all() if kind.strategy.has_ttl} == {process._EVENTS}

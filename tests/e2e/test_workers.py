@@ -1,0 +1,218 @@
+"""Several processes on one port and one store are one API server, whichever of them dies, hangs or is started again."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from controller_manager.base.random import random_source
+from tests.e2e.conftest import ApiProcess
+from tests.e2e.test_sudden_death import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
+
+pytestmark = pytest.mark.e2e
+
+
+class CarefulWriter(Writer):
+    """Leaves an object alone whose last write has no answer: it may still be on its way to the store."""
+
+    UNKNOWN = (404, 409, 500, 503, 504)
+
+    async def _read(self, name: str) -> State | None:
+        return self.states.get(name)
+
+    def _settle(self, attempt: Attempt, before: State | None, found: State | None) -> None:
+        self._names[self._names.index(attempt.name)] = f"{attempt.name}x"
+        self.states.pop(attempt.name, None)
+
+
+class Processes:
+    """The processes below a supervisor."""
+
+    def __init__(self, server: ApiProcess) -> None:
+        self._server = server
+
+    def pid(self, number: int | None) -> int:
+        """The worker of this number, or the owner of the store; 0 while there is none."""
+        shown = f'"number":{"null" if number is None else number},'.encode()
+        parent = self._server.child.pid
+        with suppress(OSError):
+            for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+                with suppress(OSError):
+                    if shown in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return int(pid)
+        return 0
+
+    async def kill(self, number: int | None) -> None:
+        while not (pid := self.pid(number)):  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+
+    async def pause(self, number: int, seconds: float) -> None:
+        if pid := self.pid(number):
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    made = ApiProcess(tmp_path / "data", "--workers=2")
+    yield made
+    assert "a request failed" not in made.stop()
+
+
+@pytest.fixture
+async def http(server: ApiProcess, tmp_path: Path) -> Any:
+    async with AsyncExitStack() as stack:
+
+        async def session() -> aiohttp.ClientSession:
+            connector = aiohttp.TCPConnector(ssl=trust(server.kubeconfig, tmp_path))
+            wait = aiohttp.ClientTimeout(total=None, sock_read=30)
+            return await stack.enter_async_context(aiohttp.ClientSession(server.url, connector=connector, timeout=wait))
+
+        yield session
+
+
+async def break_again_and_again(processes: Processes, faults: int, stop: asyncio.Event) -> None:
+    chance = random_source()
+    for fault in range(faults):
+        await asyncio.sleep(chance.uniform(0.2, 0.6))
+        match fault % 4:
+            case 0:
+                await processes.kill(None)
+            case 1:
+                await processes.kill(int(chance.uniform(0, 2)))
+            case 2:
+                await processes.pause(int(chance.uniform(0, 2)), 0.4)
+            case _:
+                await processes.kill(None)
+                await processes.kill(0)
+    await asyncio.sleep(0.5)
+    stop.set()
+
+
+@pytest.mark.parametrize("faults", [4, pytest.param(12, marks=pytest.mark.long)])
+async def test_whatever_dies_nothing_acknowledged_is_lost_and_no_event_missed_or_repeated(
+    server: ApiProcess, http: Any, faults: int
+) -> None:
+    async with (await http()).get(PATH) as answer:
+        start = (await answer.json())["metadata"]["resourceVersion"]
+    writers = [CarefulWriter(number, await http()) for number in range(6)]
+    watchers = [Watcher(await http(), start) for _ in range(4)]
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as watching:
+        watches = [watching.create_task(watcher.run()) for watcher in watchers]
+        async with asyncio.TaskGroup() as writing:
+            for writer in writers:
+                writing.create_task(writer.run(stop))
+            writing.create_task(break_again_and_again(Processes(server), faults, stop))
+        await _write_last(await http())
+        _, late = await asyncio.wait(watches, timeout=60)
+        assert not late, "a watcher does not see the last event"
+    listed = [await _list(await http()) for _ in range(6)]
+    # whichever process is asked, everything acknowledged is there, and what was deleted is not
+    tried = {name: state for writer in writers for name, state in writer.states.items()}
+    given_up = {attempt.name for writer in writers for attempt in writer.unknown} | {"last"}
+    for found in listed:
+        assert found == listed[0]
+        assert {name: state for name, state in found.items() if name not in given_up} == tried
+    # all watchers saw the same, every revision once and in order
+    events = watchers[0].events
+    assert all(before.revision < after.revision for before, after in pairwise(events))
+    assert all(watcher.events == events for watcher in watchers)
+    # every acknowledged write was seen; what else was seen had been tried, once each
+    acknowledged, seen = set(written(writers)), set(events[:-1])
+    assert acknowledged <= seen
+    others = Counter(event.what for event in seen - acknowledged)
+    assert others <= Counter(attempt for writer in writers for attempt in writer.unknown)
+    assert len(acknowledged) > 20
+
+
+async def _write_last(http: aiohttp.ClientSession) -> None:
+    body = {"metadata": {"name": "last", "labels": {"half": "even"}, "annotations": {"value": ""}}}
+    for _ in range(100):
+        with suppress(aiohttp.ClientError):
+            async with http.post(PATH, json=body) as answer:
+                if answer.status in (201, 409):
+                    return
+        await asyncio.sleep(0.1)
+    raise AssertionError("nothing can be written any more")
+
+
+async def _list(http: aiohttp.ClientSession) -> dict[str, State]:
+    async with http.get(PATH) as answer:
+        tree = await answer.json()
+        assert answer.status == 200, tree
+        return {item["metadata"]["name"]: state_of(item) for item in tree["items"]}
+
+
+async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
+    """The creates that are counted, and the processes of which that is the sum, by their seats."""
+    async with http.get("/metrics") as answer:
+        text = await answer.text()
+    made = re.findall(
+        r'^apiserver_request_total\{code="201",.*resource="configmaps".*verb="POST".*\} (\d+)', text, re.MULTILINE
+    )
+    seats = re.findall(
+        r'^apiserver_flowcontrol_nominal_limit_seats\{priority_level="workload-low"\} (\d+)', text, re.MULTILINE
+    )
+    return sum(map(float, made)), sum(map(float, seats))
+
+
+async def test_processes_count_as_one_and_what_is_written_at_one_is_read_at_the_other(
+    server: ApiProcess, http: Any
+) -> None:
+    clients = [await http() for _ in range(8)]
+    before, seats = await _created(clients[0])
+    for number in range(40):
+        body = {"metadata": {"name": f"c{number}"}}
+        async with clients[number % 8].post("/api/v1/namespaces/default/configmaps", json=body) as answer:
+            assert answer.status == 201
+            version = (await answer.json())["metadata"]["resourceVersion"]
+        async with clients[(number + 1) % 8].get(f"/api/v1/namespaces/default/configmaps/c{number}") as answer:
+            assert answer.status == 200
+            assert (await answer.json())["metadata"]["resourceVersion"] == version
+    for client in clients:
+        assert await _created(client) == (before + 40, seats)
+    await Processes(server).kill(0)
+    while True:
+        with suppress(aiohttp.ClientError):
+            made, seats_now = await _created(await http())
+            assert made >= before + 40
+            if seats_now == seats:
+                break
+        await asyncio.sleep(0.1)
+
+
+def test_several_processes_need_a_store_that_they_can_share(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={tmp_path}", "--workers=2"]
+    done = subprocess.run([*command, "--storage-backend=memory"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "apiserver-stub: --workers: several processes need --storage-backend=sqlite\n",
+    )
+
+
+async def test_processes_end_with_their_supervisor(tmp_path: Path) -> None:
+    server = ApiProcess(tmp_path / "data", "--workers=2")
+    processes = Processes(server)
+    pids = [processes.pid(number) for number in (None, 0, 1)]
+    assert all(pids)
+    server.kill()
+    async with asyncio.timeout(30):
+        while any(map(_is_alive, pids)):  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
