@@ -19,6 +19,12 @@ settings.load_profile("busy machine")
 _OF_FIXTURES = {"launch": "kubectl"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of a storage."""
+    help = "keep the objects of whole servers, in tests that take real time, in memory or in an etcd"  # noqa: A001
+    parser.addoption("--storage", choices=("memory", "etcd"), default="memory", help=help)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and spare every process that tests start the reading of all public authorities: a tenth of
     a second, and no test meets one of them.

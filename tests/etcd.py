@@ -1,6 +1,8 @@
 """Members of an etcd that tests start, pause, cut off and kill."""
 
+import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 PROGRAM = os.environ.get("ETCD", "etcd")
 _RAM = Path("/dev/shm")
@@ -23,7 +26,7 @@ class Member:
     def __init__(self, name: str, folder: Path, flags: Sequence[str] = ()) -> None:
         self.name = name
         self.port, self.peer_port = free_ports(2)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if '--client-cert-auth' in flags else 'http'}://127.0.0.1:{self.port}"
         self.peer_url = f"http://127.0.0.1:{self.peer_port}"
         self._folder = folder / name
         self._flags = flags
@@ -52,7 +55,21 @@ class Member:
             self.process.kill()
             self.process.wait()
 
+    def leads(self) -> bool:
+        """Tell whether this is the leader of the members."""
+        try:
+            ask = urllib.request.Request(f"{self.url}/v3/maintenance/status", data=b"{}", method="POST")
+            with urllib.request.urlopen(ask, timeout=1) as answer:
+                found = json.load(answer)
+        except OSError:
+            return False
+        return bool(found["leader"] == found["header"]["member_id"])
+
     def is_healthy(self) -> bool:
+        if self.url.startswith("https:"):  # those who would ask are no clients of it
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+            return False
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
                 return b'"true"' in answer.read()
@@ -113,3 +130,79 @@ def running(members: int = 1, *flags: str) -> Iterator[Etcd]:
     finally:
         etcd.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Partition:
+    """The way to a member, which can be cut, and on which answers can be kept back."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._streams: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self._answers = asyncio.Event()
+        self._answers.set()
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Break all connections, and let none through."""
+        self._is_cut = True
+        self._answers.set()
+        for writer in self._streams:
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        self._is_cut = False
+
+    def keep_answers(self) -> None:
+        """Let requests through, and no answers."""
+        self._answers.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        try:
+            inner, out = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._streams |= {writer, out}
+        copies = [
+            asyncio.create_task(self._copy(reader, out, None)),
+            asyncio.create_task(self._copy(inner, writer, self._answers)),
+        ]
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(copies)
+        finally:
+            for copy in copies:
+                copy.cancel()
+            for one in (writer, out):
+                self._streams.discard(one)
+                one.transport.abort()
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                if allowed is not None:
+                    await allowed.wait()
+                if self._is_cut:
+                    break
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()

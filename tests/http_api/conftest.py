@@ -16,6 +16,7 @@ from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
+from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -94,6 +95,7 @@ class Api:
 Start = Callable[..., Awaitable[Api]]
 
 
+FLAGS_OF_ALL = ("--storage-backend=memory", "--advertise-address=192.0.2.1")
 _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
@@ -102,8 +104,12 @@ async def started(*arguments: str) -> AsyncIterator[Api]:
     """A server with those flags, on a memory store. In real time all but the first begin with what that has left at its
     start; in virtual time objects have their times too.
     """
-    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *arguments)
+    flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    if _CHOSEN == ["etcd"] and not is_virtual:
+        async with _on_etcd(flags) as api:
+            yield api
+        return
     log = MemoryBackend() if is_virtual or flags not in _FIRST_STARTS else _FIRST_STARTS[flags].copy()
     server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
     await server.start()
@@ -113,9 +119,35 @@ async def started(*arguments: str) -> AsyncIterator[Api]:
     await server.stop()
 
 
+@asynccontextmanager
+async def _on_etcd(flags: tuple[str, ...]) -> AsyncIterator[Api]:
+    storage = await storage_as_after_start(new_prefix(), flags)
+    server = build(FLAGS.parse(flags), Runtime("test"), storage)
+    await server.start()
+    await note_start(flags, storage)
+    yield Api(server)
+    await server.stop()
+
+
+_CHOSEN: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def chosen_storage(request: pytest.FixtureRequest) -> None:
+    """Where objects are kept in real time."""
+    _CHOSEN[:] = [request.config.getoption("--storage")]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have the tests of a module on all the `STORAGES` that it names."""
+    storages = getattr(metafunc.module, "STORAGES", None)
+    if storages and "api" in metafunc.fixturenames and not metafunc.definition.get_closest_marker("virtual"):
+        metafunc.parametrize("api", storages, indirect=True)
+
+
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with started() as api:
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    async with started() if getattr(request, "param", "") != "etcd" else _on_etcd(FLAGS_OF_ALL) as api:
         yield api
 
 

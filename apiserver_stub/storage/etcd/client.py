@@ -11,6 +11,7 @@ from apiserver_stub.storage.etcd.metrics import EtcdMetrics
 from controller_manager.api.protobuf.services import service
 from controller_manager.api.protobuf.wire import Tree
 from controller_manager.base.random import random_source
+from controller_manager.base.tasks import all_of
 from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcStream, GrpcTls
 
 SERVICE = service("etcd")
@@ -117,8 +118,7 @@ class EtcdClient:
             return
         if changed:
             old, self._channels, self._tls = self._channels, {}, None
-            for channel in old.values():
-                await channel.close(_GRACE)
+            await all_of(*(channel.close(_GRACE) for channel in old.values()))
 
     async def close(self) -> None:
         """Close all connections, for good; what is under way fails."""

@@ -61,7 +61,7 @@ def refusal(failure: GrpcError) -> errors.ApiError:
     """Return what a client is told of a read or a write that did not happen."""
     if is_throttled(failure):
         return errors.TooManyRequests(failure.message, errors.Details(retry_after_seconds=1))
-    if failure.code == "INVALID_ARGUMENT" and failure.message.endswith("request is too large"):
+    if failure.message.endswith("request is too large") or "message larger than max" in failure.message:
         return errors.RequestEntityTooLarge(failure.message)
     if failure.code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "INVALID_ARGUMENT", "DATA_LOSS", "UNIMPLEMENTED"):
         return errors.InternalError(failure.message)

@@ -132,6 +132,12 @@ def test_what_is_no_member_is_refused(urls: tuple[str, ...]) -> None:
         ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", True, errors.TooManyRequests),
         ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", True, errors.ServiceUnavailable),
         ("INVALID_ARGUMENT", "etcdserver: request is too large", True, errors.RequestEntityTooLarge),
+        (
+            "RESOURCE_EXHAUSTED",
+            "grpc: received message larger than max (2097277 vs. 2097152)",
+            True,
+            errors.RequestEntityTooLarge,
+        ),
         ("PERMISSION_DENIED", "etcdserver: permission denied", True, errors.InternalError),
         ("INVALID_ARGUMENT", "etcdserver: user name is empty", True, errors.InternalError),
     ],

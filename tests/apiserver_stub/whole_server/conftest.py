@@ -1,6 +1,7 @@
 """A whole server in this process, on a log that outlives it, and an administrator who asks it."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,7 @@ from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
+from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start, storage_at
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -63,16 +65,41 @@ def backend() -> MemoryBackend:
     return MemoryBackend()
 
 
+_BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
 _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
 @pytest.fixture
-def started(backend: MemoryBackend) -> Started:
-    """Starts servers; those on an empty store begin with what the first such has left there at its start."""
+def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
+    """Starts servers; those on an empty store begin with what the first such has left there at its start. With
+    `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log.
+    """
+    breaks = bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
+    in_etcd = request.config.getoption("--storage") == "etcd" and not breaks
+    prefix = new_prefix()
+    is_used = False
+
+    @asynccontextmanager
+    async def start_on_etcd(*flags: str) -> AsyncIterator[Api]:
+        nonlocal is_used
+        is_first, is_used = not is_used, True
+        storage = await storage_as_after_start(prefix, flags) if is_first else storage_at(prefix)
+        server = build(FLAGS.parse(flags), Runtime("test"), storage)
+        await server.start()
+        if is_first:
+            await note_start(flags, storage)
+        yield Api(server)
+        server.end_streams()
+        await server.stop()
 
     @asynccontextmanager
     async def start(*flags: str) -> AsyncIterator[Api]:
         flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
+        is_real = not isinstance(asyncio.get_running_loop(), VirtualLoop)
+        if is_real and in_etcd:
+            async with start_on_etcd(*flags) as api:
+                yield api
+            return
         # In virtual time objects have their times too.
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:

@@ -1,0 +1,48 @@
+"""Whole servers on an etcd, with `--storage=etcd`: each has a prefix of its own, and begins as the first one did."""
+
+import atexit
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
+
+from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
+from apiserver_stub.storage.interface import Record, Write, as_of
+from apiserver_stub.watch_cache.row import decode_error_of
+from tests.etcd import running
+
+_NUMBERS = count(1)
+_TOGETHER = 50  # rows of one transaction
+_STACK = ExitStack()
+_URLS: list[str] = []
+_FIRST_STARTS: dict[Sequence[str], Sequence[Record]] = {}
+atexit.register(_STACK.close)
+
+
+def new_prefix() -> str:
+    """Return a prefix below which there is nothing."""
+    return f"/server-{os.getpid()}-{next(_NUMBERS)}"
+
+
+def storage_at(prefix: str) -> EtcdStorage:
+    """Return a storage in an etcd that is there until the end of the process."""
+    if not _URLS:
+        _URLS.extend(_STACK.enter_context(running()).urls)
+    return EtcdStorage(EtcdServers(_URLS), EtcdRules(prefix, inspect=decode_error_of))
+
+
+async def storage_as_after_start(prefix: str, flags: Sequence[str]) -> EtcdStorage:
+    """Return a storage with what the first server with these flags left at its start, if there was one."""
+    found = storage_at(prefix)
+    if rows := _FIRST_STARTS.get(flags):
+        await found.open()
+        writes = [Write(row.resource, row.key, 0, as_of(row.data, "")) for row in rows]
+        for at in range(0, len(writes), _TOGETHER):
+            await found.txn(writes[at : at + _TOGETHER])
+    return found
+
+
+async def note_start(flags: Sequence[str], storage: EtcdStorage) -> None:
+    """Remember what a server has left at its start, if it is the first one with these flags."""
+    if flags not in _FIRST_STARTS:
+        _FIRST_STARTS[flags] = (await storage.list()).records

@@ -1,0 +1,307 @@
+"""A storage in an etcd that is full, picky, cut off or gone, and what several of them agree on."""
+
+import asyncio
+import json
+import socket
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from apiserver_stub.egress.forwarder import SocketForwarder
+from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage, client
+from apiserver_stub.storage.etcd import storage as etcd_storage
+from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Unusable, Write
+from controller_manager.api.errors import RequestEntityTooLarge, ServiceUnavailable, Timeout
+from controller_manager.base.log import get_logger
+from controller_manager.serving.tls import KeyPair, issue, make_ca
+from tests.etcd import Etcd, Partition, running
+
+pytestmark = pytest.mark.needs("etcd")
+
+
+def put(key: str, expected: int = 0, size: int = 10, ttl: float = 0.0) -> Write:
+    return Write("pods", key, expected, b'{"metadata":{"resourceVersion":""},"k":"%b"}' % (b"x" * size), ttl=ttl)
+
+
+def delete(key: str, expected: int) -> Write:
+    return Write("pods", key, expected, b'{"metadata":{"resourceVersion":""},"last":1}', deleted=True)
+
+
+def storage_on(urls: list[str], prefix: str, compaction: float = 0.0) -> EtcdStorage:
+    return EtcdStorage(EtcdServers(urls), EtcdRules(prefix, compaction, 0.2, 0.2), CollectorRegistry())
+
+
+async def until(condition: Any) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError
+
+
+class Told:
+    """What a watch tells, and why it ended."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.revision = 0
+        self.ended: list[str] = []
+
+    def __call__(self, records: Any, revision: int) -> None:
+        self.records += records
+        self.revision = revision
+
+
+@pytest.fixture
+async def way(etcd: Etcd) -> AsyncIterator[Partition]:
+    async with Partition(etcd.members[0].port) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Etcd]:
+    """An etcd that is soon full, and whose leases may be short."""
+    with running(1, "--heartbeat-interval=10", "--election-timeout=50", f"--quota-backend-bytes={2 << 20}") as found:
+        yield found
+
+
+async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_told(quick: Etcd) -> None:
+    storage = storage_on(quick.urls, "/leases")
+    await storage.open()
+    told = Told()
+    start = await storage.txn([put("a", ttl=1.0), put("b", ttl=1.0), put("c")])
+    await storage.watch(start, told)
+    again = await storage.txn([put("b", start)])
+    await until(lambda: any(record.deleted for record in told.records))
+    (gone,) = [record for record in told.records if record.deleted]
+    assert (gone.key, gone.decode_error) == ("a", "")
+    assert gone.data == put("a").data.replace(b'""', b'"%d"' % gone.revision)
+    assert [(row.key, row.revision) for row in (await storage.list("pods")).records] == [("b", again), ("c", start)]
+    await storage.close()
+
+
+async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick: Etcd) -> None:
+    storage = storage_on(quick.urls, "/full")
+    await storage.open()
+    with pytest.raises(RequestEntityTooLarge):
+        await storage.txn([put("large", size=2 << 20)])
+    with pytest.raises(RequestEntityTooLarge):
+        await storage.txn([put("larger", size=7 << 18)])
+    made: dict[str, int] = {}
+
+    async def fill() -> None:
+        for number in range(20):
+            made[f"p{number}"] = await storage.txn([put(f"p{number}", size=1 << 20)])
+
+    with pytest.raises(ServiceUnavailable, match="space"):
+        await fill()
+    assert made
+    told, start = Told(), await storage.current_revision()
+    await storage.watch(start, told)
+    for key, revision in made.items():
+        await storage.txn([delete(key, revision)])
+    await until(lambda: len(told.records) == len(made))
+    assert all(record.deleted and not record.decode_error for record in told.records)
+    assert storage.failures == {"refused": 3, "unknown": 0}
+    assert storage.trouble == ""
+    await storage.close()
+
+
+async def test_an_etcd_that_wants_a_user_is_a_sentence() -> None:
+    with running() as etcd:
+        url = f"{etcd.urls[0]}/v3/auth"
+        for path, body in (
+            ("user/add", {"name": "root", "password": "x"}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("enable", {}),
+        ):
+            ask = urllib.request.Request(f"{url}/{path}", json.dumps(body).encode(), method="POST")
+            await asyncio.to_thread(urllib.request.urlopen, ask)
+        with pytest.raises(Unusable, match="cannot be used: etcdserver: user name is empty"):
+            await storage_on(etcd.urls, "/registry").open()
+
+
+async def test_keys_of_a_kube_apiserver_are_left_alone(etcd: Etcd) -> None:
+    mine = storage_on(etcd.urls, "/foreign")
+    await mine.open()
+    await mine.txn([Write("namespaces", "default", 0, b"k8s\0\n\x0f")])
+    await mine.close()
+    with pytest.raises(Unusable, match="--etcd-prefix"):
+        await storage_on(etcd.urls, "/foreign").open()
+
+
+async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
+    way: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ATTEMPTS", 2)
+    storage = storage_on([way.url], "/unknown")
+    await storage.open()
+    start, told = await storage.txn([put("a")]), Told()
+    await storage.watch(start, told, told.ended.append)
+    way.keep_answers()
+    lost = storage.txn([put("b")])
+    await asyncio.sleep(0.3)
+    way.cut()
+    with pytest.raises(Timeout, match="unknown"):
+        await lost
+    with pytest.raises(ServiceUnavailable):
+        await storage.txn([put("c")])
+    await until(lambda: told.ended and storage.trouble)
+    way.heal()
+    await until(lambda: not storage.trouble)
+    await storage.watch(start, told)
+    assert [record.key for record in told.records] == ["b"]
+    with pytest.raises(RevisionConflict):
+        await storage.txn([put("b")])
+    assert storage.failures == {"refused": 1, "unknown": 1}
+    await storage.close()
+
+
+async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Etcd) -> None:
+    storage = storage_on([way.url, etcd.urls[0]], "/another")
+    await storage.open()
+    first, told = await storage.txn([put("a")]), Told()
+    await storage.watch(first, told, told.ended.append)
+    way.cut()
+    await until(lambda: told.ended)
+    second = await storage.txn([put("b")])
+    await storage.watch(first, told)
+    assert [record.revision for record in told.records] == [second]
+    found = await storage.get("pods", "a")
+    assert found is not None
+    assert found.revision == first
+    await storage.close()
+
+
+async def test_who_asks_for_the_newest_is_told_although_only_others_write(etcd: Etcd) -> None:
+    """The watch of one prefix is asked how far it is, since nothing of its own happens."""
+    one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
+    await one.open()
+    await other.open()
+    told = Told()
+    await one.watch(await one.current_revision(), told)
+    newest = await other.txn([put("a")])
+    assert all(revision >= newest for revision in await asyncio.gather(*(one.current_revision() for _ in range(20))))
+    await until(lambda: told.revision >= newest)
+    assert told.records == []
+    await one.close()
+    await other.close()
+
+
+async def test_one_of_those_who_want_to_compact_does(etcd: Etcd) -> None:
+    servers = [storage_on(etcd.urls, "/compacted", 1e-9) for _ in range(3)]
+    for server in servers:
+        await server.open()
+    first = await servers[0].txn([put("a")])
+    revision = await servers[0].txn([put("a", first)])
+    await asyncio.gather(*(server.compact(first) for server in servers), return_exceptions=True)
+    done = await asyncio.gather(*(server.compact(revision) for server in servers), return_exceptions=True)
+    assert sum(one is None for one in done) == 1
+    assert {type(one) for one in done if one is not None} == {ServiceUnavailable}
+    assert {await server.oldest_revision() for server in servers} == {revision}
+    patient = storage_on(etcd.urls, "/compacted", 300.0)
+    await patient.open()
+    with pytest.raises(ServiceUnavailable, match="not long ago"):
+        await patient.compact(await patient.txn([put("b")]))
+    for server in (*servers, patient):
+        await server.close()
+
+
+async def test_a_condition_of_another_row_holds_for_other_servers_too(etcd: Etcd) -> None:
+    one, other = storage_on(etcd.urls, "/both"), storage_on(etcd.urls, "/both")
+    await one.open()
+    await other.open()
+    namespace = await one.txn([put("n")])
+    gone = await other.txn([delete("n", namespace)])
+    with pytest.raises(RevisionConflict) as refused:
+        await one.txn([put("a")], [Compare("pods", "n", namespace)])
+    assert (refused.value.key, refused.value.current, refused.value.revision) == ("n", 0, gone)
+    await one.close()
+    await other.close()
+
+
+async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> None:
+    registry = CollectorRegistry()
+    storage = EtcdStorage(EtcdServers(etcd.urls), EtcdRules("/counted", size_poll=0.1, healthcheck=0.1), registry)
+    await storage.open()
+    first = await storage.txn([Write("deployments.apps", "a", 0, b"{}")])
+    with pytest.raises(RevisionConflict):
+        await storage.txn([Write("deployments.apps", "a", 0, b"{}")])
+    await storage.txn([Write("deployments.apps", "a", first, b"{}")])
+    await until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
+    shown = generate_latest(registry).decode()
+    assert 'etcd_requests_total{group="apps",operation="create",resource="deployments"} 2.0' in shown
+    assert 'etcd_request_errors_total{group="apps",operation="create",resource="deployments"} 1.0' in shown
+    assert 'etcd_requests_total{group="apps",operation="update",resource="deployments"} 1.0' in shown
+    assert 'etcd_request_duration_seconds_bucket{group="apps",le="0.005",operation="update"' in shown
+    assert 'storage_cluster_id="etcd-0"' in shown
+    await storage.close()
+
+
+class Way:
+    """Reaches everything at one port, whatever it is called."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.asked: list[tuple[str, int]] = []
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        self.asked.append((host, port))
+        found = socket.create_connection(("127.0.0.1", self._port))
+        found.setblocking(False)
+        return found
+
+
+async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_storage, "_START", 0.0)
+    monkeypatch.setattr(client, "_ATTEMPTS", 2)
+    servers, clients = make_ca("servers"), make_ca("clients")
+    own = issue(servers, "etcd", hosts=["etcd.example"])
+    files = {"ca": clients.certificate, "crt": own.certificate, "key": own.key, "servers": servers.certificate}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    proofs = [tmp_path / "client.crt", tmp_path / "client.key"]
+
+    def give(client: KeyPair) -> None:
+        for file, data in zip(proofs, (client.certificate, client.key), strict=True):
+            file.write_bytes(data)
+
+    give(issue(clients, "apiserver", client=True))
+    given = [
+        f"--{flag}={tmp_path / name}"
+        for flag, name in (("trusted-ca-file", "ca"), ("cert-file", "crt"), ("key-file", "key"))
+    ]
+    with running(1, "--client-cert-auth", *given) as etcd:
+        way = Way(etcd.members[0].port)
+        forwarder = SocketForwarder(way, get_logger("test"))
+        member = EtcdServers(
+            ["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), forwarder.reach
+        )
+        storage = EtcdStorage(member, EtcdRules("/tls"))
+        await storage.open()
+        told = Told()
+        first = await storage.txn([put("a")])
+        await storage.watch(first, told, told.ended.append)
+        asked = len(way.asked)
+        await storage._client.refresh()
+        assert await storage.txn([put("b")]) > first
+        assert len(way.asked) == asked
+        give(issue(clients, "apiserver", client=True))
+        refreshing = asyncio.create_task(storage._client.refresh())
+        await asyncio.sleep(0.1)
+        assert await storage.txn([put("c")]) > first
+        assert way.asked == [("etcd.example", 2379)] * (asked + 1)
+        await until(lambda: [record.key for record in told.records] == ["b", "c"])
+        refreshing.cancel()
+        await storage.close()
+        await forwarder.close()
+    proofs[0].unlink()
+    with pytest.raises(Unusable, match=r"client\.crt"):
+        await EtcdStorage(member, EtcdRules("/tls")).open()
