@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from apiserver_stub.kinds.clean import sweep
-from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.trees import deep_copy, get_in
+from apiserver_stub.patch import applied_specs
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
 from apiserver_stub.patch.managed_fields import (
     UNOWNED,
@@ -85,9 +85,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
-    tree = _own(tree)
-    fit_tree(tree, request.kind.schema)
-    apply_defaults(tree, request.kind)  # which may fold what was applied into what was there
+    tree = applied_specs.completed(tree, request.kind)
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
@@ -100,19 +98,9 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     return Applied(tree, in_order(left))
 
 
-def _own(tree: Tree) -> Tree:
-    """Return a copy to change at will, all but its managed fields: those are never changed in place."""
-    metadata = dict(tree["metadata"])
-    entries = metadata.pop("managedFields", None)
-    copy: Tree = deep_copy({**tree, "metadata": metadata})
-    if entries is not None:
-        copy["metadata"]["managedFields"] = entries
-    return copy
-
-
 def _declared(request: ApplyRequest) -> Fields:
     try:
-        return type_of(request.kind.schema).declared(request.config)
+        return applied_specs.declared(request.config, request.kind)
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
 

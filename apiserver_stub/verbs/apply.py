@@ -64,7 +64,7 @@ class Application:
         check_name(self._request, tree["metadata"])
         keep_uid(self._request, tree["metadata"], live["metadata"])
         put_managed_fields(tree, entries)
-        return Edited(tree, self._warnings)
+        return Edited(tree, self._warnings, completed=True)
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:

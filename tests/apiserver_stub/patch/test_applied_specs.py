@@ -1,0 +1,116 @@
+"""Specs that came before in applied configurations: nothing that is answered depends on what is known of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.patch import applied_specs, apply
+from apiserver_stub.patch.managed_fields import APPLY, UPDATE, Entries, FieldManager, Versions
+from controller_manager.api.errors import ApiError
+
+KINDS = built_in()
+KIND = KINDS.find("apps", "v1", "deployments")
+assert KIND is not None
+Tree = dict[str, Any]
+
+
+def config(image: str = "i", labels: Tree | None = None, container: Tree | None = None, **spec: Any) -> Tree:
+    own = {"app": "a"}
+    containers = [{"name": "c", "image": image, **(container or {})}]
+    template = {"metadata": {"labels": own, "creationTimestamp": None}, "spec": {"containers": containers}}
+    whole = {"selector": {"matchLabels": own}, "template": template, **spec}
+    metadata = {"name": "d", "labels": labels or {}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": whole}
+
+
+TWICE = {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
+# Who applies what, one after the other.
+STEPS: list[tuple[str, Tree]] = [
+    ("one", config()),
+    ("one", config()),
+    ("one", config(labels={"b": "c"})),
+    ("one", config(replicas=3, strategy={"type": "Recreate"})),
+    ("one", config(labels={"b": "c"})),
+    ("two", config(image="j")),  # a conflict
+    ("two", config(image="j")),
+    ("two", {**config(), "spec": {"replicas": 5}}),
+    ("one", config()),
+    ("one", config(container=TWICE)),  # ambiguous
+    ("one", config(container=TWICE)),
+    ("one", config(container={"env": [{"name": "A", "value": None}], "ports": [{"containerPort": 80}]})),
+    ("one", config(container={"resources": {"limits": {"cpu": "1000m"}}})),
+    ("one", config(container={"resources": {"limits": {"cpu": "1000m"}}}, labels={"x": "y"})),
+    ("two", {**config(), "spec": {}}),
+    ("two", {**config(), "spec": None}),
+    ("two", {name: value for name, value in config().items() if name != "spec"}),
+    ("one", config()),
+]
+
+
+def answers(force: bool = False) -> Iterator[Any]:
+    live: Tree | None = None
+    entries: Entries = []
+    for manager, applied in STEPS:
+        request = apply.ApplyRequest(applied, KIND, FieldManager(manager, APPLY, KIND.api_version), force)
+        before = repr(live), repr(applied)
+        try:
+            found = (
+                apply.create(request, "then")
+                if live is None
+                else apply.change(request, live, entries, Versions(KINDS, KIND), "then")
+            )
+        except ApiError as error:
+            yield error.message
+        else:
+            assert (repr(live), repr(applied)) == before
+            live, entries = found
+            live["metadata"].setdefault("uid", "u")
+            yield repr(found)
+
+
+@contextmanager
+def nothing_known() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(applied_specs, "_find", lambda _tree, _kind: None)
+        yield
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
+    with nothing_known():
+        wanted = list(answers(force))
+    applied_specs._known.cache_clear()
+    for _ in range(3):
+        assert list(answers(force)) == wanted
+    assert applied_specs._known.cache_info().hits
+
+
+def test_what_is_completed_is_ones_own() -> None:
+    tree = config()
+    one, other = applied_specs.completed(tree, KIND), applied_specs.completed(tree, KIND)
+    third = applied_specs.completed(tree, KIND)
+    assert one == other == third
+    assert one["spec"]["progressDeadlineSeconds"] == 600
+    third["spec"]["template"]["spec"]["containers"].clear()
+    third["metadata"]["labels"] = {"x": "y"}
+    assert applied_specs.completed(tree, KIND) == one == other
+    assert "progressDeadlineSeconds" not in tree["spec"]
+
+
+def test_little_is_kept() -> None:
+    applied_specs._known.cache_clear()
+    applied_specs.completed(config(image="i" * 17_000), KIND)
+    assert applied_specs._known.cache_info().currsize == 0
+    assert applied_specs._known.cache_info().maxsize == 256
+
+
+def test_an_update_before_is_kept_apart() -> None:
+    live = applied_specs.completed(config(), KIND)
+    entries = [FieldManager("one", UPDATE, KIND.api_version).entry({"f:spec": {"f:replicas": {}}}, "then")]
+    request = apply.ApplyRequest(config(replicas=1), KIND, FieldManager("one", APPLY, KIND.api_version))
+    found = [apply.change(request, live, entries, Versions(KINDS, KIND), "now") for _ in range(2)]
+    assert found[0] == found[1]
+    assert [entry["operation"] for entry in found[0].entries] == [APPLY, UPDATE]
