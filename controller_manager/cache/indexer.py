@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base.log import Logger
+from controller_manager.cache.sharing import share_equal_parts
 from controller_manager.client import Listing, WatchEvent
 
 T = TypeVar("T", bound=Object)
@@ -24,6 +25,7 @@ class Indexer(Generic[T]):
         self._indexes: dict[str, Index[T]] = {}
         self._by_value: dict[str, dict[str, dict[Key, T]]] = {}
         self._size = 0
+        self._newest: T | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -66,14 +68,19 @@ class Indexer(Generic[T]):
                     self._enter(name, index(obj), obj)
 
     def put(self, obj: T) -> T | None:
-        """Take in `obj`; return the one of its key that was there, whose place it takes."""
+        """Take in `obj`; return the one of its key that was there, whose place it takes. Parts that are as in that one,
+        or else as in the object that came last, are held once.
+        """
         meta = obj.metadata
         entries = [(name, tuple(index(obj))) for name, index in self._indexes.items()]
         objects = self._namespaces.get(meta.namespace)
         if objects is None:
             objects = self._namespaces[meta.namespace] = {}
         before = objects.get(meta.name)
-        objects[meta.name] = obj
+        alike = self._newest if before is None else before
+        if alike is not None and alike is not obj:
+            share_equal_parts(obj, alike)
+        objects[meta.name] = self._newest = obj
         if before is None:
             self._size += 1
         else:

@@ -1,0 +1,73 @@
+"""Equal parts of objects are held once, and no object is another one for it."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.api.apps import Deployment
+from controller_manager.api.core import Container, Pod, PodSpec
+from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.cache.indexer import Indexer
+
+_TEXTS = st.sampled_from(("a", "b"))
+_LABELS = st.none() | st.dictionaries(_TEXTS, _TEXTS)
+_PODS = st.builds(
+    lambda name, namespace, labels, images, node: Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, labels=labels),
+        spec=PodSpec(containers=tuple(Container(name=image) for image in images), node_name=node),
+    ),
+    _TEXTS,
+    _TEXTS,
+    _LABELS,
+    st.lists(_TEXTS, max_size=2),
+    _TEXTS,
+)
+
+
+def decoded(obj: Object) -> Object:
+    """The object as its own bytes give it, which shares nothing."""
+    return type(obj).decode(obj.encode())
+
+
+@given(st.lists(_PODS))
+def test_objects_stay_what_they_are(pods: list[Pod]) -> None:
+    indexer: Indexer[Object] = Indexer()
+    for pod in pods:
+        indexer.put(decoded(pod))
+    last = {(pod.metadata.namespace, pod.metadata.name): decoded(pod) for pod in pods}
+    assert {(pod.metadata.namespace, pod.metadata.name): pod for pod in indexer} == last
+
+
+def pod(name: str, image: str = "i") -> Object:
+    meta = ObjectMeta(name=name, namespace="default", labels={"app": "web"})
+    return decoded(Pod(metadata=meta, spec=PodSpec(containers=(Container(name=image),))))
+
+
+def parts(obj: Object) -> tuple[int, int, int]:
+    assert isinstance(obj, Pod)
+    return id(obj.metadata.labels), id(obj.metadata.namespace), id(obj.spec.containers)
+
+
+def test_what_is_equal_is_held_once() -> None:
+    indexer: Indexer[Object] = Indexer()
+    pods = [pod("one"), pod("two"), pod("three", image="other")]
+    assert len({parts(each) for each in pods}) == 3
+    for each in pods:
+        indexer.put(each)
+    assert parts(pods[0]) == parts(pods[1])
+    assert parts(pods[1])[:2] == parts(pods[2])[:2]
+    assert parts(pods[1])[2] != parts(pods[2])[2]
+    changed = pod("one")
+    indexer.put(changed)
+    assert parts(changed) == parts(pods[0])
+
+
+def test_what_is_only_carried_keeps_the_bytes_of_nobody_else() -> None:
+    tree = {"metadata": {"name": "one"}, "spec": {"template": {"spec": {"containers": []}}, "selector": {}}}
+    first = Deployment.decode(msgspec.json.encode(tree))
+    second = Deployment.decode(msgspec.json.encode({**tree, "metadata": {"name": "two"}}))
+    indexer: Indexer[Deployment] = Indexer()
+    indexer.put(first)
+    indexer.put(second)
+    assert first.spec.template == second.spec.template
+    assert first.spec.template is not second.spec.template
