@@ -103,11 +103,13 @@ async def contain(work: Callable[[], Awaitable[None]], log: Logger, *, name: str
 
 async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
-    if len(work) == 1:
-        return [await work[0]]
+    if len(work) < 2:
+        return [await one for one in work]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
+            # A group that is left before one fails would have the caller cancelled for good (Python 3.11 and 3.12).
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     except BaseExceptionGroup as group_error:
         raise group_error.exceptions[0] from None
     return [task.result() for task in tasks]

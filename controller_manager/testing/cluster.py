@@ -38,33 +38,39 @@ _NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
 _MOST_KEPT = 32  # logs, each of about a hundred records
 # The log that a first start leaves, by what it depends on: the flags of the server, and the time.
 _KEPT: dict[tuple[tuple[str, ...], float], MemoryBackend] = {}
+_Build = Callable[[MemoryBackend], ApiServer]
 
 
-async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...]) -> None:
+async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...], build: _Build) -> None:
     """Start a server that was built on an empty log.
 
-    In virtual time another has often done exactly that: then this one is given its log. What is drawn by chance
-    meanwhile, uids for example, is the same for every seed, of which the start uses up nothing: nobody can tell whether
-    there was another one, but for the time it takes.
+    In virtual time it is given the log that another one left, which `build` makes where none has: so that all begin
+    alike, whoever was first in a process. What is drawn by chance meanwhile, uids for example, is the same for every
+    seed, of which the start uses up nothing.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         await api.start()
         return
-    began = (flags, loop.time())
-    known, own = _KEPT.get(began), loop.random_state
+    began, own = (flags, loop.time()), loop.random_state
     loop.random_state = random_state_of(_NO_SEED)
-    if known is not None:
-        log.adopt(known)
-        await api.resume()
-        await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
-    else:
-        await api.start()
+    known = _KEPT.get(began)
+    if known is None:
+        known = MemoryBackend()
+        other = build(known)
+        await other.start()
+        left = known.copy()
+        await other.stop()
+        known = left
+        if loop.time() == began[1]:
+            if len(_KEPT) >= _MOST_KEPT:
+                _KEPT.pop(next(iter(_KEPT)))
+            _KEPT[began] = known
+        loop.random_state = random_state_of(_NO_SEED)
+    log.adopt(known)
+    await api.resume()
+    await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
     loop.random_state = own
-    if known is None and loop.time() == began[1]:
-        if len(_KEPT) >= _MOST_KEPT:
-            _KEPT.pop(next(iter(_KEPT)))
-        _KEPT[began] = log.copy()
 
 
 @lru_cache(maxsize=64)
@@ -188,7 +194,7 @@ class Cluster:
         self._plugins = admission_plugins
         self._log = MemoryBackend()
         self._link = Link()
-        self.api = self._build()
+        self.api = self._build(self._log)
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
@@ -200,9 +206,9 @@ class Cluster:
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
 
-    def _build(self) -> ApiServer:
+    def _build(self, log: MemoryBackend) -> ApiServer:
         encrypts = bool(self._options[EncryptionOptions].encryption_provider_config)
-        storage = embedded_storage(self._log, encrypts=encrypts)
+        storage = embedded_storage(log, encrypts=encrypts)
         return build(self._options, Runtime("apiserver"), storage, admission_plugins=self._plugins)
 
     async def __aenter__(self) -> Self:
@@ -210,7 +216,7 @@ class Cluster:
         if self._plugins:  # which may change what a start leaves
             await self.api.start()
         else:
-            await _first_start(self.api, self._log, self._flags)
+            await _first_start(self.api, self._log, self._flags, self._build)
         await self._tasks.__aenter__()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         return self
@@ -305,7 +311,7 @@ class Cluster:
         """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
         if wiped:
             self._log = MemoryBackend()
-        self.api = self._build()
+        self.api = self._build(self._log)
         self.api.store.subscribe(self._count)
         await self.api.start()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")

@@ -4,7 +4,8 @@ operation   steps                                                            end
 attach      a VolumeAttachment is created, unless there is one                its status, its deletion, or time
 detach      1. the node does not list the volume any more                     the pods, if they want it again
             2. the server says that the node does not use it, or that it has  a refusal
-               been silent for too long; not asked of one out of service
+               been silent for too long and has no pods that are not known
+               here; not asked of one out of service
             3. the VolumeAttachment is deleted                                its absence, its status, or time
 An operation that failed leaves the volume where it may be attached. What local copies show is believed of the very
 VolumeAttachment that was made or found; that none is left is asked of the server.
@@ -24,7 +25,7 @@ from controller_manager.controller import Context, in_parallel
 from .._pods import is_gone
 from .._volume_specs import CSI
 from .attachments import TIMEOUT, attachment_name, judge_attachment, judge_detachment, new_attachment
-from .decide import LATE, TAINT, Attach, Detach, Plan, Refuse, node_facts, refusal
+from .decide import LATE, TAINT, Attach, Detach, Plan, Refuse, needs_volumes, node_facts, refusal
 from .metrics import AttachDetachMetrics
 from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Verb
 
@@ -201,7 +202,7 @@ class Operations:
     async def _still_used(self, volume: AttachableVolume, operation: Operation, node: str) -> str:
         """Return why a volume may not be detached, by what the server says of its node; empty if it may.
 
-        What a node that is not ready uses is no matter once it is late.
+        What a node that is not ready uses is no matter once it is late, if all its pods are known here.
         """
         try:
             found = await self._client.get(NODES, Key("", node))
@@ -209,9 +210,17 @@ class Operations:
             return ""
         if volume.spec.name in found.status.volumes_in_use:
             silent = operation.late and not node_facts(found, uses=True).ready
-            return "" if silent else "the node still uses the volume"
+            return await self._unknown_pods(node) if silent else "the node still uses the volume"
         if any(one.name == volume.spec.name for one in found.status.volumes_attached):
             return "the node still lists the volume"
+        return ""
+
+    async def _unknown_pods(self, node: str) -> str:
+        """Return that pods have come to a node of which the local copy does not know; empty if there are none."""
+        for pod in (await self._client.list(PODS, fields=f"spec.nodeName={node}")).items:
+            known = self._pods.get(key_of(pod))
+            if needs_volumes(pod) and (known is None or known.metadata.uid != pod.metadata.uid):
+                return f"pod {key_of(pod)} came to the node and is not known here yet"
         return ""
 
     async def _follow_detachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks, first_of, keep_running
+from controller_manager.base.tasks import Tasks, all_of, first_of, keep_running
 
 pytestmark = pytest.mark.virtual
 
@@ -95,3 +95,15 @@ async def test_the_first_of_several_decides_and_the_others_end() -> None:
     with pytest.raises(ValueError, match="boom"):
         await first_of(work(2), work(1, fails=True))
     assert sorted(ended) == [1, 2, 10, 20, 30]
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+async def test_all_of_work_that_fails_leaves_its_caller_as_it_was(others: int) -> None:
+    async def fail() -> None:
+        raise OSError("no")
+
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(OSError, match="no"):
+        await all_of(fail(), *(asyncio.sleep(60) for _ in range(others)), fail())
+    assert task.cancelling() == 0
