@@ -2,14 +2,30 @@
 and each has its rate limit to itself.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from pydantic import model_validator
+
+from controller_manager.app.catalog import AnySpec
 from controller_manager.app.service_accounts import Account
+from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import JSON, PROTOBUF, Client, ClientMetrics, RequestEncoder, Throttle, Transport
+from controller_manager.client import (
+    JSON,
+    PROTOBUF,
+    AdaptiveThrottle,
+    Client,
+    ClientMetrics,
+    RequestEncoder,
+    Throttle,
+    Transport,
+)
 from controller_manager.leader import FencedTransport
-from controller_manager.options import Int32, Options, flag
+from controller_manager.options import Check, Int32, Options, Parsed, StringMap, flag
 from controller_manager.transport.credentials import Obtain
 from controller_manager.transport.kubeconfig import from_flags
 from controller_manager.transport.metrics import TransportMetrics
@@ -51,6 +67,8 @@ class HttpNetwork:
 
 
 _QPS, _BURST = 20.0, 30
+_UNLIMITED = 1000.0  # requests a second where the answers are the only limit
+_RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _READER_FACTOR = 4  # informers read for all controllers, and all of them begin at once
 
 
@@ -78,6 +96,17 @@ class ClientOptions(Options):
         aliases=("kube-api-burst",),
         minimum=0,
     )
+    controller_api_qps: StringMap = flag(
+        {},
+        "requests a second of single controllers in place of those of all, as in deployment=100,job=50; they may send "
+        "as many more of them at once as the rate is higher. Of a controller with shards it is for all that a replica "
+        "runs",
+    )
+    adaptive_api_throttling: bool = flag(
+        False,
+        "each controller sends fewer requests while the API server refuses some for want of room (429), down to a "
+        "twentieth of its rate, and soon as many again as before; one without a limit begins at 1000 a second",
+    )
     cluster_api_content_type: str = flag(
         PROTOBUF,
         "media type of the objects sent to the API server; those of custom kinds, and those protobuf has no place for "
@@ -91,9 +120,23 @@ class ClientOptions(Options):
         "the process",
     )
 
-    def throttle(self, factor: int = 1) -> Throttle:
-        """The limit of one client, or so many times that."""
-        return Throttle((self.cluster_api_qps or _QPS) * factor, (self.cluster_api_burst or _BURST) * factor)
+    @model_validator(mode="after")
+    def _are_rates(self) -> Self:
+        for name, text in self.controller_api_qps.items():
+            if not _RATE.fullmatch(text) or float(text) <= 0:
+                raise ValueError(f"--controller-api-qps: the rate of {name} must be a number above 0, not {text!r}")
+        return self
+
+    def throttle(self, factor: int = 1, names: Sequence[str] = ()) -> Throttle:
+        """The limit of one client, or so many times that, or what is said of a controller with one of these names."""
+        usual = self.cluster_api_qps or _QPS
+        qps, burst = usual * factor, (self.cluster_api_burst or _BURST) * factor
+        own = next((float(self.controller_api_qps[one]) for one in names if one in self.controller_api_qps), None)
+        if own is not None:
+            qps, burst = own, max(1, round(burst * own / qps)) if qps > 0 else max(1, round(own))
+        if not self.adaptive_api_throttling:
+            return Throttle(qps, burst)
+        return AdaptiveThrottle(qps, burst) if qps > 0 else AdaptiveThrottle(_UNLIMITED, int(_UNLIMITED))
 
 
 class Clients:
@@ -116,6 +159,10 @@ class Clients:
         self._tokens = self.unlimited.derive(user_agent=f"{runtime.name}/tokens", throttle=options.throttle())
         # By the service account that acts through it.
         self._accounts: dict[str, Transport] = {}
+        # By the component that it is the limit of.
+        self._throttles: dict[str, Throttle] = {}
+        if options.adaptive_api_throttling:
+            runtime.registry.register(_Rates(self._throttles))
 
     def writer(
         self,
@@ -124,20 +171,26 @@ class Clients:
         qps_factor: int = 1,
         account: str = "",
         unanswered: Callable[[], None] | None = None,
+        aliases: Sequence[str] = (),
     ) -> Client:
-        """A client of the component `name` for what only a leader may do; a busy one holds up no other.
+        """A client of the component `name`, with its `aliases`, for what only a leader may do; a busy one holds up no
+        other, and all clients of one component have one limit.
 
         It acts as the service account `account`, if it names one and the flags say so. `unanswered` is called for each
         write that ends without an answer.
         """
         own = account if self._options.use_service_account_credentials else ""
+        limited = f"{name} of {own}" if own else name
+        throttle = self._throttles.get(limited)
+        if throttle is None:
+            throttle = self._throttles[limited] = self._options.throttle(qps_factor, (name, *aliases))
         transport = self._with_credentials_of(own) if own else self._transport
         fenced = FencedTransport(transport, may_write, *([unanswered] if unanswered is not None else []))
         return Client(
             fenced,
             metrics=self.metrics,
             user_agent=f"{self._name}/{name}",
-            throttle=self._options.throttle(qps_factor),
+            throttle=throttle,
             bodies=self._bodies,
         )
 
@@ -155,3 +208,34 @@ class Clients:
             obtain = Account(self._tokens, account, self._log)
             self._accounts[account] = self._network.connect(self._options.clusterconfig, self._options.master, obtain)
         return self._accounts[account]
+
+
+_RATE_LIMIT = Family(
+    "rest_client_adaptive_rate_limit",
+    "Requests a second that a controller may send now, where that follows the answers of the API server.",
+    "gauge",
+    ("controller",),
+)
+
+
+class _Rates(Collector):
+    """Reads the rates of adaptive throttles."""
+
+    def __init__(self, throttles: Mapping[str, Throttle]) -> None:
+        self._throttles = throttles
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        yield Shown(_RATE_LIMIT, [((name,), throttle.rate) for name, throttle in self._throttles.items()])
+
+
+def rates_known(specs: Iterable[AnySpec]) -> Check:
+    """The rule that `--controller-api-qps` names controllers that there are."""
+    names = {name for spec in specs for name in (spec.name, *spec.aliases)}
+
+    def check(parsed: Parsed) -> Iterator[str]:
+        for name in parsed[ClientOptions].controller_api_qps:
+            if name not in names:
+                yield f"--controller-api-qps: there is no controller {name!r}"
+
+    return check

@@ -259,7 +259,9 @@ class Manager:
 
     def _context(self, spec: AnySpec, writes: Writes, parsed: Parsed, runtime: Runtime) -> Context:
         return Context(
-            self._clients.writer(spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered),
+            self._clients.writer(
+                spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered, spec.aliases
+            ),
             self._informers,
             self._events_of(spec.account).recorder(spec.reporter or spec.name),
             runtime.log(spec.name),

@@ -8,7 +8,7 @@ from typing import Any
 from controller_manager.app import catalog
 from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions
 from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
-from controller_manager.app.clients import ClientOptions
+from controller_manager.app.clients import ClientOptions, rates_known
 from controller_manager.app.cloud import CloudOptions, provider_known
 from controller_manager.app.election import ElectionOptions, MigrationOptions, shards_known
 from controller_manager.app.features import FeatureOptions
@@ -48,7 +48,11 @@ def flag_set(
     """The flags of a process with these controllers; `cloud_providers` are known besides those that are installed."""
     clouds, check = ((CloudOptions,), (provider_known(cloud_providers),)) if _in_clouds(specs) else ((), ())
     every = (*_PROCESS, *clouds, *(spec.options for spec in specs))
-    return FlagSet(*every, checks=(*_CHECKS, *check, names_known(specs), shards_known(specs)), defaults=defaults)
+    return FlagSet(
+        *every,
+        checks=(*_CHECKS, *check, names_known(specs), shards_known(specs), rates_known(specs)),
+        defaults=defaults,
+    )
 
 
 def _in_clouds(specs: Sequence[AnySpec]) -> bool:

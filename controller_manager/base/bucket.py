@@ -14,6 +14,11 @@ class TokenBucket:
         # When tokens were counted last; a full bucket needs no clock.
         self._at: float | None = None
 
+    def set_rate(self, rate: float, now: float) -> None:
+        """Gain `rate` tokens a second from now on; who waits already was told how long."""
+        self._refill(now)
+        self._rate = rate
+
     def take(self, now: float) -> float:
         """Take a token; return the seconds until it falls due."""
         self._refill(now)

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
-from controller_manager.client.requests import JSON, PROTOBUF, ClientMetrics, RequestEncoder, Throttle
+from controller_manager.client.requests import (
+    JSON,
+    PROTOBUF,
+    AdaptiveThrottle,
+    ClientMetrics,
+    RequestEncoder,
+    Throttle,
+)
 from controller_manager.transport.authenticated import InProcessTransport
 from controller_manager.transport.config import ClientConfig
 from controller_manager.transport.transport import ConfigError, Transport, TransportError
@@ -17,6 +24,7 @@ __all__ = [
     "MERGE_PATCH",
     "PROTOBUF",
     "STRATEGIC_MERGE_PATCH",
+    "AdaptiveThrottle",
     "Client",
     "ClientConfig",
     "ClientMetrics",

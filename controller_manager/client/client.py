@@ -326,6 +326,7 @@ class Client:
         try:
             response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))
             status = response.status
+            self._throttle.answered(status)
         finally:
             code = str(status or "<error>")
             metrics.requests.add(code, method, host)

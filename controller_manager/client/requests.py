@@ -18,6 +18,7 @@ from controller_manager.base.bucket import TokenBucket
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.client.adaptive_rate import AdaptiveRate
 
 
 class Throttle:
@@ -30,6 +31,14 @@ class Throttle:
         self._bucket = TokenBucket(qps, burst) if qps > 0 else None
         self._qps = qps
         self._longest = longest
+
+    @property
+    def rate(self) -> float:
+        """Return the requests a second that pass at most; zero or less for no limit."""
+        return self._qps
+
+    def answered(self, status: int) -> None:
+        """Take no notice of the status of an answer: the rate stays."""
 
     async def wait(self) -> float:
         """Wait for our turn; return the seconds it took. Raises `TooManyRequests` when the queue is too long."""
@@ -47,6 +56,25 @@ class Throttle:
             self._bucket.release()
             raise
         return seconds
+
+
+class AdaptiveThrottle(Throttle):
+    """A throttle whose rate follows the answers, and is `qps` (above zero) at most."""
+
+    def __init__(self, qps: float, burst: int, *, longest: float = 600.0) -> None:
+        super().__init__(qps, burst, longest=longest)
+        self._adaptive = AdaptiveRate(qps)
+
+    @property
+    def rate(self) -> float:
+        """Return the requests a second that pass at most now."""
+        return self._adaptive.rate
+
+    def answered(self, status: int) -> None:
+        """Take in the status of an answer."""
+        now = monotonic()
+        if self._adaptive.answered(status, now) and self._bucket is not None:
+            self._bucket.set_rate(self._adaptive.rate, now)
 
 
 JSON = "application/json"

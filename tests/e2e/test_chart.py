@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from controller_manager.app.catalog import installed
+from controller_manager.app.election import ElectionOptions, locks
 from controller_manager.app.program import flag_set
 from controller_manager.controller import PolicyRule
 
@@ -52,6 +53,11 @@ CASES = {
     "beside": {"controllers": ["namespace-controller"], "leaseName": "kube-controller-manager"},
     "full": EVERYTHING,
     "single": {"replicas": 1, "controllers": ["*"]},
+    "shared": {
+        "controllers": ["*"],
+        "leaderElectPerController": True,
+        "controllerShards": {"deployment-controller": 4, "job-controller": 2},
+    },
     "badly-pinned": {"image": {"digest": "latest"}},
     "wrong": {"replicas": "two"},
     "unknown": {"replica": 2},
@@ -207,6 +213,19 @@ def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None
     _, tokens = found["Role", "full-accounts"]["rules"]
     assert (tokens["resources"], tokens["verbs"]) == (["serviceaccounts/token"], ["create"])
     assert tokens["resourceNames"] == sorted({spec.account for spec in installed()} - {""})
+
+
+def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(told: Told) -> None:
+    found = objects(told, "shared")
+    (container,) = found["Deployment", "shared"]["spec"]["template"]["spec"]["containers"]
+    parsed = flag_set(installed()).parse(container["args"])
+    every = {lock.name for lock in locks(parsed[ElectionOptions], installed())}
+    (names,) = [set(one["resourceNames"]) for one in found["Role", "shared"]["rules"] if "update" in one["verbs"]]
+    assert {f"shared-{name}" for name in every} | {"shared", "shared-replica-0"} <= names
+    assert all(name.startswith("shared") for name in names)
+    assert "shared-deployment-controller-shard-3" in names
+    assert "shared-deployment-controller" not in names
+    assert any(one["verbs"] == ["list"] for one in found["Role", "shared"]["rules"])
 
 
 def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:

@@ -11,10 +11,12 @@ from controller_manager.options import FlagError
 from controller_manager.options.flag import Flag
 
 DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
-# Those of replicas that share controllers, which no document of Kubernetes knows.
+# Those of replicas that share controllers and of their rates, which no document of Kubernetes knows.
 OURS = {
     "leader-elect-per-controller": {"type": "bool", "default": "false"},
     "controller-shards": {"type": "stringToString", "default": ""},
+    "controller-api-qps": {"type": "stringToString", "default": ""},
+    "adaptive-api-throttling": {"type": "bool", "default": "false"},
 }
 FLAGS = flag_set(installed())
 DECLARED = {flag.name: flag for flag in FLAGS}

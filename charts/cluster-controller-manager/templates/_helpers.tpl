@@ -16,6 +16,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.leaseName | default .Release.Name }}
 {{- end }}
 
+{{/* All leases: the main one, and of replicas that share controllers those of replicas, controllers and shards. */}}
+{{- define "manager.leases" -}}
+{{- $lease := include "manager.lease" . }}
+- {{ $lease }}
+{{- if .Values.leaderElectPerController }}
+{{- range $number := until (int (add 2 (mul 2 .Values.replicas))) }}
+- {{ $lease }}-replica-{{ $number }}
+{{- end }}
+{{- $shards := .Values.controllerShards }}
+{{- range (include "manager.rbac" . | fromYaml).controllers }}
+{{- $name := .name }}
+{{- if hasKey $shards $name }}
+{{- range $index := until (int (get $shards $name)) }}
+- {{ $lease }}-{{ $name }}-shard-{{ $index }}
+{{- end }}
+{{- else }}
+- {{ $lease }}-{{ $name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What the controllers may do: those of a program of your own, or the built-in ones. */}}
 {{- define "manager.rbac" -}}
 {{- if .Values.rbac.controllers }}{{ toYaml .Values.rbac }}{{ else }}{{ (.Files.Get "rbac.yaml" | fromYaml).rbac | toYaml }}{{ end }}

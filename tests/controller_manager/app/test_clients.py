@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from controller_manager.api.core import NAMESPACES, Namespace
+from controller_manager.api.errors import TooManyRequests
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.clients import ClientOptions, Clients, HttpNetwork
 from controller_manager.base.clock import monotonic
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, ConfigError
+from controller_manager.client import Client, ConfigError, InProcessTransport
 from controller_manager.options import FlagError, FlagSet
 from controller_manager.testing import Cluster, FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
@@ -282,3 +283,54 @@ def test_a_content_type_nobody_writes_is_refused(wrong: str) -> None:
         options(f"--cluster-api-content-type={wrong}")
     expected = "--cluster-api-content-type: must be application/json or application/vnd.kubernetes.protobuf, got"
     assert caught.value.problems == (f"{expected} {wrong!r}",)
+
+
+@pytest.mark.parametrize(
+    ("argv", "names", "factor", "rate"),
+    [
+        ((), ("job-controller", "job"), 1, 20.0),
+        ((), ("job-controller", "job"), 3, 60.0),
+        (("--controller-api-qps=job=100",), ("job-controller", "job"), 3, 100.0),
+        (("--controller-api-qps=job=100",), ("deployment-controller", "deployment"), 1, 20.0),
+        (("--controller-api-qps=job=0.5", "--kube-api-qps=-1"), ("job-controller", "job"), 1, 0.5),
+        (("--adaptive-api-throttling", "--kube-api-qps=-1"), ("job-controller", "job"), 1, 1000.0),
+        (("--adaptive-api-throttling", "--controller-api-qps=job=7"), ("job-controller", "job"), 1, 7.0),
+    ],
+)
+@pytest.mark.flag("controller-api-qps")
+def test_a_controller_may_have_a_rate_of_its_own(
+    argv: tuple[str, ...], names: tuple[str, ...], factor: int, rate: float
+) -> None:
+    assert options(*argv).throttle(factor, names).rate == rate
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "", "1e9", "inf"])
+def test_a_rate_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(FlagError, match="the rate of job must be a number above 0"):
+        options(f"--controller-api-qps=job={text}")
+
+
+@pytest.mark.virtual
+async def test_the_rate_of_nobody_is_refused() -> None:
+    async with Cluster() as cluster:
+        with pytest.raises(FlagError, match="no controller 'nobody'"):
+            await cluster.manage("--controller-api-qps=nobody=5")
+
+
+@pytest.mark.virtual
+@pytest.mark.flag("adaptive-api-throttling")
+async def test_the_rate_follows_refusals_and_metrics_show_it() -> None:
+    async def handle(_: Request) -> Response:
+        return Response(429, {"content-type": "application/json"}, b"{}")
+
+    class Network:
+        def connect(self, *_: Any) -> Any:
+            return InProcessTransport(handle)
+
+    for argv, rate in ((("--adaptive-api-throttling",), 10.0), ((), None)):
+        runtime = Runtime("manager")
+        client = Clients(options(*argv), Network(), runtime).writer("job-controller", lambda: True)
+        with pytest.raises(TooManyRequests):
+            await client.get(NAMESPACES, KEY)
+        name = {"controller": "job-controller"}
+        assert runtime.registry.get_sample_value("rest_client_adaptive_rate_limit", name) == rate
