@@ -1,5 +1,6 @@
 """Files that vouch for this server and for kubelets: of use from the start, followed, never worse for a change."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,23 @@ async def test_the_address_is_the_first_of_the_most_preferred_type(make_cluster:
         assert await cluster("GET", LOG) == (200, "kube-apiserver")
         assert len(kubelet.asked) == 1
         assert server.port != elsewhere.port
+
+
+async def test_a_kubelet_that_does_not_speak_is_given_up(make_cluster: Any) -> None:
+    async with make_cluster("--kubelet-timeout=200ms") as cluster:
+        silent = await asyncio.start_server(_hold, "127.0.0.1", 0)
+        cluster.stack.callback(silent.close)
+        await cluster.node("n", silent.sockets[0].getsockname()[1])
+        await cluster.pod("p", "n")
+        offer = {"connection": "Upgrade", "upgrade": "SPDY/3.1"}
+        code, told = await cluster("GET", LOG)
+        assert (code, "timed out" in told["message"]) == (500, True)
+        code, told = await cluster("POST", LOG.replace("log", "exec"), **offer)
+        assert (code, told["message"]) == (500, "error dialing backend: timed out")
+        code, told = await cluster("GET", "/api/v1/nodes/n/proxy/x")
+        assert (code, told["reason"]) == (503, "ServiceUnavailable")
+
+
+async def _hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()

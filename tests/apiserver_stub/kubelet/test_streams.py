@@ -1,6 +1,8 @@
 """Commands and forwarded ports: bytes between the client and the kubelet, who may ask for them, and how they end."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +194,25 @@ async def test_streams_are_counted_as_long_as_they_last(cluster: Any) -> None:
         await asyncio.sleep(0.01)
     assert await cluster.counted("apiserver_longrunning_requests", **labels) == 0
     assert await cluster.counted("apiserver_request_total", **labels, dry_run="", code="101") == 1
+
+
+async def test_the_audit_tells_when_a_stream_begins_and_when_it_ends(make_cluster: Any, tmp_path: Path) -> None:
+    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    rules = [{"level": "Metadata", "resources": [{"resources": ["pods/exec"]}]}, {"level": "None"}]
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    flags = (f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=blocking")
+    async with make_cluster(*flags) as cluster:
+        await cluster.kubelet(switch)
+        client = Client()
+        await client.ask(await cluster.listen(), f"{POD}/exec?command=x")
+        assert [event["stage"] for event in told(log)] == ["RequestReceived", "ResponseStarted"]
+        client.writer.close()
+        await cluster.eventually(lambda: len(told(log)) == 3)
+        last = told(log)[-1]
+        assert (last["stage"], last["verb"], last["responseStatus"]["code"]) == ("ResponseComplete", "create", 101)
+        assert last["objectRef"]["subresource"] == "exec"
+        assert last["requestURI"].endswith("/exec?command=x")
+
+
+def told(log: Path) -> list[Any]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
