@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ WARNING = "warning"
 """The header of warnings, one line for each."""
 
 _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
+_MANY = 4096  # objects that are never few bytes
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show people what they get
 _WARNINGS_LENGTH = 4096  # characters of all warnings together
@@ -246,41 +247,33 @@ def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     """Return a list of stored JSON: in one piece if it is short, otherwise in chunks that are made as they are
     taken.
     """
-    ends = list(accumulate(map(len, content.objects)))
+    objects = content.objects
     head = json.encode(content.head)[:-1] + b',"items":['
-    if not ends:
+    if not objects:
         return head + b"]}\n"
-    if not content.typed:
-        return _untyped_list_body(head, content, ends)
-    if ends[-1] <= CHUNK:
-        return b"".join((head, b"{", b",{".join(content.bare(0, len(ends))), b"]}\n"))
-    return _chunks(head + b"{", content, ends)
+    is_short = len(objects) <= _MANY and sum(map(len, objects)) <= CHUNK
+    if not content.typed:  # objects say their type
+        return b"".join((head, b",".join(objects), b"]}\n")) if is_short else _untyped_chunks(head, content)
+    if is_short:
+        return b"".join((head, b"{", b",{".join(content.bare(0, len(objects))), b"]}\n"))
+    return _chunks(head + b"{", content)
 
 
-def _untyped_list_body(head: bytes, content: ListDocument, ends: Sequence[int]) -> bytes | AsyncIterator[bytes]:
-    """Return a list of JSON whose objects say their type."""
-    if ends[-1] <= CHUNK:
-        return b"".join((head, b",".join(content.objects), b"]}\n"))
-    return _untyped_chunks(head, content, ends)
-
-
-async def _untyped_chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> AsyncIterator[bytes]:
+async def _untyped_chunks(head: bytes, content: ListDocument) -> AsyncIterator[bytes]:
     yield head
     before: tuple[bytes, ...] = ()
-    for start, end in chunk_bounds(ends):
+    for start, end in chunk_bounds(content.objects):
         await give_way()
         yield b",".join((*before, *content.objects[start:end]))
         before = (b"",)
     yield b"]}\n"
 
 
-async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> AsyncIterator[bytes]:
-    """Yield a list of stored JSON; objects are copied only for their chunk. `ends` are the sizes of the objects up to
-    and with each.
-    """
+async def _chunks(head: bytes, content: ListDocument) -> AsyncIterator[bytes]:
+    """Yield a list of stored JSON; objects are copied only for their chunk."""
     yield head
     before: tuple[bytes, ...] = ()
-    for start, end in chunk_bounds(ends):
+    for start, end in chunk_bounds(content.objects):
         await give_way()
         yield b",{".join((*before, *content.bare(start, end)))
         before = _COMMA

@@ -2,7 +2,6 @@
 documents of lists, which are mostly one long array of these.
 """
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -240,12 +239,15 @@ def type_prefix(api_version: str, kind: str) -> bytes:
     return b'{"apiVersion":"%b","kind":"%b",' % (api_version.encode(), kind.encode())
 
 
-def chunk_bounds(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first object and the one behind the last of each chunk of a list; `ends` are the sizes of the objects
-    up to and with each.
+def chunk_bounds(objects: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield the first object and the one behind the last of each chunk of a list; objects are looked at only as far as
+    chunks are asked for.
     """
-    start = reached = 0
-    while start < len(ends):
-        end = bisect_left(ends, reached + CHUNK, start) + 1
-        yield start, end
-        start, reached = end, ends[min(end, len(ends)) - 1]
+    start = size = 0
+    for end, data in enumerate(objects, start=1):
+        size += len(data)
+        if size >= CHUNK:
+            yield start, end
+            start, size = end, 0
+    if start < len(objects):
+        yield start, len(objects)

@@ -17,7 +17,7 @@ from apiserver_stub.storage.interface import TooOld
 from apiserver_stub.verbs.query import Query, as_revision, check_list, number
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import Selection, select
-from apiserver_stub.verbs.storage import all_from_storage
+from apiserver_stub.verbs.storage import AT_ONCE, all_from_storage
 from apiserver_stub.watch_cache.collection import Snapshot
 from apiserver_stub.watch_cache.field_index import WORTH, FieldIndex
 from apiserver_stub.watch_cache.row import Row
@@ -167,7 +167,7 @@ async def read_page(
     snapshot, kind = reading.snapshot, request.kind
     converted = None if kind.converter is None else scope.conversions.of(kind)
     if chosen.everything:
-        page = _plain(snapshot, token.after, prefix, asked.limit)
+        page = await _plain(snapshot, token.after, prefix, asked.limit)
         return reading, page if converted is None else replace(page, rows=await converted.convert(page.rows))
     rows: Iterable[Row] = snapshot.items(token.after, prefix)
     if chosen.name and (chosen.namespace or not kind.namespaced):
@@ -228,10 +228,14 @@ async def _continued(scope: RequestScope, resource: str, token: ContinueToken, n
     raise Expired(_GONE, continue_token=write_token(token._replace(revision=0)))
 
 
-def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> ListPage:
+async def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> ListPage:
     rows = snapshot.items(after, prefix)
     if not limit:
-        return ListPage(list(rows))
+        found = list(islice(rows, AT_ONCE))
+        while len(found) % AT_ONCE == 0 and (more := list(islice(rows, AT_ONCE))):
+            await give_way()
+            found += more
+        return ListPage(found)
     found = list(islice(rows, limit))
     remaining = snapshot.count(found[-1].key, prefix) if len(found) == limit else 0
     return ListPage(found, more=remaining > 0, remaining=remaining or None)

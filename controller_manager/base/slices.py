@@ -25,6 +25,7 @@ _QUIET = 0.00002  # seconds beyond three times the shortest round of the loop: n
 _FORGET = 1.01  # by which the shortest round is taken to be longer with each that follows: machines change their speed
 _CALM = 0.005  # seconds without anything else to do, after which slices are longer
 _SETTLED = 0.0001  # seconds without anything else to do, after which there is time: clients need some to ask again
+_MOST_OWED = 0.005  # seconds that long work has had in advance: machines that stop for a while make slices long
 _RATIO = _SHARE / (1 - _SHARE)
 _REMEMBERED = 1024  # callers whose slices are remembered while they have no work
 
@@ -63,7 +64,7 @@ class Pace:
         """Take in that a slice, the last that was due, is over; one that short work waited for is reckoned up."""
         self._looked_at = now
         if self._is_owed:
-            self._credit -= now - began
+            self._credit = max(self._credit - (now - began), -_MOST_OWED)
 
 
 class FairQueue(Generic[T]):

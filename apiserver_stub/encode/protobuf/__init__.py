@@ -12,7 +12,6 @@ it as, and a list its items, so that both are joined from bytes that were made b
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import accumulate
 
 import orjson
 
@@ -65,11 +64,10 @@ def raw(data: bytes, api_version: str, kind: str) -> bytes:
 
 def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:
     """Yield a list of encoded objects as a body, in chunks; each object is copied once, into its chunk."""
-    ends = list(accumulate(map(len, raws)))
     about = sized(1, writers()["meta.v1.ListMeta"].message)(metadata)
-    size = len(about) + (ends[-1] if ends else 0)
+    size = len(about) + sum(map(len, raws))
     yield b"%b%b%b" % (begin(api_version, list_kind), head(RAW, size), about)
-    for start, end in chunk_bounds(ends):
+    for start, end in chunk_bounds(raws):
         yield b"".join(raws[start:end])
     yield SILENT
 

@@ -200,3 +200,14 @@ async def test_kinds_that_share_storage_are_read_in_their_own_version(api) -> No
     listed = await api.get("/apis/events.k8s.io/v1/events")
     bare = {name: value for name, value in other.items() if name not in ("apiVersion", "kind")}
     assert (listed["apiVersion"], listed["items"]) == ("events.k8s.io/v1", [bare])
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 7])
+async def test_rows_that_are_gathered_piece_by_piece_are_all_there(api, monkeypatch, count: int) -> None:
+    for module in ("list", "storage"):
+        monkeypatch.setattr(f"apiserver_stub.verbs.{module}.AT_ONCE", 3)
+    made = [f"c{number}" for number in range(count)]
+    for name in made:
+        await api.config(name)
+    assert names(await api.get(CONFIGS)) == made
+    assert names(await api.get("/api/v1/configmaps?limit=0")) == made

@@ -52,6 +52,14 @@ def test_while_there_is_short_work_a_slice_is_due_when_that_had_four_times_as_mu
     assert due.index(True) == 12  # of 0.3 ms each, after a slice of 1 ms and a quarter of 0.3 ms to begin with
 
 
+def test_a_slice_during_which_the_machine_stood_still_does_not_hold_back_others_for_long() -> None:
+    pace = Pace(0.0)
+    assert pace.decide(0.01 * MILLI, arrived=True)
+    pace.spent(0.01 * MILLI, 3.0)
+    due = looks(pace, 3.0, 30, MILLI, arrived=True)
+    assert due.index(True) < 21
+
+
 def test_slices_are_short_until_it_has_been_calm_for_a_while() -> None:
     pace = Pace(0.0)
     pace.decide(MILLI, arrived=True)
