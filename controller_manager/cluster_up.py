@@ -55,6 +55,11 @@ class ClusterOptions(Options):
         10257, "Port of the first controller manager, on 127.0.0.1; the others follow.", minimum=1, maximum=65000
     )
     managers: int = flag(2, "How many controller managers to start; one of them leads.", minimum=0, maximum=20)
+    scheduler: bool = flag(
+        True,
+        "Have the managers schedule pods too, unless arguments for them name controllers; without it another scheduler "
+        "can be run.",
+    )
     apiserver_arg: Arguments = flag((), "A further argument for the API server; repeatable.")
     manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
 
@@ -143,12 +148,18 @@ class LocalCluster:
             self._kubeconfigs.write()
         except (OSError, ValueError) as error:
             raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
-        if managers and entry_points(group=ENTRY_POINTS):
+        if managers and (self._schedules or entry_points(group=ENTRY_POINTS)):
             await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
+    @property
+    def _schedules(self) -> bool:
+        """Return whether the managers schedule pods because nobody said which controllers they have."""
+        named = any(argument.startswith("--controllers") for argument in self._options.manager_arg)
+        return self._options.scheduler and not named
+
     async def _grant(self) -> None:
-        """Let controllers of others do what they declare: the cluster has roles for the built-in ones only."""
+        """Let controllers do what they declare: the cluster has no roles for those of others, nor for the scheduler."""
         from controller_manager.app import catalog, permissions
         from controller_manager.client import Client, HttpTransport
 
@@ -256,6 +267,7 @@ class LocalCluster:
                 f"--service-account-private-key-file={folder / 'sa.key'}",
                 "--use-service-account-credentials=true",
                 *_signing(folder, options.manager_arg),
+                *(("--controllers=*,scheduler",) if self._schedules else ()),
             )
             children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
         return children

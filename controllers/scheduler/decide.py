@@ -247,10 +247,21 @@ class Decider:
         found = (self.state.nodes.get(name) for name in sorted(names))
         return [node for node in found if node is not None and node.node is not None]
 
+    def ranked(self, wanted: Wanted) -> Mapping[str, int]:
+        """Return the score of each node that a pod may be on."""
+        known = self._known_of(wanted.requirements)
+        rejects = self._rejecting(wanted, known, self.relations(wanted))
+        nodes = [node for node in self._candidates(wanted.requirements) if not rejects(node)]
+        return {node.name: score for node, score in zip(nodes, self._totals(wanted, nodes, known), strict=True)}
+
     def _best(self, wanted: Wanted, nodes: Sequence[NodeInfo], known: Mapping[str, _Known]) -> str:
         """Return the name of the node that suits best; of equal ones the first."""
         if len(nodes) == 1:
             return nodes[0].name
+        totals = self._totals(wanted, nodes, known)
+        return nodes[totals.index(max(totals))].name
+
+    def _totals(self, wanted: Wanted, nodes: Sequence[NodeInfo], known: Mapping[str, _Known]) -> list[int]:
         alone = [known[node.name].suits or Suitability(0, 0, 0) for node in nodes]
         totals = [one.score for one in alone]
         if any(one.taints for one in alone):
@@ -270,7 +281,7 @@ class Decider:
             liked = liking(asked, self.state, nodes)
             if liked is not None:
                 _weigh(totals, liked, scores.PODS)
-        return nodes[totals.index(max(totals))].name
+        return totals
 
 
 @contextmanager

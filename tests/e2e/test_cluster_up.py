@@ -73,6 +73,21 @@ def test_the_main_job(cluster: Up) -> None:
     assert "shop" not in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
+def test_pods_are_scheduled(cluster: Up) -> None:
+    ready = {"type": "Ready", "status": "True"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "machine", "labels": {"kubernetes.io/hostname": "machine"}},
+        "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}, "conditions": [ready]},
+    }
+    cluster.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(node))
+    cluster.kubectl("run", "planned", "--image=example.org/web:1")
+    wait_for(lambda: cluster.kubectl("get", "pod", "planned", "-o", "jsonpath={.spec.nodeName}") == "machine")
+    cluster.kubectl("delete", "pod", "planned", "--force", "--grace-period=0")
+    cluster.kubectl("delete", "node", "machine")
+
+
 def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
     cluster.kubectl("create", "namespace", "known")
     authority = (cluster.folder / "ca.crt").read_text()
