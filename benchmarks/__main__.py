@@ -26,6 +26,7 @@ from benchmarks import (
     namespaces,
     policies,
     rbac,
+    scheduling,
     start,
     webhooks,
     workloads,
@@ -55,6 +56,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "workloads": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(workloads.run()),
     "memory": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(memory.run()),
     "autoscalers": autoscalers.run,
+    "scheduling": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scheduling.run()),
     "start": start.run,
     "informer": informer.run,
 }
