@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller_manager.api.conditions import Condition
-from controller_manager.api.core import Taint, Toleration
+from controller_manager.api.core import NodeSelector, Taint, Toleration
 from controller_manager.api.model import EMPTY_RAW, Model, Object
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -59,6 +59,7 @@ class DeviceAllocationResult(Model):
 
 class AllocationResult(Model):
     devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
 
 
 class ConsumerReference(Model):

@@ -11,6 +11,7 @@ import msgspec
 
 from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
 from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
+from controller_manager.api.devices import RESOURCE_CLAIMS
 from controller_manager.api.errors import ApiError, Conflict, NotFound
 from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
 from controller_manager.api.resource import Resource
@@ -43,6 +44,7 @@ from . import filters
 from .binding import bind, unschedulable
 from .cluster_state import ClusterState
 from .decide import Decider
+from .devices import DEVICES
 from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
@@ -133,7 +135,14 @@ class SchedulerController:
         )
         budgets = context.informers.get(POD_DISRUPTION_BUDGETS)
         self._storage = _storage(context)
-        self._scheduler = Scheduler(decider, options.scheduler_names, self._spread.of, budgets.list, self._storage)
+        self._scheduler = Scheduler(
+            decider,
+            options.scheduler_names,
+            self._spread.of,
+            budgets.list,
+            self._storage,
+            context.informers.get(RESOURCE_CLAIMS).get,
+        )
         self._volumes: dict[str, VolumeBinding] = {}
         self._most_bindings = options.concurrent_bindings
         self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
@@ -188,6 +197,7 @@ class SchedulerController:
             (PODS, self._take_pod),
             *((resource, self._spread.note) for resource in workloads),
             *((resource, self._take_storage) for resource in _STORAGE),
+            (RESOURCE_CLAIMS, lambda _: self._scheduler.happened((DEVICES,), clock.monotonic())),
         ]
 
     def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
@@ -451,6 +461,7 @@ SPECS = (
             Mapped(STATEFUL_SETS),
             Mapped(POD_DISRUPTION_BUDGETS),
             *(Mapped(resource) for resource in _STORAGE),
+            Mapped(RESOURCE_CLAIMS),
         ),
         rbac=(
             PolicyRule(groups=("",), resources=("nodes", "namespaces", "services"), verbs=("list", "watch")),
@@ -467,6 +478,7 @@ SPECS = (
                 resources=("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
                 verbs=("list", "watch"),
             ),
+            PolicyRule(groups=(RESOURCE_CLAIMS.group,), resources=("resourceclaims",), verbs=("list", "watch")),
             PolicyRule(groups=("policy",), resources=("poddisruptionbudgets",), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("pods/binding",), verbs=("create",)),
             PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),

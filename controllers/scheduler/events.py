@@ -12,6 +12,7 @@ affinity to pods     a pod that is meant and comes; one that goes and was dislik
                      and of namespaces
 volumes              claims, volumes, classes and drivers that change; nodes that come or change; where there are too
                      many, or one is used, a pod that goes
+devices              claims that change; nodes that come or change
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
 
-from . import filters, volumes
+from . import devices, filters, volumes
 from .cluster_state import ClusterState
 from .node_info import NodeInfo, PlacedPod, conflicts
 from .requirements import AffinityTerm, HostPort, Requirements
@@ -142,5 +143,6 @@ _HINTS: Mapping[str, _Hint] = MappingProxyType(
         volumes.VOLUME_ZONE: _any_node,
         volumes.RESTRICTIONS: _any_that_goes,
         volumes.LIMITS: _node_or_one_that_goes,
+        devices.DEVICES: _any_node,
     }
 )

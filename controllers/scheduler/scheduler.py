@@ -6,13 +6,16 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
+from controller_manager.api.devices import ResourceClaim
 from controller_manager.api.policy import PodDisruptionBudget
-from controller_manager.api.resource import key_of
+from controller_manager.api.resource import Key, key_of
 
 from . import filters
 from .cluster_state import ClusterState
-from .decide import Choice, Decider, NoFit, Wanted
+from .decide import Choice, Decider, NoFit, Rejects, Wanted
+from .devices import PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, may_help
+from .filters import Rejection
 from .node_info import PlacedPod
 from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
@@ -66,6 +69,7 @@ class Scheduler:
         spread_of: SpreadOf = _assume_none,
         budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple,
         storage: Storage | None = None,
+        device_claim: Callable[[Key], ResourceClaim | None] = lambda _: None,
     ) -> None:
         self.decider = decider
         self.state: ClusterState = decider.state
@@ -76,6 +80,7 @@ class Scheduler:
         self._spread_of = spread_of
         self._budgets = budgets
         self._storage = storage
+        self._device_claim = device_claim
         self._volumes: PodVolumes | None = None
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
@@ -200,14 +205,20 @@ class Scheduler:
         asked, pod = queued.requirements, queued.pod
         spread = () if asked.spreads_itself else self._spread_of(pod, asked)
         disks = disks_of(pod)
-        if self._storage is None or not (disks or claims_of(pod)):
-            return Wanted(queued.uid, asked, spread, (), queued.nominated)
-        self._volumes = volumes = PodVolumes(pod, self._storage, self.state, disks)
-        return Wanted(queued.uid, asked, spread, (volumes.rejects,), queued.nominated, volumes.hindrance)
+        others: list[Rejects] = []
+        hindrance: Rejection | None = None
+        self._volumes = None
+        if self._storage is not None and (disks or claims_of(pod)):
+            self._volumes = PodVolumes(pod, self._storage, self.state, disks)
+            others, hindrance = [self._volumes.rejects], self._volumes.hindrance
+        if pod.spec.resource_claims:
+            devices = PodDevices(pod, self._device_claim)
+            others, hindrance = [*others, devices.rejects], hindrance or devices.hindrance
+        return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance)
 
     def _plan(self, wanted: Wanted, node: str) -> VolumePlan:
         """Return what is to be done for the volumes of the pod decided about last, and reserve what it gets."""
-        if not wanted.others or self._volumes is None or self._storage is None:
+        if self._volumes is None or self._storage is None:
             return VolumePlan()
         plan = self._volumes.plan(self.state.nodes[node])
         self._storage.taken.update((volume.metadata.name, key_of(claim)) for volume, claim in plan.given)

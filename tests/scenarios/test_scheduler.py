@@ -8,6 +8,7 @@ import pytest
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
+from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.storage import (
@@ -250,6 +251,27 @@ async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> No
         claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
         assert (claim.metadata.annotations or {})["volume.kubernetes.io/selected-node"] == "b"
         assert any("no volume could be made at a" in one for one in await told(cluster, "FailedScheduling"))
+
+
+async def test_claims_to_devices_are_waited_for_and_honoured() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        for name in ("a", "b"):
+            await make_node(cluster, name)
+        requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+        tree = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"devices": {"requests": requests}}}
+        await cluster.client.create(RESOURCE_CLAIMS, ResourceClaim.decode(msgspec.json.encode(tree)))
+        claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
+        await make_pod(cluster, "p", resourceClaims=claims)
+        await cluster.settle()
+        assert 'resourceclaim "gpu" is not allocated' in (await condition(cluster, "p"))[2]
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
+        device = {"request": "r", "driver": "example.org", "pool": "b", "device": "0"}
+        allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+        change = {"status": {"allocation": allocation}}
+        await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), change, subresource="status")
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": "b"}
 
 
 @pytest.mark.flag("scheduler-names")
