@@ -252,12 +252,14 @@ class Cluster:
         may_lose_lead: bool = False,
         name: str = "",
         strict: bool = True,
+        schedules: bool = False,
         cloud_providers: Mapping[str, MakeCloudProvider] = MappingProxyType({}),
     ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
         `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
         `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
+        One that `schedules` has the scheduler beside the controllers that are on by default, where flags name none.
         `cloud_providers` are providers of your own, by their names for `--cloud-provider`, which need not be installed.
 
         What a controller did not declare in its `rbac` is refused with 403. With `--use-service-account-credentials`,
@@ -265,6 +267,8 @@ class Cluster:
         `strict`, such a refusal, an error that no retry will mend, a crash, and a manager that ends unasked fail the
         test: in `settle`, or when the cluster ends.
         """
+        if schedules:
+            flags = ("--controllers=*,scheduler", *flags)
         every = catalog.installed() if specs is None else tuple(specs)
         flags = ("--secure-port=0", *flags)
         if specs is None and not cloud_providers:

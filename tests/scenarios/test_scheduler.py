@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller_manager.api.apps import REPLICA_SETS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
 from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim
@@ -24,6 +25,7 @@ from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.requirements import nominated_node
+from tests.scenarios.workloads import replica_set
 
 pytestmark = pytest.mark.virtual
 FLAGS = ("--leader-elect=false", "--controllers=scheduler")
@@ -133,6 +135,18 @@ async def test_important_pods_go_first() -> None:
         await cluster.manage(*FLAGS)
         await cluster.settle()
         assert await nodes_of(cluster) == {"low": "", "high": "a", "middle": ""}
+
+
+async def test_a_workload_comes_to_nodes() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, binds=False):
+        await cluster.manage("--leader-elect=false", schedules=True)
+        for name in ("a", "b", "c"):
+            await make_node(cluster, name)
+        await cluster.client.create(REPLICA_SETS, replica_set("web", 6))
+        await cluster.settle()
+        found = await nodes_of(cluster)
+        assert sorted(found.values()) == ["a", "a", "b", "b", "c", "c"]
+        assert (await cluster.client.get(REPLICA_SETS, Key("default", "web"))).status.ready_replicas == 6
 
 
 async def test_a_more_important_pod_takes_the_room_of_others() -> None:
