@@ -6,7 +6,7 @@ Lists are replaced unless their strategy is `merge`; then objects are matched by
 The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -127,7 +127,7 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
             changes.append((_identity(item, key), item))
     if replace:
         return [_members(item) for _, item in changes], []
-    if max(Counter(identity for identity, _ in changes).values(), default=0) > _MOST_REPEATS:
+    if len(changes) > _MOST_REPEATS and max(Counter(one for one, _ in changes).values()) > _MOST_REPEATS:
         raise BadRequest(f"a list of a patch has more than {_MOST_REPEATS} elements with the same {key!r}")
     merged = [item for item in current if _known(item, key) not in removed]
     places: dict[Identity | None, int] = {}
@@ -147,21 +147,19 @@ def _ordered(items: list[Any], wanted: list[Identity], before: list[Any], key: s
     element that came after them in the list as it was.
     """
     rank = _ranks(wanted)
+    known = [(_known(item, key), item) for item in items]
+    ours = sorted((one for one in known if one[0] in rank), key=lambda one: rank[one[0]])
+    if len(ours) == len(known):
+        return [item for _, item in ours]
     was = _ranks(_known(item, key) for item in before)
-    ours = sorted((item for item in items if _known(item, key) in rank), key=lambda item: rank[_known(item, key)])
-    theirs = [item for item in items if _known(item, key) not in rank]
+    theirs = deque(one for one in known if one[0] not in rank)
     result: list[Any] = []
-    waiting = iter(theirs)
-    other = next(waiting, _GONE)
-    for item in ours:
-        place = was.get(_known(item, key))
-        while other is not _GONE and place is not None and was.get(_known(other, key), place) < place:
-            result.append(other)
-            other = next(waiting, _GONE)
+    for identity, item in ours:
+        place = was.get(identity)
+        while theirs and place is not None and was.get(theirs[0][0], place) < place:
+            result.append(theirs.popleft()[1])
         result.append(item)
-    if other is not _GONE:
-        result.append(other)
-    return [*result, *waiting]
+    return [*result, *(item for _, item in theirs)]
 
 
 def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
