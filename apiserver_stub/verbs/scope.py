@@ -70,6 +70,8 @@ class RequestScope:
         store = self.store
         if revision is None:
             revision = await store.storage.current_revision()
+        elif store.revision < revision:
+            await store.storage.current_revision()  # one that others use too tells how far it is when it is asked
         if store.revision >= revision:
             return
         try:

@@ -24,11 +24,11 @@ def new_prefix() -> str:
     return f"/server-{os.getpid()}-{next(_NUMBERS)}"
 
 
-def storage_at(prefix: str) -> EtcdStorage:
-    """Return a storage in an etcd that is there until the end of the process."""
-    if not _URLS:
+def storage_at(prefix: str, urls: Sequence[str] = ()) -> EtcdStorage:
+    """Return a storage in an etcd, or in one that is there until the end of the process."""
+    if not urls and not _URLS:
         _URLS.extend(_STACK.enter_context(running()).urls)
-    return EtcdStorage(EtcdServers(_URLS), EtcdRules(prefix, inspect=decode_error_of))
+    return EtcdStorage(EtcdServers(urls or _URLS), EtcdRules(prefix, inspect=decode_error_of))
 
 
 async def storage_as_after_start(prefix: str, flags: Sequence[str]) -> EtcdStorage:
