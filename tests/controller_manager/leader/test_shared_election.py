@@ -35,6 +35,7 @@ from controller_manager.leader import (
     SharedLocks,
 )
 from controller_manager.testing import Cluster
+from controller_manager.testing.virtual import VirtualLoop
 
 MAIN = Key("kube-system", "manager")
 LOCKS = {**{f"c{number}": f"c{number}" for number in range(3)}, **{f"d-{number}": "d" for number in range(4)}}
@@ -253,6 +254,20 @@ async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Tria
     assert second.locks != set(LOCKS)
     await asyncio.sleep(GAP)
     assert second.locks == set(LOCKS)
+
+
+async def test_who_was_asleep_writes_nothing_when_it_wakes_up(trial: Trial) -> None:
+    replica = trial.start()
+    await asyncio.sleep(10)
+    assert replica.locks == set(LOCKS)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.jump(30)
+    woke = clock.monotonic()
+    assert not replica.locks
+    await asyncio.sleep(5)
+    assert "could not be renewed" in replica.lost
+    assert not [at for writes in trial.trail.writes.values() for at, _ in writes if at >= woke]
 
 
 async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(trial: Trial) -> None:
