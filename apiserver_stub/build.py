@@ -1,5 +1,6 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from apiserver_stub.encryption.at_rest import EncryptionAtRest
     from apiserver_stub.storage.etcd import EtcdStorage
 
+_CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 _NO_PLUGINS: Mapping[str, MakePlugin] = MappingProxyType({})
@@ -430,6 +432,7 @@ class _Assembly:
             self.flow_control.limiter,
             self.auditing.auditor,
             self.tracer,
+            None if self.worker.newest is None else partial(self._catch_up, self.worker.newest),
         )
         handlers = Handlers(
             self.health.answer,
@@ -502,6 +505,17 @@ class _Assembly:
     def _ttls(self) -> Mapping[str, float]:
         lifetime = self.options[StorageOptions].event_ttl
         return {kind.storage: lifetime for kind in self.kinds.all() if kind.strategy.has_ttl}
+
+    def _catch_up(self, newest: Callable[[], int]) -> Awaitable[None] | None:
+        if self.store.revision >= newest() and self.custom_resources.is_up_to_date:
+            return None
+        return self._catch_up_with(newest())
+
+    async def _catch_up_with(self, revision: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP):
+                await self.store.reached(revision)
+        await self.custom_resources.serve_changed()
 
     async def _apply_status(self, path: str, tree: Tree) -> None:
         await self.objects.apply_status(path, tree, MANAGER)

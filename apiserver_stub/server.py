@@ -88,7 +88,8 @@ class Filters:
     """The filters that decide on a request before it is answered.
 
     Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
-    told, without `tracer` nothing traced.
+    told, without `tracer` nothing traced. Where several processes are one server, `catch_up` returns what to wait for
+    before a request is looked at: until all is known here that another one has shown.
     """
 
     authenticator: Authentication
@@ -97,6 +98,7 @@ class Filters:
     flow_control: FlowControl | None = None
     auditor: Auditor | None = None
     tracer: RequestTracer | None = None
+    catch_up: Callable[[], Awaitable[None] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ class Server:
         """Authenticate, begin to tell, impersonate, wait for a seat, authorize, route; errors end here."""
         filters, request = self._filters, context.http
         try:
+            if filters.catch_up is not None and context.info.resource and (late := filters.catch_up()) is not None:
+                await late
             user = context.user = await filters.authenticator.authenticate(request)
             if filters.tracer is not None:
                 context.span = filters.tracer.begin(context, user)

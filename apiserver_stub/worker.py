@@ -22,7 +22,7 @@ def _nobody() -> None:
 class Worker:
     """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner and take
     connections from one `listener`, `gather` knows the metrics of all, and `ready` is called when this one serves.
-    `registries` are the metrics of this one, by page.
+    `registries` are the metrics of this one, by page. `newest` tells the newest revision that any of them has shown.
 
     The first one makes and renews the files that all use.
     """
@@ -33,6 +33,7 @@ class Worker:
     listener: socket.socket | None = None
     gather: Gather | None = None
     ready: Callable[[], None] = _nobody
+    newest: Callable[[], int] | None = None
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
 
     @property

@@ -29,6 +29,7 @@ from benchmarks import (
     scheduling,
     start,
     webhooks,
+    workers,
     workloads,
     writes,
 )
@@ -53,6 +54,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "expressions": expressions.run,
     "fairness": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(fairness.run()),
     "mixed": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(mixed.run()),
+    "workers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(workers.run()),
     "workloads": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(workloads.run()),
     "memory": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(memory.run()),
     "autoscalers": autoscalers.run,

@@ -27,6 +27,15 @@ class CustomResources:
         """Serve what is defined already, and hear of all changes from now on."""
         await self._definitions.read()
 
+    @property
+    def is_up_to_date(self) -> bool:
+        """Return whether all is served that the store says is defined."""
+        return self._definitions.is_up_to_date
+
+    async def serve_changed(self) -> None:
+        """Serve what is defined now, without waiting for its turn."""
+        await self._definitions.serve_changed()
+
     async def run(self) -> None:
         """Keep the status of all definitions as it should be, and remove what is deleted, until cancelled."""
         await self._definitions.run()

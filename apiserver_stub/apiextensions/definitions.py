@@ -85,7 +85,7 @@ class DefinitionController:
             self._built_in[info.group] = self._built_in.get(info.group, Names()) | Names.of((info,))
         self._changed.update((row.key, None) for row in self._scope.store.snapshot(DEFINITIONS).items())
         self._scope.store.subscribe(self._hear)
-        await self._serve_changed()
+        await self.serve_changed()
 
     async def run(self) -> None:
         """Keep the status of all definitions as it should be, and remove what is deleted, until cancelled."""
@@ -96,7 +96,7 @@ class DefinitionController:
         self._cleaned.clear()
         async with Tasks() as tasks:
             while True:
-                await self._serve_changed()
+                await self.serve_changed()
                 name = next(iter(self._unsettled), None)
                 if name is None:
                     self._wake.clear()
@@ -128,7 +128,13 @@ class DefinitionController:
         found: Tree = msgspec.json.decode(row.data)
         return found
 
-    async def _serve_changed(self) -> None:
+    @property
+    def is_up_to_date(self) -> bool:
+        """Return whether no change of a definition waits to be served."""
+        return not self._changed
+
+    async def serve_changed(self) -> None:
+        """Serve what has changed."""
         while self._changed:
             name = next(iter(self._changed))
             del self._changed[name]

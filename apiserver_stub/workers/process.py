@@ -126,7 +126,16 @@ async def _serve(place: control.Place, options: Parsed, runtime: Runtime) -> int
         listener.setblocking(False)
         storage = SharedStorage(place.path, page, runtime.log("store"))
         link.when_lost = storage.expect_no_other
-        worker = Worker(place.number or 0, place.count, storage, listener, link.gather, link.ready, link.registries)
+        worker = Worker(
+            place.number or 0,
+            place.count,
+            storage,
+            listener,
+            link.gather,
+            link.ready,
+            lambda: page.revision,
+            link.registries,
+        )
         return await process.serve(options, runtime, worker)
     finally:
         await link.close()

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
 from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start
+from tests.apiserver_stub.several import server_on
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -100,18 +101,19 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
 @asynccontextmanager
-async def started(*arguments: str) -> AsyncIterator[Api]:
+async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
     """A server with those flags, on a memory store. In real time all but the first begin with what that has left at its
-    start; in virtual time objects have their times too.
+    start; in virtual time objects have their times too. `storage` is one of those of `--storage`, which counts without.
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-    if _CHOSEN == ["etcd"] and not is_virtual:
+    storage = storage or _CHOSEN[0]
+    if storage == "etcd" and not is_virtual:
         async with _on_etcd(flags) as api:
             yield api
         return
     log = MemoryBackend() if is_virtual or flags not in _FIRST_STARTS else _FIRST_STARTS[flags].copy()
-    server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
+    server = server_on(log, flags, storage)
     await server.start()
     if not is_virtual:
         _FIRST_STARTS.setdefault(flags, log.copy())
@@ -139,15 +141,17 @@ def chosen_storage(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have the tests of a module on all the `STORAGES` that it names."""
+    """Have the tests of a module on all the `STORAGES` that it names, in virtual time on those in this process."""
     storages = getattr(metafunc.module, "STORAGES", None)
-    if storages and "api" in metafunc.fixturenames and not metafunc.definition.get_closest_marker("virtual"):
+    if storages and "api" in metafunc.fixturenames:
+        if metafunc.definition.get_closest_marker("virtual"):
+            storages = [one for one in storages if one in ("memory", "workers")]
         metafunc.parametrize("api", storages, indirect=True)
 
 
 @pytest.fixture
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    async with started() if getattr(request, "param", "") != "etcd" else _on_etcd(FLAGS_OF_ALL) as api:
+    async with started(storage=getattr(request, "param", "")) as api:
         yield api
 
 

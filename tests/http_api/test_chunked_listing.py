@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+STORAGES = ("memory", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 MINE = f"{CONFIGS}?fieldSelector=metadata.name!=kube-root-ca.crt"
 

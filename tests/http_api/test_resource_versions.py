@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+STORAGES = ("memory", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-STORAGES = ("memory", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
+STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+STORAGES = ("memory", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 END = "k8s.io/initial-events-end"
 

@@ -83,7 +83,7 @@ class StorageOwner:
             session.connection.close()
 
     def _connect(self) -> "MessageConnection[Request]":
-        session = _Session(self._storage, self._raw, self._listing, self._tasks, self._forget, self._log)
+        session = _Session(self._storage, self._raw, self._listing, self._tasks, self._forget, self._tell, self._log)
         self._sessions.add(session)
         return session.connection
 
@@ -99,8 +99,11 @@ class StorageOwner:
     async def _tell_state(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY)
-            for session in self._sessions:
-                session.tell_state()
+            self._tell()
+
+    def _tell(self) -> None:
+        for session in self._sessions:
+            session.tell_state()
 
 
 class _Session:
@@ -113,6 +116,7 @@ class _Session:
         listing: asyncio.Semaphore,
         tasks: Tasks,
         ended: "Callable[[_Session], None]",
+        tell_all: Callable[[], None],
         log: Logger,
     ) -> None:
         self.connection = MessageConnection(decode_request, self._take, self._lost, lambda _: self.tell_state())
@@ -121,6 +125,7 @@ class _Session:
         self._listing = listing
         self._tasks = tasks
         self._ended = ended
+        self._tell_all = tell_all
         self._log = log
         self._watches: dict[int, Callable[[], None]] = {}
         self._count = self._size = 0  # of what is under way
@@ -179,7 +184,7 @@ class _Session:
         if failure is None:
             self.connection.send(Done(number, done.result() or 0))
         else:
-            self.tell_state()
+            self._tell_all()
             self.connection.send(_refusal(number, failure))
 
     async def _answer(self, request: Request) -> None:

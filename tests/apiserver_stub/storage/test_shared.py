@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.interface import Record, RevisionConflict, TooNew, Write
 from apiserver_stub.storage.shared import owner as owning
 from apiserver_stub.storage.shared.messages import MessageReader
@@ -16,6 +15,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.random import random_source
+from tests.apiserver_stub.conftest import Disk
 from tests.apiserver_stub.owned import Owner
 
 pytestmark = pytest.mark.virtual
@@ -26,8 +26,8 @@ def put(key: str, expected: int = 0, text: str = "") -> Write:
 
 
 @pytest.fixture
-async def owner() -> AsyncIterator[Owner]:
-    made = Owner(MemoryBackend())
+async def owner(disk: Disk) -> AsyncIterator[Owner]:
+    made = Owner(disk)
     await made.start()
     yield made
     await made.close()
@@ -120,6 +120,23 @@ async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, st
     assert (refused.value.key, refused.value.current, refused.value.revision) == ("a", first, first)
     with pytest.raises(TooNew):
         await storage.list(at=first + 1)
+
+
+async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: SharedStorage, owner: Owner) -> None:
+    other = SharedStorage(owner.path, owner.page)
+    await other.open()
+    assert isinstance(owner.backend, Disk)
+    owner.backend.full = True
+    with pytest.raises(ServiceUnavailable, match="no space"):
+        await storage.txn([put("a")])
+    await other.get("pods", "a")
+    assert "no space" in storage.trouble
+    assert storage.trouble == other.trouble
+    owner.backend.full = False
+    await storage.txn([put("a")])
+    await asyncio.sleep(1.1)
+    assert storage.trouble == other.trouble == ""
+    await other.close()
 
 
 async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
 from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start, storage_at
+from tests.apiserver_stub.several import server_on
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -72,7 +73,8 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 @pytest.fixture
 def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
     """Starts servers; those on an empty store begin with what the first such has left there at its start. With
-    `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log.
+    `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log, and with
+    `--storage=workers` servers are several.
     """
     breaks = bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
     in_etcd = request.config.getoption("--storage") == "etcd" and not breaks
@@ -104,7 +106,7 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(backend))
+        server = server_on(backend, flags, "" if breaks else request.config.getoption("--storage"))
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())

@@ -1,0 +1,63 @@
+"""Several processes of one API server, as they are with `--workers`, in one process: each request goes to the next."""
+
+import itertools
+from collections.abc import Awaitable, Sequence
+from typing import Any, cast
+
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.backend import Backend
+from apiserver_stub.storage.embedded import StorageRules
+from apiserver_stub.storage.shared.storage import SharedStorage
+from apiserver_stub.watch_cache.row import decode_error_of
+from apiserver_stub.worker import Worker
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import all_of
+from tests.apiserver_stub.owned import Owner
+
+
+def server_on(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
+    """The server with those flags, on a log; several of them where the `storage` is "workers"."""
+    if storage == "workers":
+        return cast("ApiServer", SeveralServers(log, flags))
+    return build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
+
+
+class SeveralServers:
+    """Two servers on storages of one owner; what is not about requests is of the first."""
+
+    def __init__(self, log: Backend, flags: Sequence[str]) -> None:
+        self._owner = Owner(log, StorageRules(decode_error_of))
+        page = self._owner.page
+        options = FLAGS.parse(flags)
+        self.servers = []
+        for number in range(2):
+            storage = SharedStorage(self._owner.path, page)
+            worker = Worker(number, 2, newest=lambda: page.revision)
+            self.servers.append(build(options, Runtime("test"), storage, worker=worker))
+        self._next = itertools.cycle(self.servers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.servers[0], name)
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        return next(self._next).handle(request)
+
+    async def start(self) -> None:
+        await self._owner.start()
+        for server in self.servers:
+            await server.start()
+
+    async def run(self) -> None:
+        await all_of(*(server.run() for server in self.servers))
+
+    def end_streams(self) -> None:
+        for server in self.servers:
+            server.end_streams()
+
+    async def stop(self) -> None:
+        for server in self.servers:
+            await server.stop()
+        await self._owner.close()
