@@ -1,6 +1,7 @@
 """Forwarded ports over a WebSocket, for kubelets that do not speak it: SPDY goes through its messages as it is."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 
 from apiserver_stub.kubelet.passing import VERSION
@@ -28,7 +29,10 @@ def through_tunnel(request: Request, response: Response, stream: SocketStream) -
 
 
 async def _talk(relay: Relay, caller: DuplexStream) -> None:
-    await relay.serve(Tunnel(caller))
+    tunnel = Tunnel(caller)
+    await relay.serve(tunnel)
+    with suppress(ConnectionError):  # it may be the client that has gone
+        await tunnel.aclose()
 
 
 class Tunnel:

@@ -248,7 +248,7 @@ async def test_a_client_that_goes_ends_a_translated_command(cluster: Any, polite
 
 async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
     async def echo(stream: DuplexStream) -> None:
-        while piece := await stream.read(1 << 16):
+        while (piece := await stream.read(1 << 16)) != b"end":
             await stream.write(piece.upper())
 
     async def answer(request: Request) -> Response:
@@ -267,7 +267,8 @@ async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
         heard += data
     assert heard == b"ABC" * 50_000
     assert kubelet.asked[0].values("x-stream-protocol-version") == ("portforward.k8s.io",)
-    client.writer.close()
+    client.say(b"end")
+    assert await client.hear() == (8, b"\x03\xe8")
     await cluster.eventually(lambda: server.connections == 0)
     assert await cluster.counted("apiserver_stream_tunnel_requests_total", code="101") == 1
 
