@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
+from prometheus_client.core import Metric
+
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
@@ -12,6 +14,7 @@ from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
 from apiserver_stub.watch_cache.row import decode_error_of
 from apiserver_stub.worker import Worker
+from apiserver_stub.workers.metric_sums import MetricSums, report, shown
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
@@ -32,10 +35,12 @@ class SeveralServers:
         self._owner = Owner(log, StorageRules(decode_error_of))
         page = self._owner.page
         options = FLAGS.parse(flags)
-        self.servers = []
+        self.servers: list[ApiServer] = []
+        self._workers: list[Worker] = []
         for number in range(2):
             storage = SharedStorage(self._owner.path, page)
-            worker = Worker(number, 2, newest=lambda: page.revision)
+            worker = Worker(number, 2, gather=self._gather, newest=lambda: page.revision)
+            self._workers.append(worker)
             self.servers.append(build(options, Runtime("test"), storage, worker=worker))
         self._next = itertools.cycle(self.servers)
 
@@ -44,6 +49,12 @@ class SeveralServers:
 
     def handle(self, request: Request) -> Awaitable[Response]:
         return next(self._next).handle(request)
+
+    async def _gather(self, page: str) -> Sequence[Metric]:
+        sums = MetricSums()
+        for worker in self._workers:
+            sums.reported(str(worker.number), await report(worker.registries[page]))
+        return list(shown(sums.families()))
 
     async def start(self) -> None:
         await self._owner.start()

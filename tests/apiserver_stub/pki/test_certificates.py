@@ -109,6 +109,24 @@ async def test_what_it_issues_is_renewed_while_it_runs(tmp_path: Path) -> None:
             assert new.not_valid_after_utc - utc_now() > timedelta(days=200)
 
 
+async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> None:
+    """The others leave the files alone, and have what is renewed."""
+    options = FLAGS.parse([f"--data-dir={tmp_path}", "--storage-backend=memory", "--bind-address=127.0.0.1"])
+    log = Runtime("test").log("certificates")
+    first, other = (ServerCertificates(options, Trust(), log, renew=renew) for renew in (True, False))
+    first.own_pair()
+    first.write_kubeconfig(6443)
+    before = [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")]
+    async with Tasks() as tasks:
+        tasks.start(other.keep(6443), name="other")
+        await pass_by(300 * DAY)
+        assert [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")] == before
+        tasks.start(first.keep(6443), name="first")
+        await asyncio.sleep(120)
+    after = [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")]
+    assert all(one != another for one, another in zip(before, after, strict=True))
+
+
 async def test_certificates_of_a_short_life_are_renewed_too(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(minutes=10)) as server:
         for _ in range(20):
