@@ -17,6 +17,9 @@ OURS = {
     "controller-shards": {"type": "stringToString", "default": ""},
     "controller-api-qps": {"type": "stringToString", "default": ""},
     "adaptive-api-throttling": {"type": "bool", "default": "false"},
+    "scheduler-names": {"type": "strings", "default": "default-scheduler"},
+    "percentage-of-nodes-to-score": {"type": "int32", "default": "0"},
+    "concurrent-bindings": {"type": "int32", "default": "32"},
 }
 FLAGS = flag_set(installed())
 DECLARED = {flag.name: flag for flag in FLAGS}
