@@ -344,7 +344,7 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(bench: Bench) -> None:
 
     bench.answers = {"hangs": hangs}
     chosen = {"matchLabels": {"slow": "yes"}}
-    await bench.configure(MUTATING, "a", [bench.webhook("hangs", objectSelector=chosen, timeoutSeconds=1)])
+    await bench.configure(MUTATING, "a", [bench.webhook("hangs", objectSelector=chosen, timeoutSeconds=30)])
     await bench.configure(MUTATING, "b", [bench.webhook("other")])
     slow = asyncio.ensure_future(bench.admission.mutate(about(labels={"slow": "yes"})))
     await asked.wait()
