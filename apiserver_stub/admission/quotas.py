@@ -113,8 +113,8 @@ class Quota(NamedTuple):
 def decide(
     quotas: Sequence[Quota], attributes: Attributes, evaluator: Evaluator, limited: Sequence[Limited] = ()
 ) -> Mapping[str, Amounts]:
-    """Return what a write adds to quotas, by their names: nothing to those that were not counted yet, but they are
-    written, so that a count which lacks the object comes too late. Raises `Forbidden` if that does not fit.
+    """Return what a write adds to quotas, by their names. Those that were not counted yet are written, too, so that a
+    count which lacks the object comes too late. Raises `Forbidden` if it does not fit.
 
     | a quota whose scopes the object is in, and that limits a resource it counts for | then                      |
     |--------------------------------------------------------------------------------|---------------------------|
@@ -138,8 +138,8 @@ def decide(
     def growth_in(quota: Quota) -> Amounts:
         return usage if old and not old.is_in_all(quota.scopes) else grown
 
-    uncounted = (quota for quota in quotas if quota.uncounted and new.is_in_all(quota.scopes))
-    awaited: dict[str, Amounts] = {one.name: {} for one in uncounted if _within(growth_in(one), one.uncounted)}
+    uncounted = [quota for quota in quotas if quota.uncounted and new.is_in_all(quota.scopes)]
+    awaited = {one.name: found for one in uncounted if (found := _within(growth_in(one), one.uncounted))}
     growth = [growth_in(quota) for quota in matching]
     if not any(map(_is_something, growth or (grown,))):
         return awaited
@@ -149,7 +149,10 @@ def decide(
     if attributes.subresource != "status":
         for quota in matching:
             _check_fits(quota, added[quota.name], attributes)
-    return awaited | {name: amounts for name, amounts in added.items() if amounts}
+    for name, amounts in added.items():
+        if amounts:
+            awaited[name] = {**awaited.get(name, {}), **amounts}
+    return awaited
 
 
 def beyond(new: Amounts, old: Amounts) -> Amounts:

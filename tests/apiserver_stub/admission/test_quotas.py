@@ -1,8 +1,16 @@
 """How the server holds writes to quotas."""
 
 import asyncio
+import json
 from typing import Any
 
+import pytest
+
+from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.admission.quotas import ResourceQuotas
+from apiserver_stub.kinds.registry import built_in
+from controller_manager.api.errors import Forbidden
+from controller_manager.serving.authentication import User
 from tests.http_api.conftest import Api, started
 
 NAMESPACE = "/api/v1/namespaces/default"
@@ -53,6 +61,23 @@ async def test_a_quota_that_nobody_has_counted_yet_lets_nothing_through() -> Non
         assert refused.status == 403
         assert "status unknown for quota: q, resources: count/configmaps" in refused.tree["message"]
         assert (await api.ask("POST", f"{NAMESPACE}/secrets", {"metadata": {"name": "one"}})).status == 201
+
+
+async def test_a_quota_that_is_counted_while_a_write_waits_to_be_committed_counts_it() -> None:
+    async with started() as api:
+        made = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
+        assert (await api.ask("POST", QUOTAS, made)).status == 201
+        kind = next(kind for kind in built_in().all() if kind.storage == "configmaps")
+        config = {"metadata": {"name": "one", "namespace": "default"}}
+        attributes = Attributes("create", kind, "default", "one", "", config, None, User("admin"))
+        (amend,) = await ResourceQuotas(api.server.store).charge(attributes)
+        quota = (await api.get(f"{QUOTAS}/q")).tree
+        assert json.loads(amend.change(json.dumps(quota).encode())).get("status") == {}
+        counted = {**quota, "status": {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}}
+        assert json.loads(amend.change(json.dumps(counted).encode()))["status"]["used"] == {"configmaps": "1"}
+        full = {**quota, "status": {"hard": {"configmaps": "1"}, "used": {"configmaps": "1"}}}
+        with pytest.raises(Forbidden, match="exceeded quota: q, requested: configmaps=1"):
+            amend.change(json.dumps(full).encode())
 
 
 async def test_writes_at_the_same_time_do_not_exceed_a_quota_together() -> None:
