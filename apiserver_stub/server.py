@@ -45,6 +45,7 @@ Connect = Callable[[APIRequest], Awaitable[Response]]
 """Answers a request for a subresource that is a stream: a body in chunks or an upgrade, as it goes on the wire."""
 
 _ALWAYS = {"cache-control": "no-cache, private"}
+_LOG = "log"  # which is got: of the streams that others are connected to there are no spans of verbs
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 
 
@@ -268,13 +269,16 @@ class Server:
         if connect is None and request.unread is not None:
             request = await request.received(user.name)
         api_request = APIRequest(request, user, info.verb, kind, namespace, info.name, subresource, context.query)
-        if connect is not None:
+        if connect is not None and (context.span is None or info.subresource != _LOG):
             return _checked(request, await connect(api_request))
         if context.span is None:
             return await self._serve(api_request, asked, context.audit)
         with context.span.verb() as span:
+            traced = replace(api_request, span=span)
             try:
-                return await self._serve(replace(api_request, span=span), asked, context.audit)
+                if connect is not None:
+                    return _checked(request, await connect(traced))
+                return await self._serve(traced, asked, context.audit)
             except ApiError as error:
                 with span.child("SerializeObject", {"method": request.method, "url": request.path}) as encoding:
                     response = self._refused(error, context)

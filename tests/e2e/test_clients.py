@@ -127,7 +127,7 @@ def test_official_watches(api: official.ApiClient, namespace: str) -> None:
     )
     events = [(event["type"], event["object"].metadata.labels) for event in stream if event["type"] != "BOOKMARK"]
     labels = {"app": "a", "tier": "x"}
-    assert events == [("ADDED", {"app": "a"}), ("MODIFIED", labels), ("DELETED", labels)]
+    assert events == [("ADDED", {"app": "a"}), ("MODIFIED", labels), ("MODIFIED", labels), ("DELETED", labels)]
 
 
 def test_official_apps(api: official.ApiClient, namespace: str) -> None:

@@ -327,6 +327,7 @@ def test_get_w_shows_changes_as_they_come(kubectl: Kubectl, launch: Any, namespa
     kubectl("run", "second", "-n", namespace, "--image=i")
     assert watching.stdout.readline().split()[:2] == ["ADDED", "second"]
     kubectl("delete", "pod", "seen", "-n", namespace, "--now")
+    assert watching.stdout.readline().split()[:2] == ["MODIFIED", "seen"]  # no grace is left
     assert watching.stdout.readline().split()[:2] == ["DELETED", "seen"]
     watching.terminate()
     watching.communicate()

@@ -47,7 +47,7 @@ async def test_kubernetes_asyncio(api: asynchronous.ApiClient, namespace: str) -
     )
     told = [(event["type"], event["object"].metadata.labels) async for event in stream]
     labels = {"tier": "x", "more": "y"}
-    assert told == [("MODIFIED", {"tier": "x"}), ("MODIFIED", labels), ("DELETED", labels)]
+    assert told == [("MODIFIED", {"tier": "x"}), ("MODIFIED", labels), ("MODIFIED", labels), ("DELETED", labels)]
     dynamic = await kubernetes_asyncio.dynamic.DynamicClient(api)
     services = await dynamic.resources.get(api_version="v1", kind="Service")
     await services.create(body={"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, namespace=namespace)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -49,7 +49,7 @@ def claim(name: str = "shared", **metadata: Any) -> ResourceClaim:
     )
 
 
-def pod(name: str = "p", node: str = "", **entries: str) -> Pod:
+def pod(name: str = "p", node: str = "", resources: Mapping[str, Any] | None = None, **entries: str) -> Pod:
     """A pod with these entries: `made` is of the template `gpus`, any other name that of a claim."""
     listed = [
         {"name": entry, "resourceClaimTemplateName": of.removeprefix("template/")}
@@ -60,7 +60,7 @@ def pod(name: str = "p", node: str = "", **entries: str) -> Pod:
     container = {
         "name": "main",
         "image": "example.org/app",
-        "resources": {"claims": [{"name": one} for one in entries]},
+        "resources": {"claims": [{"name": one} for one in entries], **(resources or {})},
     }
     bound = {"nodeName": node} if node else {}
     return Pod.decode(tree(PODS, name, spec={"containers": [container], "resourceClaims": listed, **bound}))

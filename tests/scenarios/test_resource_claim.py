@@ -28,6 +28,7 @@ from tests.scenarios.devices import (
 )
 from tests.scenarios.test_manager_flags import most_in_work
 
+GPU = {"example.org/gpu": "1"}
 pytestmark = pytest.mark.virtual
 
 FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
@@ -222,7 +223,7 @@ async def test_a_reservation_for_nobody_is_dropped_and_one_for_others_than_pods_
 async def test_a_claim_for_extended_resources_goes_with_the_end_of_its_pod() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
-        user = await cluster.client.create(PODS, pod(node="node-1"))
+        user = await cluster.client.create(PODS, pod(node="node-1", resources={"requests": GPU, "limits": GPU}))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": user.metadata.uid, "controller": True}
         extended = claim(
             "extended",

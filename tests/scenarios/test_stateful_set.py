@@ -151,7 +151,7 @@ async def test_a_status_is_written_once_for_each_change() -> None:
         assert log.statuses == 1 + 4  # the set itself; each pod with the one before it that is ready; the last one
         await change(cluster, replicas=2)
         await cluster.settle()
-        assert log.statuses == 5 + 3  # the change; the pod goes; the pod is gone
+        assert log.statuses == 5 + 4  # the change; the pod goes; it has ended; it is gone
 
 
 async def test_a_pod_has_number_name_and_claim_of_its_own() -> None:

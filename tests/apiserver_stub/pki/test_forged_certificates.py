@@ -113,7 +113,7 @@ PLAIN_MIDDLE = made(ROOT, name_of("plain middle"), ca=None, use=None)
 
 FORGED: dict[str, tuple[Issued, ...]] = {
     "expired": (made(ROOT, ends=NOW - timedelta(minutes=5)),),
-    "not valid yet": (made(ROOT, begins=NOW + timedelta(minutes=5)),),
+    "not valid yet": (made(ROOT, begins=NOW + DAY, ends=NOW + 2 * DAY),),
     "of an authority of the same name": (made(TWIN),),
     "of an authority of the same name, which is shown": (made(TWIN), TWIN),
     "of an authority of the same name, beside the real one": (made(TWIN), ROOT),
