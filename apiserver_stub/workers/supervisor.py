@@ -86,7 +86,7 @@ class Supervisor:
     """The processes, from start to end: the owner of the store, and `count` workers with the flags `argv`.
 
     `listener` takes clients; `folder` is for the socket of the store. What dies is started again after a pause; what
-    dies ten times in a row within a minute each, or before it was ever ready, ends everything.
+    dies ten times in a row within a minute each, or gives up before it was ever ready, ends everything.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Supervisor:
             status = await self._live(child)
             if self._stopping.done():
                 return
-            if not child.ready.is_set():
+            if not child.ready.is_set() and status >= 0:
                 raise CannotStart(f"{child.name} {_how(status)} before it was ready")
             if loop.time() - born >= _SETTLED:
                 child.deaths, pause = 0, _PAUSE

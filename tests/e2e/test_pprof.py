@@ -40,6 +40,7 @@ class Manager:
             f"--cert-dir={folder}",
             "--authorization-always-allow-paths=/readyz,/debug/pprof/*",
             "--contention-profiling",
+            "--leader-elect=false",  # who led before may have been killed
             "--cluster-api-qps=-1",  # so that there is something to look at
         )
         self.log = (folder / "manager.log").open("w")
@@ -95,8 +96,14 @@ def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], num
     """Services that are made, one after the other, as long as the test lasts."""
     series = f"pprof-{next(numbers)}"
     specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
+    labels = {"series": series}
     services = [
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{series}-{number}"}, "spec": spec}
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": f"{series}-{number}", "labels": labels},
+            "spec": spec,
+        }
         for number, spec in enumerate(specs)
     ]
     child = launch(f"--kubeconfig={control_plane.kubeconfig}", "create", "--validate=false", "-f", "-")
@@ -106,6 +113,10 @@ def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], num
     yield
     child.kill()
     child.wait()
+    selected = f"/api/v1/namespaces/default/services?labelSelector=series%3D{series}"
+    child = launch(f"--kubeconfig={control_plane.kubeconfig}", "delete", f"--raw={selected}")
+    child.communicate(timeout=60)
+    assert child.returncode == 0  # nobody else is to work for them
 
 
 def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
