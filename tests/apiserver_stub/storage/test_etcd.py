@@ -149,9 +149,9 @@ async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
     way.cut()
     with pytest.raises(Timeout, match="unknown"):
         await lost
+    await until(lambda: told.ended and storage.trouble)
     with pytest.raises(ServiceUnavailable):
         await storage.txn([put("c")])
-    await until(lambda: told.ended and storage.trouble)
     way.heal()
     await until(lambda: not storage.trouble)
     await storage.watch(start, told)
