@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from apiserver_stub.admission import (
     Admission,
@@ -40,8 +39,6 @@ from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
     CONSTRAINED_IMPERSONATION,
-    DATABASE,
-    ETCD,
     IDENTITY,
     SHARDS,
     STORAGE_VERSIONS,
@@ -52,8 +49,6 @@ from apiserver_stub.flags import (
     ApiOptions,
     AuditOptions,
     EgressOptions,
-    EncryptionOptions,
-    EtcdOptions,
     FeatureOptions,
     FlowControlOptions,
     KubeletOptions,
@@ -65,7 +60,7 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.flow_control import MANAGER, FlowControlParts, build_flow_control
 from apiserver_stub.identity import ServerIdentity
-from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
+from apiserver_stub.kinds.registry import ResourceChange, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kubelet import KubeletParts, KubeletSubresources
 from apiserver_stub.non_resource import NonResourceHandler, StartProgress, process_routes
@@ -75,27 +70,21 @@ from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts, mark_used
 from apiserver_stub.service_resolver import ServiceResolver
-from apiserver_stub.storage.backend import Backend, MemoryBackend
-from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Storage
-from apiserver_stub.storage.sqlite import SqliteBackend
+from apiserver_stub.storage_factory import StorageFactory
 from apiserver_stub.storage_versions import RESOURCE as STORAGE_VERSION_RESOURCE
 from apiserver_stub.storage_versions import StorageVersions
-from apiserver_stub.telemetry import ShardedWatches, StorageMetrics, StoredObjects, Telemetry
+from apiserver_stub.telemetry import ShardedWatches, Telemetry
 from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
-from apiserver_stub.watch_cache.row import decode_error_of, plain_error_of
 from apiserver_stub.webhooks import WebhookClient
 from apiserver_stub.worker import ALONE, INDICATORS, METRICS, Worker
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.log import Logger
-from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Profiling
@@ -104,11 +93,6 @@ from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
-
-if TYPE_CHECKING:
-    from apiserver_stub.egress.forwarder import SocketForwarder
-    from apiserver_stub.encryption.at_rest import EncryptionAtRest
-    from apiserver_stub.storage.etcd import EtcdStorage
 
 _CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
@@ -140,7 +124,7 @@ class _Assembly:
         self.offload = Offload()
         self.kinds = built_in(self._is_served)
         self.objects = Objects(lambda request: self.server.handle(request))
-        self._given_storage = storage
+        self.storage = StorageFactory(options, storage, self.kinds, self.egress.etcd, runtime)
         self._components = components
         self._certificates = certificates
         self._profiling = profiling
@@ -188,10 +172,7 @@ class _Assembly:
             yield Part(self.accounts.open, run=signer.run, close=signer.close)
         if (tracer := self.tracer) is not None:
             yield Part(run=tracer.run, close=tracer.close)
-        if (forwarder := self._to_etcd) is not None:
-            yield Part(close=forwarder.close)
-        if (encryption := self.encryption) is not None:
-            yield Part(encryption.open, run=encryption.run, close=encryption.close)
+        yield from self.storage.parts()
 
     def _is_served(self, info: ResourceInfo) -> bool:
         if info.gate and not self.features.enabled(info.gate):
@@ -211,25 +192,9 @@ class _Assembly:
         return request_tracer(file, self.runtime.registry, log, self.egress.control_plane)
 
     @cached_property
-    def encryption(self) -> "EncryptionAtRest | None":
-        """The encryption of the storage, if there is to be any; it is loaded only then."""
-        wanted = self.options[EncryptionOptions]
-        if not wanted.encryption_provider_config:
-            return None
-        from apiserver_stub.encryption.at_rest import EncryptionAtRest
-
-        return EncryptionAtRest(wanted, self._storage, decode_error_of, self.runtime)
-
-    @cached_property
     def store(self) -> WatchCache:
         """The objects."""
-        options, storage = self.options[StorageOptions], self.encryption.storage if self.encryption else self._storage
-        retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-        store = WatchCache(storage, retention, log=self.runtime.log("store"), ttls=self._ttls)
-        StorageMetrics(storage, self.runtime.registry)
-        if self._etcd is None or self.options[EtcdOptions].etcd_count_metric_poll_period:
-            _measure_store(store, self.kinds, self.runtime.registry)
-        return store
+        return self.storage.watch_cache()
 
     @cached_property
     def accounts(self) -> ServiceAccounts:
@@ -363,7 +328,7 @@ class _Assembly:
     def progress(self) -> StartProgress:
         """How far the start has come."""
         hooks = (*HOOKS, REGISTRATION)
-        etcd = self._etcd
+        etcd = self.storage.etcd
         unready = None if etcd is None else lambda: etcd.unready
         progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.trouble, hooks, unready)
         progress.checks_in(self.health)
@@ -419,8 +384,7 @@ class _Assembly:
     @cached_property
     def server(self) -> Server:
         """The handler chain."""
-        if self.encryption is not None and self.encryption.has_services:
-            self.health.add("kms-providers", self.encryption.check, ("healthz", "readyz"))
+        self.storage.checks_in(self.health)
         filters = Filters(
             self.authentication,
             self.authorization.of_requests,
@@ -459,52 +423,6 @@ class _Assembly:
             self.aggregation.discovery,
             self.aggregation.descriptions,
         )
-
-    @cached_property
-    def _storage(self) -> Storage:
-        """The storage below the encryption."""
-        if (given := self._given_storage or self._etcd) is not None:
-            return given
-        options, log = self.options[StorageOptions], self.runtime.log("store")
-        encrypts = bool(self.options[EncryptionOptions].encryption_provider_config)
-        return embedded_storage(_backend(options, log), self._ttls, log, encrypts=encrypts)
-
-    @cached_property
-    def _etcd(self) -> "EtcdStorage | None":
-        """The storage in etcd, if it is to be there; it is loaded only then."""
-        if self._given_storage is not None or self.options[StorageOptions].storage_backend not in ETCD:
-            return None
-        from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
-
-        options, forwarder = self.options[EtcdOptions], self._to_etcd
-        files = options.etcd_cafile, options.etcd_certfile, options.etcd_keyfile
-        servers = EtcdServers(options.etcd_servers, *files, None if forwarder is None else forwarder.reach)
-        encrypts = bool(self.options[EncryptionOptions].encryption_provider_config)
-        rules = EtcdRules(
-            options.etcd_prefix,
-            options.etcd_compaction_interval,
-            options.etcd_healthcheck_timeout,
-            options.etcd_readycheck_timeout,
-            options.etcd_db_metric_poll_interval,
-            options.lease_reuse_duration_seconds,
-            plain_error_of if encrypts else decode_error_of,
-        )
-        return EtcdStorage(servers, rules, self.runtime.registry, self.runtime.log("store"))
-
-    @cached_property
-    def _to_etcd(self) -> "SocketForwarder | None":
-        """The way to an etcd that is behind a proxy."""
-        is_needed = self.options[StorageOptions].storage_backend in ETCD
-        if not is_needed or (dialer := self.egress.etcd) is None:
-            return None
-        from apiserver_stub.egress.forwarder import SocketForwarder
-
-        return SocketForwarder(dialer, self.runtime.log("egress"))
-
-    @property
-    def _ttls(self) -> Mapping[str, float]:
-        lifetime = self.options[StorageOptions].event_ttl
-        return {kind.storage: lifetime for kind in self.kinds.all() if kind.strategy.has_ttl}
 
     def _catch_up(self, newest: Callable[[], int]) -> Awaitable[None] | None:
         if self.store.revision >= newest() and self.custom_resources.is_up_to_date:
@@ -581,31 +499,11 @@ def _end_watches(hub: Hub, change: ResourceChange) -> None:
         hub.end(change.before.storage, change.before.api_version)
 
 
-def _measure_store(store: WatchCache, kinds: ResourceRegistry, registry: Registry) -> None:
-    def counts() -> Mapping[str, int]:
-        return {kind.storage: store.count(kind.storage) for kind in kinds.all() if kind.persisted}
-
-    StoredObjects(counts, registry)
-
-
 def _health_of(store: WatchCache) -> Ask:
     async def ask() -> str:
         return store.trouble
 
     return ask
-
-
-def embedded_storage(
-    backend: Backend,
-    ttls: Mapping[str, float] = MappingProxyType({}),
-    log: Logger | None = None,
-    *,
-    encrypts: bool = False,
-) -> EmbeddedStorage:
-    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource. One
-    that `encrypts` leaves it to who decrypts to look into objects.
-    """
-    return EmbeddedStorage(backend, StorageRules(plain_error_of if encrypts else decode_error_of, ttls), log=log)
 
 
 def _key_folder(options: Parsed) -> Path | None:
@@ -626,9 +524,3 @@ def _negotiator(features: FeatureOptions, cache: RepresentationCache, offload: O
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR} needs the package cbor2; the extra `cbor` of this package brings it")
     return ContentNegotiator(cache, offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
-
-
-def _backend(options: StorageOptions, log: Logger) -> Backend:
-    if options.storage_backend == "memory":
-        return MemoryBackend()
-    return SqliteBackend(options.folder / DATABASE, options.accept_data_loss, log)

@@ -9,9 +9,10 @@ from typing import Self
 
 from apiserver_stub.admission import MakePlugin
 from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS, EncryptionOptions
 from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage_factory import embedded_storage
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response

@@ -7,11 +7,12 @@ from typing import Any, cast
 from prometheus_client.core import Metric
 
 from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
+from apiserver_stub.storage_factory import embedded_storage
 from apiserver_stub.watch_cache.row import decode_error_of
 from apiserver_stub.worker import Worker
 from apiserver_stub.workers.metric_sums import MetricSums, report, shown

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from apiserver_stub.api_server import ApiServer
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.identity import is_over, server_id
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage_factory import embedded_storage
 from apiserver_stub.storage_versions import encodings, told
 from controller_manager.api.apiserver_internal import ServerStorageVersion
 from controller_manager.api.timestamps import format_micro

@@ -8,9 +8,10 @@ import pytest
 
 from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec
 from apiserver_stub.aggregation.local import LABEL, Action, decide, local_api_service
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import embedded_storage
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.base.tasks import Tasks
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

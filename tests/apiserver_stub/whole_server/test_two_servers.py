@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.backend import MemoryBackend
+from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.base.runtime import Runtime
 from tests.apiserver_stub.lagging import LaggingStorage
 
