@@ -18,13 +18,13 @@ from apiserver_stub.storage.interface import (
     TooNew,
     TooOld,
     Unknown,
-    Unusable,
     Write,
     as_of,
     stamped,
 )
 from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pipeline
 from apiserver_stub.storage.revisions import GarbageCollection, RevisionIndex
+from apiserver_stub.storage.users import UsedByMany
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 
@@ -45,7 +45,7 @@ class StorageRules:
     ttls: Mapping[str, float] = field(default_factory=dict)
 
 
-class EmbeddedStorage:
+class EmbeddedStorage(UsedByMany):
     """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered. Once its last user
     has closed it, it is not opened again: another storage on the same log goes on.
 
@@ -60,14 +60,12 @@ class EmbeddedStorage:
         log: Logger | None = None,
         reached: Callable[[int], None] = lambda _: None,
     ) -> None:
+        super().__init__()
         self._reached = reached
         self.backend = backend
         """The place of the log."""
         self._rules = rules or StorageRules()
         self._log = log or get_logger("store")
-        self._users = 0
-        self._turn = asyncio.Semaphore(1)  # of those who open it
-        self._closed = False
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
         """The number of failed transactions, by what is known of them."""
         self._failure = ""  # of the last group; empty once one could be written
@@ -96,37 +94,25 @@ class EmbeddedStorage:
         """Return the time, in seconds since the epoch, by which age is judged."""
         return self._clock.now()
 
-    async def open(self) -> None:
-        """Read the log, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
-        async with self._turn:
-            if self._closed:
-                raise Unusable("the storage was closed by its last user; what opens its log again is another one")
-            if not self._users:
-                await self._begin()
-            self._users += 1
-
     async def _begin(self) -> None:
+        """Read the log."""
         self._clock = SteadyClock()
         try:
             await self._replay()
         except BaseException:
-            self._closed = True
             await self.backend.close()
             raise
         self._expiry.wake()
 
-    async def close(self) -> None:
-        """With the last user, refuse new writes, finish those submitted, and let go of the log, for good."""
-        self._users -= 1
-        if not self._users:
-            self._closed = True
-            self._expiry.close()
-            await self._pipeline.drain()
-            watchers, self._watchers = self._watchers, {}
-            for ended in filter(None, watchers.values()):
-                ended("the storage is closed")
-            await self._garbage.close()
-            await self.backend.close()
+    async def _end(self) -> None:
+        """Refuse new writes, finish those submitted, and let go of the log."""
+        self._expiry.close()
+        await self._pipeline.drain()
+        watchers, self._watchers = self._watchers, {}
+        for ended in filter(None, watchers.values()):
+            ended("the storage is closed")
+        await self._garbage.close()
+        await self.backend.close()
 
     async def current_revision(self) -> int:
         """Return the newest durable revision."""

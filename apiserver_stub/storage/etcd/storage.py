@@ -28,6 +28,7 @@ from apiserver_stub.storage.interface import (
     Unusable,
     Write,
 )
+from apiserver_stub.storage.users import UsedByMany
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.api.protobuf.wire import Tree
 from controller_manager.base.clock import monotonic, wall_seconds
@@ -59,7 +60,7 @@ class EtcdRules:
     inspect: Inspect = lambda _: ""
 
 
-class EtcdStorage:
+class EtcdStorage(UsedByMany):
     """A `Storage` in etcd, for as many servers as there are. Its watches tell what happened when etcd tells them, be it
     before or after a writer is answered. It keeps no final state of what others delete, or etcd when a time is over:
     then that is the state before.
@@ -76,6 +77,7 @@ class EtcdStorage:
         registry: CollectorRegistry | None = None,
         log: Logger | None = None,
     ) -> None:
+        super().__init__()
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
         """The number of failed transactions, by what is known of them."""
         self._servers = servers
@@ -83,9 +85,6 @@ class EtcdStorage:
         self._log = log or get_logger("store")
         self._layout = Layout(rules.prefix)
         self._metrics = EtcdMetrics(registry)
-        self._users = 0
-        self._closed = False
-        self._turn = asyncio.Semaphore(1)  # of those who open it
         self._client = EtcdClient(servers, self._metrics)
         self._leases = Leases(self._client, self._metrics, rules.lease_reuse)
         self._compaction = Compaction(self._client, rules.compaction)
@@ -107,20 +106,11 @@ class EtcdStorage:
         """Return why etcd is not ready, as its own check finds; empty if it is."""
         return self._probe.unready
 
-    async def open(self) -> None:
-        """Reach etcd, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
-        async with self._turn:
-            if self._closed:
-                raise Unusable("the storage was closed by its last user; what opens its rows again is another one")
-            if not self._users:
-                await self._begin()
-            self._users += 1
-
     async def _begin(self) -> None:
+        """Reach etcd."""
         try:
             await self._reach()
         except BaseException:
-            self._closed = True
             await self._client.close()
             raise
         self._tasks = tasks = await Tasks().__aenter__()
@@ -148,12 +138,8 @@ class EtcdStorage:
                 "another form; choose another prefix"
             )
 
-    async def close(self) -> None:
-        """With the last user, refuse new writes, finish those submitted, and let go of etcd, for good."""
-        self._users -= 1
-        if self._users:
-            return
-        self._closed = True
+    async def _end(self) -> None:
+        """Refuse new writes, finish those submitted, and let go of etcd."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         for watch in tuple(self._watches):

@@ -21,6 +21,7 @@ from apiserver_stub.storage.interface import (
 from apiserver_stub.storage.shared import messages
 from apiserver_stub.storage.shared.messages import MessageConnection, decode_reply
 from apiserver_stub.storage.shared.revision_page import RevisionPage
+from apiserver_stub.storage.users import UsedByMany
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.base.tasks import Tasks
@@ -46,7 +47,7 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class SharedStorage:
+class SharedStorage(UsedByMany):
     """A `Storage` that the owner serves on the Unix socket at `path`; `page` shows its newest revision.
 
     While the owner is gone, requests wait for the next one, for fifteen seconds. A transaction that was under way is
@@ -55,6 +56,7 @@ class SharedStorage:
     """
 
     def __init__(self, path: str, page: RevisionPage, log: Logger | None = None) -> None:
+        super().__init__()
         self._path = path
         self._page = page
         self._log = log or get_logger("store")
@@ -62,9 +64,7 @@ class SharedStorage:
         """The number of transactions of this process that failed, by what is known of them."""
         self.checkpoint_counts = (0, 0)
         """Checkpoints are the owner's."""
-        self._users = 0
-        self._turn = asyncio.Semaphore(1)
-        self._closed = self._is_last = False
+        self._is_last = False
         self._tasks = Tasks()
         self._connection: MessageConnection[messages.Reply] | None = None  # once the owner has said how it is
         self._state = _LOST
@@ -77,33 +77,6 @@ class SharedStorage:
     def trouble(self) -> str:
         """Return why writes fail; empty if all is well."""
         return self._state
-
-    async def open(self) -> None:
-        """Connect, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
-        async with self._turn:
-            if self._closed:
-                raise Unusable("the storage was closed by its last user; what opens its log again is another one")
-            if not self._users:
-                await self._begin()
-            self._users += 1
-
-    async def close(self) -> None:
-        """With the last user, finish what is under way, and let go of the owner."""
-        self._users -= 1
-        if self._users:
-            return
-        self._closed = True
-        if self._connection is not None and (waiting := [call.done for call in self._calls.values()]):
-            await asyncio.wait(waiting, timeout=_PATIENCE)
-        watches, self._watches = self._watches, {}
-        for _, ended in watches.values():
-            if ended is not None:
-                ended(_CLOSED)
-        await self._tasks.__aexit__(None, None, None)
-        if self._connection is not None:
-            self._connection.close()
-        for number in tuple(self._calls):
-            self._give_up(number)
 
     def expect_no_other(self) -> None:
         """From now on nothing waits for another owner: there will be none."""
@@ -202,15 +175,31 @@ class SharedStorage:
             self._connection.send(messages.Unwatch(number))
 
     async def _begin(self) -> None:
+        """Connect, and wait for what the owner says first."""
         await self._tasks.__aenter__()
         self._tasks.start(self._stay_connected(), name="connection to the owner of the store")
         try:
             async with asyncio.timeout(_FIRST):
                 await self._greeted.wait()
-        except TimeoutError:
-            self._closed = True
+        except BaseException as error:
             await self._tasks.__aexit__(None, None, None)
-            raise Unusable(f"{_LOST}: nobody answers at {self._path}") from None
+            if isinstance(error, TimeoutError):
+                raise Unusable(f"{_LOST}: nobody answers at {self._path}") from None
+            raise
+
+    async def _end(self) -> None:
+        """Finish what is under way, and let go of the owner."""
+        if self._connection is not None and (waiting := [call.done for call in self._calls.values()]):
+            await asyncio.wait(waiting, timeout=_PATIENCE)
+        watches, self._watches = self._watches, {}
+        for _, ended in watches.values():
+            if ended is not None:
+                ended(_CLOSED)
+        await self._tasks.__aexit__(None, None, None)
+        if self._connection is not None:
+            self._connection.close()
+        for number in tuple(self._calls):
+            self._give_up(number)
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
