@@ -1,5 +1,6 @@
-"""Commands beside serving: snapshots of the store, their restoration, and checks."""
+"""Commands beside serving: snapshots of the store, their restoration, exports and imports, and checks."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,12 +9,18 @@ from typing import Self
 
 from pydantic import model_validator
 
-from apiserver_stub.flags import DATABASE
+from apiserver_stub.flags import DATABASE, ETCD
+from apiserver_stub.flags.etcd import EtcdServersOptions
+from apiserver_stub.storage.etcd import EtcdServers
+from apiserver_stub.storage.exports.etcd import EtcdSource, EtcdTarget
+from apiserver_stub.storage.exports.sqlite import SqliteSource, SqliteTarget
+from apiserver_stub.storage.exports.transfer import Moved, Source, Target, export_rows, import_rows
 from apiserver_stub.storage.integrity import JUMP
 from apiserver_stub.storage.interface import Unusable
 from apiserver_stub.storage.snapshot import Content, check, restore, take
 from controller_manager.base.clock import monotonic
 from controller_manager.options import FlagSet, Options, Parsed, command_line, flag
+from controller_manager.transport.transport import ConfigError
 
 _EVERY = 1.0  # seconds between two lines about how far it has come
 
@@ -54,6 +61,45 @@ class RestoreOptions(Options):
         return self
 
 
+class ExportOptions(Options):
+    """The store whose contents are written, and the file they are written to."""
+
+    title = "Export"
+
+    storage_backend: str = flag("sqlite", "The kind of the store that is read.", choices=("sqlite", *ETCD))
+    data_dir: str = flag("apiserver-data", "Data folder of the server, which may run meanwhile.")
+    file: str = flag("", "File to make; it must not be there yet.")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if not self.file:
+            raise ValueError("--file must name the file of the export")
+        return self
+
+
+class ImportOptions(Options):
+    """The file that is read, and the store that it is made to be."""
+
+    title = "Import"
+
+    file: str = flag("", "The export.")
+    storage_backend: str = flag("sqlite", "The kind of the store that is filled.", choices=("sqlite", *ETCD))
+    data_dir: str = flag("apiserver-data", "Data folder of the server to be; there must be no store in it yet.")
+    revision_jump: int = flag(
+        0,
+        "By how much revisions jump behind that of the export, more than were given out since by a server that went on "
+        "writing to the store it is of.",
+        minimum=0,
+        maximum=1 << 48,
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if not self.file:
+            raise ValueError("--file must name the file of the export")
+        return self
+
+
 class CheckOptions(Options):
     """The store or snapshot that is checked."""
 
@@ -65,14 +111,17 @@ class CheckOptions(Options):
 
 def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
     """Carry out a command; print one sentence, and exit with status 1 when it cannot be done."""
-    group, work = _COMMANDS[command]
-    options = command_line(f"{program} {command}", summary, FlagSet(group), argv)
+    groups, work = _COMMANDS[command]
+    options = command_line(f"{program} {command}", summary, FlagSet(*groups), argv)
     try:
         sys.stdout.write(f"{work(options, _Progress().tell)}\n")
-    except (Unusable, OSError) as error:
+    except (Unusable, ConfigError, OSError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         sys.stderr.write(f"{program} {command}: {why}\n")
         raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{program} {command}: interrupted\n")
+        raise SystemExit(130) from None
 
 
 class _Progress:
@@ -110,6 +159,48 @@ def _check(options: Parsed, tell: Callable[[str], None]) -> str:
     return f"{path}: whole, {_told(content)}"
 
 
+def _export(options: Parsed, tell: Callable[[str], None]) -> str:
+    chosen = options[ExportOptions]
+    moved = asyncio.run(export_rows(_source(options), Path(chosen.file), tell))
+    return f"{chosen.file}: {moved.records} records up to revision {moved.revision}{_encrypted(moved)}"
+
+
+def _import(options: Parsed, tell: Callable[[str], None]) -> str:
+    chosen = options[ImportOptions]
+    moved = asyncio.run(import_rows(Path(chosen.file), _target(options), tell))
+    return f"{chosen.file}: {moved.records} records imported{_encrypted(moved)}; revisions go on after {moved.revision}"
+
+
+def _source(options: Parsed) -> Source:
+    chosen = options[ExportOptions]
+    if chosen.storage_backend in ETCD:
+        return EtcdSource(*_etcd(options))
+    return SqliteSource(Path(chosen.data_dir) / DATABASE)
+
+
+def _target(options: Parsed) -> Target:
+    chosen = options[ImportOptions]
+    if chosen.storage_backend in ETCD:
+        return EtcdTarget(*_etcd(options), chosen.revision_jump)
+    return SqliteTarget(Path(chosen.data_dir) / DATABASE, chosen.revision_jump)
+
+
+def _etcd(options: Parsed) -> tuple[EtcdServers, str]:
+    chosen = options[EtcdServersOptions]
+    try:
+        files = chosen.etcd_cafile, chosen.etcd_certfile, chosen.etcd_keyfile
+        return EtcdServers(chosen.etcd_servers, *files), chosen.etcd_prefix
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+
+
+def _encrypted(moved: Moved) -> str:
+    if not moved.encrypted:
+        return ""
+    counted = ", ".join(f"{number} of {resource}" for resource, number in sorted(moved.encrypted.items()))
+    return f", encrypted as they are kept, and of use with the same --encryption-provider-config only: {counted}"
+
+
 def _told(content: Content) -> str:
     damaged = f", {len(content.damaged)} of them damaged" if content.damaged else ""
     kinds = f"{content.resources} kind{'s' if content.resources != 1 else ''}"
@@ -117,6 +208,12 @@ def _told(content: Content) -> str:
 
 
 _Work = Callable[[Parsed, Callable[[str], None]], str]
-_COMMANDS: Mapping[str, tuple[type[Options], _Work]] = MappingProxyType(
-    {"snapshot": (SnapshotOptions, _take), "restore": (RestoreOptions, _restore), "check": (CheckOptions, _check)}
+_COMMANDS: Mapping[str, tuple[Sequence[type[Options]], _Work]] = MappingProxyType(
+    {
+        "snapshot": ((SnapshotOptions,), _take),
+        "restore": ((RestoreOptions,), _restore),
+        "export": ((ExportOptions, EtcdServersOptions), _export),
+        "import": ((ImportOptions, EtcdServersOptions), _import),
+        "check": ((CheckOptions,), _check),
+    }
 )

@@ -9,8 +9,8 @@ from controller_manager.options import Duration, Options, StringList, flag
 _JSON = "application/json"
 
 
-class EtcdOptions(Options):
-    """Objects in etcd, with --storage-backend=etcd."""
+class EtcdServersOptions(Options):
+    """The members of an etcd, and the keys in it."""
 
     title = "etcd"
 
@@ -19,6 +19,17 @@ class EtcdOptions(Options):
     etcd_cafile: str = flag("", "File with the authorities of the certificates of etcd.")
     etcd_certfile: str = flag("", "File with the certificate by which this server is known to etcd.")
     etcd_keyfile: str = flag("", "File with the key of --etcd-certfile.")
+
+    @model_validator(mode="after")
+    def _are_pairs(self) -> Self:
+        if bool(self.etcd_certfile) != bool(self.etcd_keyfile):
+            raise ValueError("--etcd-certfile and --etcd-keyfile need one another")
+        return self
+
+
+class EtcdOptions(EtcdServersOptions):
+    """Objects in etcd, with --storage-backend=etcd."""
+
     etcd_compaction_interval: Duration = flag(
         "5m",
         "How often etcd is compacted by one of the servers that use it, up to where their --watch-cache-window ends; 0 "
@@ -60,9 +71,3 @@ class EtcdOptions(Options):
         if value != _JSON:
             raise ValueError(f"objects are kept as {_JSON} here, got {value!r}")
         return value
-
-    @model_validator(mode="after")
-    def _are_pairs(self) -> Self:
-        if bool(self.etcd_certfile) != bool(self.etcd_keyfile):
-            raise ValueError("--etcd-certfile and --etcd-keyfile need one another")
-        return self

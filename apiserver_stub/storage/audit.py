@@ -1,6 +1,7 @@
 """Reading a store's log and noting whether it is whole; a damaged one is made anew of what is sound."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from controller_manager.base.random import random_source
 
 _FLAW = "the bytes are not those that were written"
 _PORTION = 1000
-_ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
+ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
 
 
 def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
@@ -98,6 +99,14 @@ class Audit:
             self._records = None
         return rows
 
+    def fetch(self, revisions: Sequence[int]) -> list[Record]:
+        """Return the records of some revisions, in their order, of the state that was read."""
+        if self._connection is None:
+            return []
+        query = schema.records_query(self._connection, schema.THESE)
+        rows = self._connection.execute(query, (msgspec.json.encode(revisions).decode(),))
+        return [judged(row)[0] for row in rows]
+
     def close(self) -> None:
         """Let go of the database."""
         if self._connection is not None:
@@ -137,7 +146,7 @@ def rebuild(path: Path, state: State) -> State:
         audit.open()
         while records := audit.read(_PORTION):
             sums = zip(records, audit.sums, strict=True)
-            made.executemany(_ADD, [(*record[:6], sealed, record.ttl) for record, sealed in sums])
+            made.executemany(ADD, [(*record[:6], sealed, record.ttl) for record, sealed in sums])
         made.execute("COMMIT")
     audit.close()
     part.chmod(0o600)

@@ -16,6 +16,7 @@ SCHEMA = 3
 UNSEALED = 1  # the schema whose records had no checksums
 _IMMORTAL = 2  # the schema whose records had no lifetimes
 PAGE_SIZE = 8192
+THESE = "WHERE revision IN (SELECT value FROM json_each(?))"  # the condition of records by their revisions
 _LOG = """
 CREATE TABLE log (
     revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
@@ -57,6 +58,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _DECODER = msgspec.json.Decoder(State)
+
+
+def unfinished(path: Path) -> Path:
+    """Return where the rows of an import into a store are as long as it is not finished."""
+    return path.with_name(f"{path.name}.import")
 
 
 def reader(path: Path) -> sqlite3.Connection:

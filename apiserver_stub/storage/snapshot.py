@@ -14,7 +14,7 @@ from apiserver_stub.storage import schema
 from apiserver_stub.storage.audit import Audit
 from apiserver_stub.storage.integrity import Acknowledged, losses
 from apiserver_stub.storage.interface import Unusable
-from apiserver_stub.storage.witness import Witness, parse, witness_path
+from apiserver_stub.storage.witness import Witness, parse, sync, witness_path
 
 Tell = Callable[[str], None]  # how far it has come, for somebody who waits
 
@@ -33,12 +33,12 @@ class Content(NamedTuple):
 
 def take(store: Path, to: Path, tell: Tell) -> Content:
     """Copy the store to the new file `to`, as it is at one moment. Raises `Unusable`, and leaves nothing then."""
-    _absent(to, "is there already; a snapshot never takes the place of another file")
-    said = _said(store)
+    absent(to, "is there already; a snapshot never takes the place of another file")
+    said = said_of(store)
     if said is None:
         raise Unusable(f"the witness of {store} is missing: what it should hold is unknown")
-    with _part_of(to) as part:
-        with _explained(store), closing(_reader(store)) as source, closing(sqlite3.connect(part)) as target:
+    with part_of(to) as part:
+        with explained(store), closing(_reader(store)) as source, closing(sqlite3.connect(part)) as target:
             source.execute("BEGIN")
             source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # the moment
 
@@ -49,7 +49,7 @@ def take(store: Path, to: Path, tell: Tell) -> Content:
             target.execute("PRAGMA journal_mode = DELETE")
         audit, content = _audit(part, said, tell, named=store)
         assert audit.state is not None
-        with _explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
+        with explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
             schema.write_state(target, msgspec.structs.replace(audit.state, written=audit.written))
     return content
 
@@ -57,8 +57,8 @@ def take(store: Path, to: Path, tell: Tell) -> Content:
 def check(path: Path, tell: Tell) -> Content:
     """Read a store or a snapshot whole. Raises `Unusable` with a sentence about what is lost."""
     beside = witness_path(path)
-    said = _said(path) if beside.exists() else None
-    with _explained(path), closing(_reader(path)) as connection:
+    said = said_of(path) if beside.exists() else None
+    with explained(path), closing(_reader(path)) as connection:
         (first,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if first != "ok":
         raise Unusable(f"{path} is damaged: {first}")
@@ -73,17 +73,17 @@ def restore(snapshot: Path, store: Path, jump: int, tell: Tell) -> int:
     time after the snapshot is too old for them to go on with. Returns that revision. Raises `Unusable`.
     """
     for file in (store, witness_path(store), store.with_name(f"{store.name}-wal")):
-        _absent(file, "is there already; restore into a folder without a store")
+        absent(file, "is there already; restore into a folder without a store")
     audit, content = _audit(snapshot, None, tell, named=snapshot)
     if audit.state is None or audit.state.written is None:
         raise Unusable(f"{snapshot} is no snapshot; 'apiserver-stub snapshot' makes one of a store")
     store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     floor = max(content.revision, audit.state.floor) + jump
     state = msgspec.structs.replace(audit.state, written=None, floor=floor, epoch=max(audit.state.epoch, 1))
-    with _part_of(store) as part:
+    with part_of(store) as part:
         tell("copying")
         shutil.copyfile(snapshot, part)
-        with _explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
+        with explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
             schema.write_state(target, state)
         witness = Witness(store)
         written = audit.written.joined(state.removed)
@@ -99,7 +99,7 @@ def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tu
     audit.seen.said = said
     resources: set[str] = set()
     damaged: list[str] = []
-    with _explained(path):
+    with explained(path):
         audit.open()
         if audit.outdated:
             raise Unusable(f"the store {named} is of an earlier version; start the server once to bring it up")
@@ -108,10 +108,15 @@ def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tu
             damaged += [f"{record.resource} {record.key}" for record in records if record.decode_error]
             tell(f"{audit.written.records} records read")
         audit.close()
-    found = losses(audit.seen) if said is not None else _losses(audit)
+    require_all(audit, named)
+    return audit, Content(audit.seen.revision, audit.written.records, len(resources), tuple(damaged))
+
+
+def require_all(audit: Audit, named: Path) -> None:
+    """Raise `Unusable` if some of the records that a store or snapshot should hold were not read from it."""
+    found = losses(audit.seen) if audit.seen.said is not None else _losses(audit)
     if found:
         raise Unusable(f"{named} has lost records: {'; '.join(found)}")
-    return audit, Content(audit.seen.revision, audit.written.records, len(resources), tuple(damaged))
 
 
 def _losses(audit: Audit) -> list[str]:
@@ -128,7 +133,8 @@ def _losses(audit: Audit) -> list[str]:
     return []
 
 
-def _said(store: Path) -> Acknowledged | None:
+def said_of(store: Path) -> Acknowledged | None:
+    """Return what the witness of a store says, None if there is none. Raises `Unusable`."""
     if not store.exists():
         raise Unusable(f"there is no store {store}")
     beside = witness_path(store)
@@ -144,29 +150,29 @@ def _reader(path: Path) -> sqlite3.Connection:
     return schema.reader(path)
 
 
-def _absent(path: Path, why: str) -> None:
+def absent(path: Path, why: str) -> None:
+    """Raise `Unusable` if there is such a file."""
     if path.exists():
         raise Unusable(f"{path} {why}")
 
 
 @contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
+def part_of(path: Path) -> Iterator[Path]:
     """Yield a file to make, which takes its name, durably, once it is whole."""
     part = path.with_name(f"{path.name}.part")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
         yield part
         for name in (part, path.parent):
-            descriptor = os.open(name, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+            sync(name)
         part.rename(path)
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Make a sentence of what SQLite refuses."""
     try:
         yield
     except sqlite3.Error as error:

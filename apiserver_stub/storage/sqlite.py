@@ -20,7 +20,7 @@ from apiserver_stub.storage.checkpoints import Checkpoints, Folded
 from apiserver_stub.storage.integrity import JUMP, Acknowledged, Tally, checksum, in_doubt, losses
 from apiserver_stub.storage.interface import Record, Unknown, Unusable
 from apiserver_stub.storage.schema import State
-from apiserver_stub.storage.witness import Witness, boot_id
+from apiserver_stub.storage.witness import Witness, boot_id, sync
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.base.random import random_source
 
@@ -30,10 +30,9 @@ Ts = TypeVarTuple("Ts")
 _PORTION = 1000
 _GROUPS = 256  # statements kept prepared: one per size of a group
 _SYNC = 1.0  # seconds after which the disk knows what was acknowledged
-_THESE = "WHERE revision IN (SELECT value FROM json_each(?))"
-_REMOVE = f"DELETE FROM log {_THESE}"  # noqa: S608 - all written here
+_REMOVE = f"DELETE FROM log {schema.THESE}"  # noqa: S608 - all written here
 _SUMS = "count(*), total(checksum >> 31), total(checksum & 0x7fffffff), total(length(data))"
-_REMOVED = f"SELECT {_SUMS} FROM log {_THESE}"  # noqa: S608
+_REMOVED = f"SELECT {_SUMS} FROM log {schema.THESE}"  # noqa: S608
 _UNDO = "DELETE FROM log WHERE revision > ?"
 # Failures after which nothing of a transaction can be in the log: its last piece was never handed to the system.
 _CLEAN = frozenset({
@@ -204,6 +203,8 @@ class SqliteBackend:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.is_dir():
             raise IsADirectoryError(None, "Is a directory")
+        if (part := schema.unfinished(self._path)).exists():
+            raise Unusable(f"the import into {self._path} is not finished; import again, or delete {part}")
         self._witness = Witness(self._path)
         seen = self._audit.seen
         seen.said, seen.unreadable = self._witness.read()
@@ -265,7 +266,7 @@ class SqliteBackend:
     def _say(self) -> None:
         self._beside.note(self._said)
         self._beside.sync()
-        _sync_folder(self._path.parent)
+        sync(self._path.parent)
 
     def _create(self) -> sqlite3.Connection:
         """Return the database, made if there is none."""
@@ -316,7 +317,7 @@ class SqliteBackend:
 
     def _select(self, revisions: Sequence[int]) -> Sequence[Record]:
         some = msgspec.json.encode(revisions).decode()
-        rows = self._opened.execute(schema.records_query(self._opened, _THESE), (some,)).fetchall()
+        rows = self._opened.execute(schema.records_query(self._opened, schema.THESE), (some,)).fetchall()
         return [judged(row)[0] for row in rows]
 
     def _remove(self, compacted: int, revisions: Sequence[int]) -> int:
@@ -384,14 +385,6 @@ class SqliteBackend:
 
 def _new_name() -> str:
     return random_source().uid().replace("-", "")
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @lru_cache(maxsize=_GROUPS)

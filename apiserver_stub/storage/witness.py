@@ -67,6 +67,15 @@ def parse(content: bytes) -> tuple[Acknowledged | None, bool]:
     return newest, newest is None and bool(content)
 
 
+def sync(path: Path) -> None:
+    """Return when a file, or the list of the files in a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def boot_id() -> str:
     """Return the id of the run of the operating system, with which the page cache ends; empty where it is not told."""
     try:

@@ -149,9 +149,36 @@ async def test_a_store_that_lost_something_is_no_source_of_a_snapshot(tmp_path: 
 
 
 @pytest.mark.e2e
+async def test_a_cluster_moves_through_a_file_while_its_server_runs(server: ApiServer, tmp_path: Path) -> None:
+    version = await config(server, "before")
+    file, folder = tmp_path / "cluster.export", tmp_path / "moved"
+    done = await asyncio.to_thread(command, "export", f"--data-dir={tmp_path / 'data'}", f"--file={file}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{file}: ")
+    late = await config(server, "after")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    done = command("import", f"--file={file}", f"--data-dir={folder}", "--revision-jump=1000")
+    assert (done.returncode, done.stderr) == (0, "")
+    api = make(folder)
+    await api.start()
+    names = [item["metadata"]["name"] for item in (await ask(api, "GET", CONFIGS))[1]["items"]]
+    assert "before" in names
+    assert "after" not in names
+    assert int(await config(api, "new")) > int(version) + 1000
+    for known in (version, late):
+        assert (await ask(api, "GET", CONFIGS, resourceVersion=known, resourceVersionMatch="Exact"))[0] == 410
+        assert (await ask(api, "GET", CONFIGS, watch="1", resourceVersion=known))[0] == 410
+    await api.stop()
+    file.write_bytes(file.read_bytes()[:-100])
+    assert "is truncated behind record" in refusal("import", f"--file={file}", f"--data-dir={tmp_path / 'new'}")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.e2e
 def test_commands_explain_themselves() -> None:
     assert "Command apiserver-stub restore:" in command("--help").stdout
-    for name in ("snapshot", "restore", "check"):
+    for name in ("snapshot", "restore", "export", "import", "check"):
         done = command(name, "--help")
         assert (done.returncode, f"apiserver-stub {name} [flags]" in done.stdout) == (0, True)
     done = command("restore")

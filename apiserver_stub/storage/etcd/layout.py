@@ -9,15 +9,34 @@ from controller_manager.api.protobuf.wire import Tree
 
 COMPACT_KEY = b"compact_rev_key"
 """Says up to which revision an etcd was compacted; the API servers of all clusters in it know this key."""
+FOREIGN = b"k8s\0"
+"""The beginning of an object in protobuf, as kube-apiserver keeps it."""
 _DELETE = 1  # the type of an event
 _LOST = "its final state was compacted before it was read"
 _FINAL = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]])
 
 
-class Layout:
-    """The keys below a prefix: rows have a resource there, what is kept beside them has not."""
+class Origin(msgspec.Struct, frozen=True):
+    """What was imported below a prefix: the id of the export, and how many records of it are there. Revisions are those
+    of etcd and `offset`, so that they are behind all that the export knows; history begins at `floor`, which is 0 as
+    long as the import is not finished.
+    """
 
-    __slots__ = ("_prefix", "deleted", "end", "health", "progress", "start")
+    export: str = ""
+    records: int = 0
+    offset: int = 0
+    floor: int = 0
+
+
+_ORIGIN = msgspec.json.Decoder(Origin)
+
+
+class Layout:
+    """The keys below a prefix: rows have a resource there, what is kept beside them has not; and the revisions, which
+    are those of etcd, or later by the offset of the origin.
+    """
+
+    __slots__ = ("_offset", "_prefix", "deleted", "end", "floor", "health", "origin", "progress", "start")
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.strip("/").join(("/", "/")).replace("//", "/").encode()
@@ -28,13 +47,31 @@ class Layout:
         self.deleted = self._prefix + b"deleted"
         self.progress = self._prefix + b"progress"
         self.health = self._prefix + b"health"
+        self.origin = self._prefix + b"origin"
+        self.floor = self._offset = 0
+
+    def begin_at(self, found: Tree | None) -> Origin:
+        """Take over the revisions of what was imported, as the key `origin` says it (None: nothing was)."""
+        origin = _ORIGIN.decode(found["value"]) if found else Origin()
+        self._offset, self.floor = origin.offset, origin.floor
+        return origin
+
+    def revision(self, of_etcd: int) -> int:
+        """Return what a revision of etcd is called."""
+        return of_etcd + self._offset
+
+    def of_etcd(self, revision: int) -> int:
+        """Return the revision of etcd that is meant; below 1 if there is none."""
+        return revision - self._offset
 
     def key(self, resource: str, key: str) -> bytes:
         """Return where a row is kept."""
         return self._prefix + f"{resource}/{key}".encode("utf-8", "surrogatepass")
 
-    def of_resource(self, resource: str) -> tuple[bytes, bytes]:
-        """Return the first key of a resource, and the first behind it."""
+    def bounds(self, resource: str | None) -> tuple[bytes, bytes]:
+        """Return the first key of a resource (None: of all), and the first behind it."""
+        if resource is None:
+            return self.start, self.end
         start = self.key(resource, "")
         return start, _behind(start)
 
@@ -48,7 +85,7 @@ class Layout:
         row = self.row(found["key"])
         if row is None:
             return None
-        revision = found["mod_revision"]
+        revision = self.revision(found["mod_revision"])
         return Record(revision, *row, stamped(found.get("value", b""), revision), False, at, 0.0, decode_error)
 
     def told(self, events: Sequence[Tree], at: float) -> list[Record]:
@@ -67,8 +104,9 @@ class Layout:
             elif (row := self.row(kv["key"])) is None:
                 continue
             else:
-                revision, key = kv["mod_revision"], kv["key"]
-                data = final.get((revision, key)) or event.get("prev_kv", {}).get("value", b"")
+                number, key = kv["mod_revision"], kv["key"]
+                revision = self.revision(number)
+                data = final.get((number, key)) or event.get("prev_kv", {}).get("value", b"")
                 record = Record(revision, *row, stamped(data, revision), True, at, 0.0, "" if data else _LOST)
             if record is not None:
                 found.append(record)

@@ -10,9 +10,10 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.storage.etcd import failures
 from apiserver_stub.storage.etcd.client import EtcdClient, EtcdServers
 from apiserver_stub.storage.etcd.compaction import Compaction
-from apiserver_stub.storage.etcd.layout import Layout
+from apiserver_stub.storage.etcd.layout import FOREIGN, Layout
 from apiserver_stub.storage.etcd.leases import Leases
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
+from apiserver_stub.storage.etcd.pages import pages
 from apiserver_stub.storage.etcd.probe import Probe
 from apiserver_stub.storage.etcd.transaction import outcome, transaction
 from apiserver_stub.storage.etcd.watch import EtcdWatch, WatchParts
@@ -38,9 +39,7 @@ from controller_manager.transport.grpc import GrpcError
 
 _START = 20.0  # seconds until a start without etcd is given up
 _HISTORY = 50_000  # revisions that a copy begins with, at most
-_PAGE, _PAGE_BYTES = 500, 8 << 20  # the first page of a listing; what others are to be
 _LONGEST = 30.0  # seconds that a page may take
-_FOREIGN = b"k8s\0"  # the beginning of an object in protobuf, as kube-apiserver keeps it
 _CLOSED = "the storage is closed"
 
 
@@ -110,6 +109,7 @@ class EtcdStorage(UsedByMany):
         """Reach etcd."""
         try:
             await self._reach()
+            await self._see_origin()
         except BaseException:
             await self._client.close()
             raise
@@ -120,7 +120,7 @@ class EtcdStorage(UsedByMany):
 
     async def _reach(self) -> None:
         """Wait for etcd, and see that the prefix is no other program's."""
-        until, (start, end) = monotonic() + _START, self._layout.of_resource("namespaces")
+        until, (start, end) = monotonic() + _START, self._layout.bounds("namespaces")
         while True:
             try:
                 found = await self._client.read("Range", {"key": start, "range_end": end, "limit": 1})
@@ -132,11 +132,18 @@ class EtcdStorage(UsedByMany):
                     ) from None
                 self._log.warning("waiting for etcd", error=failure.message)
             await asyncio.sleep(1)
-        if any(kv.get("value", b"").startswith(_FOREIGN) for kv in found.get("kvs", ())):
+        if any(kv.get("value", b"").startswith(FOREIGN) for kv in found.get("kvs", ())):
             raise Unusable(
                 f"--etcd-prefix: below {self._rules.prefix} are the objects of a kube-apiserver, which are kept in "
                 "another form; choose another prefix"
             )
+
+    async def _see_origin(self) -> None:
+        answer = await self._read("get", "", {"key": self._layout.origin})
+        origin = self._layout.begin_at(next(iter(answer.get("kvs", ())), None))
+        if origin.export and not origin.floor:
+            where = f"--etcd-prefix: below {self._rules.prefix}"
+            raise Unusable(f"{where} is an import that is not finished; import again, or delete these keys")
 
     async def _end(self) -> None:
         """Refuse new writes, finish those submitted, and let go of etcd."""
@@ -162,7 +169,7 @@ class EtcdStorage(UsedByMany):
             await asyncio.wait((self._asked,))
         self._asked, self._question = self._question, None
         answer = await self._read("get", "", {"key": self._layout.health, "keys_only": True})
-        revision: int = answer["header"]["revision"]
+        revision = self._layout.revision(answer["header"]["revision"])
         for watch in self._watches:
             watch.expect(revision)
         return revision
@@ -170,7 +177,7 @@ class EtcdStorage(UsedByMany):
     async def oldest_revision(self) -> int:
         """Return the revision up to which etcd was compacted, or one where there is not too much behind it."""
         high = await self.current_revision()
-        low = max(1, high - _HISTORY)
+        low = max(1, self._layout.floor, high - _HISTORY)
         if await self._is_kept(low):
             return low
         while high - low > 1:  # low is compacted, high is not
@@ -182,8 +189,9 @@ class EtcdStorage(UsedByMany):
         return high
 
     async def _is_kept(self, revision: int) -> bool:
+        at = self._layout.of_etcd(revision)
         try:
-            await self._read("get", "", {"key": self._layout.health, "keys_only": True, "revision": revision})
+            await self._read("get", "", {"key": self._layout.health, "keys_only": True, "revision": at})
         except TooOld:
             return False
         return True
@@ -201,24 +209,16 @@ class EtcdStorage(UsedByMany):
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         """Return all rows of a resource, or of all, at a revision; they are read in pages."""
-        layout, limit, now = self._layout, _PAGE, wall_seconds()
-        start, end = (layout.start, layout.end) if resource is None else layout.of_resource(resource)
-        revision = None if at is None else max(1, at)
+        layout, now = self._layout, wall_seconds()
+        if at is not None and at < layout.floor:
+            raise TooOld(at, layout.floor)
         found: list[Record] = []
-        while True:
-            page: Tree = {"key": start, "range_end": end, "limit": limit}
-            if revision is not None:
-                page["revision"] = revision
-            answer = await self._read("list", resource or "", page, at)
-            revision = revision or answer["header"]["revision"]
-            kvs = answer.get("kvs", ())
+        number = None if at is None else max(1, layout.of_etcd(at))
+        ask = partial(self._read, "list", resource or "", at=at)
+        async for read_at, kvs in pages(ask, layout.bounds(resource), number):
+            number = read_at
             found += [self._inspected(one) for kv in kvs if (one := layout.record(kv, now)) is not None]
-            if not answer.get("more"):
-                break
-            start = kvs[-1]["key"] + b"\0"
-            size = sum(len(kv.get("value", b"")) for kv in kvs) or 1
-            limit = max(1, min(10 * _PAGE, _PAGE_BYTES * len(kvs) // size))
-        return Listing(sorted(found, key=_name), revision if at is None else at)
+        return Listing(sorted(found, key=_name), layout.revision(number or 0) if at is None else at)
 
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
         """Make all writes or none, if the `compares` hold."""
@@ -255,14 +255,16 @@ class EtcdStorage(UsedByMany):
 
     async def _compact(self, revision: int) -> None:
         try:
-            await self._compaction.compact(min(revision, await self.current_revision()))
+            revision = self._layout.of_etcd(min(revision, await self.current_revision()))
+            if revision > 0:
+                await self._compaction.compact(revision)
         except GrpcError as failure:
             raise failures.refusal(failure) from None
 
     async def _write(self, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
         with self._metrics.request(_operation(writes[-1]), writes[-1].resource):
             try:
-                return outcome(await self._commit(writes, compares), writes, compares)
+                return outcome(self._layout, await self._commit(writes, compares), writes, compares)
             except GrpcError as failure:
                 known = failures.is_known(failure)
                 self.failures["refused" if known else "unknown"] += 1
@@ -301,7 +303,7 @@ class EtcdStorage(UsedByMany):
                 if failure.code != "OUT_OF_RANGE":
                     raise failures.refusal(failure) from None
                 is_old = failure.message.endswith(failures.COMPACTED)
-        revision = message["revision"] if at is None else at
+        revision = self._layout.revision(message["revision"]) if at is None else at
         if is_old:
             raise TooOld(revision, await self.oldest_revision() if operation == "list" else 0)
         raise TooNew(revision, await self.current_revision())

@@ -24,7 +24,7 @@ def transaction(
     """
     rows: list[Write | Compare] = [*writes, *compares]
     keys = [layout.key(row.resource, row.key) for row in rows]
-    compared = [_compare(row, key) for row, key in zip(rows, keys, strict=True)]
+    compared = [_compare(layout, row, key) for row, key in zip(rows, keys, strict=True)]
     done = [_operation(write, key, leases) for write, key in zip(writes, keys, strict=False)]
     if final and (states := layout.final(writes)):
         done.append({"request_put": {"key": layout.deleted, "value": states}})
@@ -32,24 +32,27 @@ def transaction(
     return {"compare": compared, "success": done, "failure": read}
 
 
-def outcome(answer: Tree, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
+def outcome(layout: Layout, answer: Tree, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
     """Return the revision of a transaction that was made. Raises `RevisionConflict`."""
-    revision: int = answer["header"]["revision"]
+    revision = layout.revision(answer["header"]["revision"])
     if answer.get("succeeded"):
         return revision
     rows: list[Write | Compare] = [*writes, *compares]
     for row, found in zip(rows, answer.get("responses", ()), strict=True):
         kvs = found["response_range"].get("kvs")
-        current = kvs[0]["mod_revision"] if kvs else 0
+        current = layout.revision(kvs[0]["mod_revision"]) if kvs else 0
         if current != row.expected or (_deletes(row) and not current):
             raise RevisionConflict(row.resource, row.key, current, revision)
     raise AssertionError("etcd refused a transaction whose conditions hold")
 
 
-def _compare(row: Write | Compare, key: bytes) -> Tree:
-    if _deletes(row) and not row.expected:
+def _compare(layout: Layout, row: Write | Compare, key: bytes) -> Tree:
+    if not row.expected and not _deletes(row):
+        return {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": 0}
+    revision = layout.of_etcd(row.expected)
+    if revision < 1:
         return {**_NEVER, "key": key}
-    return {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": row.expected}
+    return {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": revision}
 
 
 def _deletes(row: Write | Compare) -> bool:

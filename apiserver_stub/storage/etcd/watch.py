@@ -37,12 +37,12 @@ class Responses:
         events = response.get("events")
         if not events:
             is_note = not response.get("created") and not response.get("canceled")
-            return (), response["header"]["revision"] if is_note else 0
+            return (), self._layout.revision(response["header"]["revision"]) if is_note else 0
         self._parts += events
         if response.get("fragment"):
             return (), 0
         events, self._parts = self._parts, []
-        return self._layout.told(events, at), events[-1]["kv"]["mod_revision"]
+        return self._layout.told(events, at), self._layout.revision(events[-1]["kv"]["mod_revision"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +133,16 @@ class EtcdWatch:
                 self._stream.close()
 
     async def _follow(self) -> None:
+        layout = self._parts.layout
+        if self._after < layout.floor:
+            raise TooOld(self._after, layout.floor)
         self._stream, member = await self._parts.client.stream()
         await self._stream.write({
             "create_request": {
-                "key": self._parts.layout.start,
-                "range_end": self._parts.layout.end,
-                "start_revision": max(1, self._after),  # so that etcd refuses if that one is not kept any more
+                "key": layout.start,
+                "range_end": layout.end,
+                # so that etcd refuses if that one is not kept any more
+                "start_revision": max(1, layout.of_etcd(self._after)),
                 "progress_notify": True,
                 "prev_kv": True,
                 "fragment": True,
@@ -148,7 +152,7 @@ class EtcdWatch:
         while (response := await self._stream.read()) is not None and not self._over:
             if response.get("canceled"):
                 if oldest := response.get("compact_revision"):
-                    raise TooOld(self._after, oldest)
+                    raise TooOld(self._after, layout.revision(oldest))
                 raise GrpcError("CANCELLED", response.get("cancel_reason", "etcd gives no reason"))
             self._take(response)
 

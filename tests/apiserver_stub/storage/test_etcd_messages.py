@@ -33,7 +33,7 @@ def test_rows_have_a_resource_behind_the_prefix() -> None:
     assert LAYOUT.row(LAYOUT.key("", "revision")) == ("", "revision")
     assert LAYOUT.row(LAYOUT.key("pods", "\udc80")) == ("pods", "\udc80")
     assert [LAYOUT.row(key) for key in (LAYOUT.deleted, LAYOUT.progress, LAYOUT.health)] == [None] * 3
-    start, end = LAYOUT.of_resource("events")
+    start, end = LAYOUT.bounds("events")
     assert start < LAYOUT.key("events", "a/b") < end < LAYOUT.key("events2", "")
     assert not start <= LAYOUT.key("events.events.k8s.io", "a/b") < end
     assert LAYOUT.start < start < LAYOUT.end
@@ -66,9 +66,9 @@ def test_the_first_row_that_is_another_is_told() -> None:
     writes, compares = [Write("pods", "a", 7, BODY), Write("pods", "b", 0, BODY)], [Compare("namespaces", "n", 3)]
     found = [{"response_range": {"kvs": [{"mod_revision": number}]} if number else {}} for number in (7, 8, 4)]
     with pytest.raises(RevisionConflict) as refused:
-        outcome({"header": {"revision": 20}, "responses": found}, writes, compares)
+        outcome(LAYOUT, {"header": {"revision": 20}, "responses": found}, writes, compares)
     assert (refused.value.key, refused.value.current, refused.value.revision) == ("b", 8, 20)
-    assert outcome({"header": {"revision": 21}, "succeeded": True}, writes, compares) == 21
+    assert outcome(LAYOUT, {"header": {"revision": 21}, "succeeded": True}, writes, compares) == 21
 
 
 def test_a_deletion_tells_the_final_state_that_was_kept_with_it() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 _SERVICES: Mapping[str, str] = {"externaljwt": "external_jwt", "kms.v2": "kms_v2", "konnectivity": "konnectivity"}
-_ETCD = ("Range", "Txn", "Compact", "Watch", "LeaseGrant", "Status")  # the methods of etcd that are called
+# The methods of etcd that are called.
+_ETCD = ("Range", "Txn", "Compact", "Watch", "LeaseGrant", "LeaseTimeToLive", "Status")
 _SCALARS: Mapping[str, str] = {
     "bool": "bool", "bytes": "raw", "double": "double", "int32": "int", "int64": "int", "string": "string",
     "uint32": "uint", "uint64": "uint",

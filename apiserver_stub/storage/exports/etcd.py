@@ -1,0 +1,186 @@
+"""A storage in etcd as the source of an export, and as the target of an import."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import msgspec
+
+from apiserver_stub.storage.etcd import failures
+from apiserver_stub.storage.etcd.client import EtcdClient, EtcdServers
+from apiserver_stub.storage.etcd.layout import FOREIGN, Layout, Origin
+from apiserver_stub.storage.etcd.leases import Leases
+from apiserver_stub.storage.etcd.metrics import EtcdMetrics
+from apiserver_stub.storage.etcd.pages import pages
+from apiserver_stub.storage.exports.file import Header, Row
+from apiserver_stub.storage.interface import Unusable
+from controller_manager.api.protobuf.wire import Tree
+from controller_manager.transport.grpc import GrpcError
+
+_LONGEST = 30.0  # seconds that an answer may take
+_TOGETHER, _TOGETHER_BYTES = 100, 1 << 20  # rows of a transaction, and their bytes: etcd takes 128 and 1.5 MiB
+_ATTEMPTS = 5  # to find out whether a transaction was made
+_MOST_LEASES = 10_000  # whose ends are remembered
+_EQUAL, _MOD = 0, 2
+
+
+class _Etcd:
+    """An etcd that is asked; its refusals are sentences."""
+
+    def __init__(self, servers: EtcdServers, prefix: str) -> None:
+        self._metrics = EtcdMetrics(None)
+        self._client = EtcdClient(servers, self._metrics)
+        self._prefix = prefix
+        self._layout = Layout(prefix)
+
+    async def close(self) -> None:
+        """Let go of etcd."""
+        await self._client.close()
+
+    async def _read(self, message: Tree, method: str = "Range") -> Tree:
+        try:
+            return await self._client.read(method, message, _LONGEST)
+        except GrpcError as failure:
+            raise self._refusal(failure) from None
+
+    async def _origin(self) -> tuple[Origin, int, int]:
+        """Return what was imported to here, at which revision of etcd that was noted, and the newest one."""
+        answer = await self._read({"key": self._layout.origin})
+        found: Tree | None = next(iter(answer.get("kvs", ())), None)
+        return self._layout.begin_at(found), found["mod_revision"] if found else 0, answer["header"]["revision"]
+
+    def _refusal(self, failure: GrpcError) -> Unusable:
+        return Unusable(f"etcd at {', '.join(self._client.urls)} cannot be used: {failure.message}")
+
+
+class EtcdSource(_Etcd):
+    """The rows below a prefix, as they were when it was opened."""
+
+    def __init__(self, servers: EtcdServers, prefix: str) -> None:
+        super().__init__(servers, prefix)
+        self._revision = 0
+        self._ends: dict[int, int] = {}  # seconds that leases have left
+
+    async def open(self) -> int:
+        """Find the revision."""
+        origin, _, self._revision = await self._origin()
+        if origin.export and not origin.floor:
+            raise Unusable(f"the import below {self._prefix} is not finished")
+        return self._layout.revision(self._revision)
+
+    async def rows(self) -> AsyncIterator[Sequence[Row]]:
+        """Yield them in the order of their keys."""
+        async for _, kvs in pages(self._read, self._layout.bounds(None), self._revision):
+            yield [row for kv in kvs if (row := await self._row(kv)) is not None]
+
+    async def _row(self, kv: Tree) -> Row | None:
+        name, data = self._layout.row(kv["key"]), kv.get("value", b"")
+        if name is None:
+            return None
+        if data.startswith(FOREIGN):
+            raise Unusable(f"below {self._prefix} are objects of a kube-apiserver, which are kept in another form")
+        lease = kv.get("lease", 0)
+        return Row(*name, data, await self._left(lease) if lease else 0)
+
+    async def _left(self, lease: int) -> int:
+        if lease not in self._ends:
+            if len(self._ends) >= _MOST_LEASES:
+                self._ends.clear()
+            answer = await self._read({"ID": lease}, "LeaseTimeToLive")
+            self._ends[lease] = max(1, answer.get("TTL", 0))
+        return self._ends[lease]
+
+    def _refusal(self, failure: GrpcError) -> Unusable:
+        if failure.message.endswith(failures.COMPACTED):
+            return Unusable("etcd was compacted meanwhile, so that this state is gone; export again")
+        return super()._refusal(failure)
+
+
+class EtcdTarget(_Etcd):
+    """An empty prefix. Each transaction notes, in the key `origin`, how far it has come, and is made only if nobody
+    else has done so; so it can be made again when its answer is lost. Revisions go on `jump` behind that of the export.
+    """
+
+    def __init__(self, servers: EtcdServers, prefix: str, jump: int) -> None:
+        super().__init__(servers, prefix)
+        self._jump = jump
+        self._leases = Leases(self._client, self._metrics, reuse=60.0)
+        self._known = Origin()
+        self._noted = 0  # the revision of etcd at which that was noted
+
+    async def open(self, header: Header) -> int:
+        """Claim the prefix, or find how far it has come."""
+        self._known, self._noted, revision = await self._origin()
+        if not self._noted:
+            await self._expect_nothing()
+            offset = max(0, header.revision + self._jump - revision)
+            await self._note(Origin(header.id, 0, offset))
+        elif self._known.floor or self._known.export != header.id:
+            what = "objects already" if self._known.floor else "what there is of another export"
+            raise Unusable(f"below {self._prefix} are {what}; choose another --etcd-prefix, or delete its keys")
+        return self._known.records
+
+    async def add(self, rows: Sequence[Row]) -> None:
+        """Keep rows, some in each transaction."""
+        for some in _together(rows):
+            there = msgspec.structs.replace(self._known, records=self._known.records + len(some))
+            await self._note(there, some)
+
+    async def finish(self) -> int:
+        """Let history begin at the last row; returns its revision."""
+        floor = self._layout.revision(self._noted)
+        await self._note(msgspec.structs.replace(self._known, floor=floor))
+        return floor
+
+    async def _expect_nothing(self) -> None:
+        start, end = self._layout.bounds(None)
+        if (await self._read({"key": start, "range_end": end, "limit": 1, "keys_only": True})).get("kvs"):
+            raise Unusable(
+                f"below {self._prefix} are objects already; choose another --etcd-prefix, or delete its keys"
+            )
+
+    async def _note(self, origin: Origin, rows: Sequence[Row] = ()) -> None:
+        """Make a transaction of rows and of what is said of them, once."""
+        key = self._layout.origin
+        compare = {"result": _EQUAL, "target": _MOD, "key": key, "mod_revision": self._noted}
+        for _ in range(_ATTEMPTS):
+            puts = [await self._put(row) for row in rows]
+            puts.append({"request_put": {"key": key, "value": msgspec.json.encode(origin)}})
+            try:
+                answer = await self._client.write({"compare": [compare], "success": puts}, _LONGEST)
+            except GrpcError as failure:
+                if failures.is_known(failure):
+                    raise self._refusal(failure) from None
+            else:
+                if answer.get("succeeded"):
+                    self._known, self._noted = origin, answer["header"]["revision"]
+                    self._layout.begin_at({"value": msgspec.json.encode(origin)})
+                    return
+            found, self._noted, _ = await self._origin()
+            if found == origin:
+                self._known = found
+                return
+            if found != self._known:
+                raise Unusable(f"somebody else imports below {self._prefix}")
+        raise Unusable("etcd does not say whether rows were written; import again to go on")
+
+    async def _put(self, row: Row) -> Tree:
+        put: Tree = {"key": self._layout.key(row.resource, row.key), "value": row.data}
+        if row.ttl:
+            try:
+                put["lease"] = (await self._leases.for_lifetimes([float(row.ttl)]))[float(row.ttl)]
+            except GrpcError as failure:
+                raise self._refusal(failure) from None
+        return {"request_put": put}
+
+
+def _together(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield rows as etcd takes them in one transaction; a large one is alone."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        if some and (len(some) == _TOGETHER or size + len(row.data) > _TOGETHER_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += len(row.data)
+    if some:
+        yield some

@@ -1,0 +1,164 @@
+"""The embedded storage as a source of an export, beside a server that runs, and as the target of an import."""
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from math import ceil
+from pathlib import Path
+
+from apiserver_stub.storage import schema
+from apiserver_stub.storage.audit import ADD, Audit
+from apiserver_stub.storage.exports.file import Header, Row
+from apiserver_stub.storage.integrity import Acknowledged, checksum
+from apiserver_stub.storage.interface import Record, Unusable
+from apiserver_stub.storage.revisions import RevisionIndex
+from apiserver_stub.storage.schema import State
+from apiserver_stub.storage.snapshot import absent, explained, require_all, said_of
+from apiserver_stub.storage.witness import Witness, boot_id, sync, witness_path
+from controller_manager.base.clock import wall_seconds
+
+_PORTION = 1000
+_NAMED = 10  # damaged objects that are named
+
+
+class SqliteSource:
+    """The rows of the store `path`, or of a snapshot. All that it holds is checked before the first is told."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._audit = Audit(path)
+        self._index = RevisionIndex()
+        self._revision = 0
+
+    async def open(self) -> int:
+        """Read the log, and see that everything is there."""
+        return self._read()
+
+    async def rows(self) -> AsyncIterator[Sequence[Row]]:
+        """Yield them in the order in which they were written last."""
+        current, now = self._current(), wall_seconds()
+        for at in range(0, len(current), _PORTION):
+            with explained(self._path):
+                records = self._audit.fetch(current[at : at + _PORTION])
+            yield [_row(record, now) for record in records]
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        self._audit.close()
+
+    def _read(self) -> int:
+        said = said_of(self._path) if witness_path(self._path).exists() else None
+        damaged: dict[int, str] = {}
+        audit = self._audit
+        audit.seen.said = said
+        with explained(self._path):
+            audit.open()
+            if audit.outdated:
+                raise Unusable(f"the store {self._path} is of an earlier version; start the server once to bring it up")
+            while records := audit.read(_PORTION):
+                for record in records:
+                    self._index.add(record)
+                    if record.decode_error:
+                        damaged[record.revision] = f"{record.resource} {record.key}"
+                self._index.compact(records[-1].revision)
+        require_all(audit, self._path)
+        if audit.state is None or (said is None and audit.state.written is None):
+            raise Unusable(f"the witness of {self._path} is missing: what it should hold is unknown")
+        self._revision = audit.seen.revision
+        if names := [damaged[revision] for revision in self._current() if revision in damaged]:
+            raise Unusable(f"{self._path} holds {len(names)} damaged objects: {', '.join(names[:_NAMED])}")
+        return self._revision
+
+    def _current(self) -> list[int]:
+        return self._index.at(self._revision)
+
+
+class SqliteTarget:
+    """A store at `path` that is not there yet: rows are kept in a file beside it, which takes its name at the end.
+    Revisions go on `jump` behind that of the export.
+    """
+
+    def __init__(self, path: Path, jump: int) -> None:
+        self._path = path
+        self._part = schema.unfinished(path)
+        self._jump = jump
+        self._witness: Witness | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._base = self._there = 0
+
+    async def open(self, header: Header) -> int:
+        """Make the file, or find how far it has come."""
+        return self._open(header)
+
+    async def add(self, rows: Sequence[Row]) -> None:
+        """Keep rows, all or none."""
+        assert self._connection is not None
+        now, behind = wall_seconds(), self._base + self._there + 1
+        records = [
+            Record(revision, row.resource, row.key, row.data, False, now, float(row.ttl))
+            for revision, row in enumerate(rows, behind)
+        ]
+        with explained(self._part):
+            self._connection.execute("BEGIN")
+            self._connection.executemany(ADD, [(*record[:6], checksum(record), record.ttl) for record in records])
+            self._connection.execute("COMMIT")
+        self._there += len(rows)
+
+    async def finish(self) -> int:
+        """Read what was written, and give it the name of the store."""
+        return self._finish()
+
+    async def close(self) -> None:
+        """Let go of the folder; what was written stays."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._witness is not None:
+            self._witness.close()
+
+    def _open(self, header: Header) -> int:
+        for file in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+            absent(file, "is there already; import into a folder without a store")
+        if not self._part.exists():
+            absent(witness_path(self._path), "is there already; import into a folder without a store")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._part, os.O_CREAT | os.O_RDWR, 0o600))
+        self._witness = Witness(self._path)  # so that nobody else uses the folder meanwhile
+        with explained(self._part):
+            self._connection = connection = sqlite3.connect(self._part, isolation_level=None)
+            connection.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
+            if not schema.is_store(connection, self._part):
+                schema.create(connection, header.id)
+            state = schema.read_state(connection)
+            self._there, first = connection.execute("SELECT count(*), min(revision) FROM log").fetchone()
+        if state is None or state.store != header.id:
+            raise Unusable(f"{self._part} is what there is of another export; delete it to begin anew")
+        self._base = header.revision + self._jump if first is None else first - 1
+        return self._there
+
+    def _finish(self) -> int:
+        assert self._connection is not None
+        assert self._witness is not None
+        revision = self._base + self._there
+        audit = Audit(self._part)
+        with explained(self._part):
+            audit.open()
+            while audit.read(_PORTION):
+                pass
+            audit.close()
+            if audit.state is None or audit.damaged or audit.written.records != self._there:
+                raise Unusable(f"{self._part} holds not what was written to it; delete it to begin anew")
+            state = State(audit.state.store, epoch=1, floor=revision)
+            schema.write_state(self._connection, state)
+            self._connection.close()
+        store = bytes.fromhex(state.store)
+        self._witness.note(Acknowledged(store, 1, revision, audit.written, closed=True, boot=boot_id()))
+        self._witness.sync()
+        self._part.rename(self._path)
+        sync(self._path.parent)
+        return revision
+
+
+def _row(record: Record, now: float) -> Row:
+    left = ceil(record.at + record.ttl - now) if record.ttl else 0
+    ttl = max(1, min(left, ceil(record.ttl))) if record.ttl else 0
+    return Row(record.resource, record.key, record.data, ttl)

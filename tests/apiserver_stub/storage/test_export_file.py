@@ -1,0 +1,123 @@
+"""The file of an export: every row comes back as it was, and nothing that is not as it was written is believed."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.storage.exports.file import FORMAT, ExportReader, ExportWriter, Header, Row
+from apiserver_stub.storage.interface import Unusable
+
+PATH = Path("cluster.export")
+NAME = "0123456789abcdef0123456789abcdef"
+DATA = (
+    b'{"metadata":{"name":"a","resourceVersion":""},"text":"\xc3\xa4"}',
+    b"k8s:enc:aesgcm:v1:k:\x00\xff\n",
+    b'{"text":"\xff"}',
+    b'{"two":\n"lines"}',
+    b"no object",
+    b"",
+)
+
+
+def written(rows: list[Row], revision: int = 7) -> bytes:
+    file = io.BytesIO()
+    writer = ExportWriter(file, Header(FORMAT, NAME, revision, "2026-01-02T03:04:05Z"))
+    for row in rows:
+        writer.add(row)
+    writer.end()
+    return file.getvalue()
+
+
+def read(content: bytes) -> list[Row]:
+    return [row for part in ExportReader(io.BytesIO(content), PATH).parts() for row in part]
+
+
+def refused(content: bytes) -> str:
+    with pytest.raises(Unusable) as found:
+        read(content)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+ROWS = [Row("pods", f"default/{number}", b'{"metadata":{"resourceVersion":""}}', number % 3) for number in range(2500)]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
+rows_of = st.lists(st.builds(Row, texts, texts, st.sampled_from(DATA) | st.binary(max_size=30), st.integers(0, 9)))
+
+
+@given(rows_of)
+def test_rows_come_back_as_they_were(rows: list[Row]) -> None:
+    assert read(written(rows)) == rows
+
+
+def test_it_is_read_in_parts_of_which_each_is_whole() -> None:
+    parts = list(ExportReader(io.BytesIO(written(ROWS)), PATH).parts())
+    assert [len(part) for part in parts] == [1000, 1000, 500]
+    assert [row for part in parts for row in part] == ROWS
+    large = [Row("pods", str(number), b'{"text":"%b"}' % (b"x" * (3 << 20))) for number in range(3)]
+    assert [len(part) for part in ExportReader(io.BytesIO(written(large)), PATH).parts()] == [2, 1]
+
+
+def test_it_is_lines_of_json_that_others_can_read() -> None:
+    rows = [Row("pods", "a/b", b'{"metadata":{"resourceVersion":""}}', 60), Row("secrets", "a/s", DATA[1])]
+    header, pod, secret, part, end = map(json.loads, written(rows).splitlines())
+    assert (header["export"], header["id"], header["revision"]) == (1, NAME, 7)
+    assert pod | {"crc": 0} == {
+        "resource": "pods",
+        "key": "a/b",
+        "ttl": 60,
+        "data": {"metadata": {"resourceVersion": ""}},
+        "crc": 0,
+    }
+    assert secret["bytes"] == "azhzOmVuYzphZXNnY206djE6azoA/wo="
+    assert (part["part"], part["records"], end["end"], end["records"]) == (1, 2, True, 2)
+
+
+@given(st.data())
+def test_what_is_altered_anywhere_is_refused(data: st.DataObject) -> None:
+    content = written([Row("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
+    at = data.draw(st.integers(0, len(content) - 1))
+    changed = content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :]
+    refused(changed)
+
+
+@given(st.data())
+def test_what_is_cut_off_anywhere_is_refused(data: st.DataObject) -> None:
+    content = written([Row("pods", f"default/{number}", one) for number, one in enumerate(DATA)])
+    refused(content[: data.draw(st.integers(0, len(content) - 1))])
+
+
+@given(st.data())
+def test_lines_that_are_missing_double_or_exchanged_are_refused(data: st.DataObject) -> None:
+    lines = written(ROWS[:30]).splitlines(keepends=True)
+    one, other = sorted(data.draw(st.lists(st.integers(0, len(lines) - 1), min_size=2, max_size=2, unique=True)))
+    for changed in (
+        lines[:one] + lines[other:],
+        [*lines[:one], lines[one], *lines[one:]],
+        [*lines[:one], lines[other], *lines[one + 1 : other], lines[one], *lines[other + 1 :]],
+    ):
+        if changed != lines:
+            refused(b"".join(changed))
+
+
+def test_the_record_is_named() -> None:
+    lines = written(ROWS).splitlines(keepends=True)
+    altered = [*lines[:5], lines[5].replace(b'"resourceVersion":""', b'"resourceVersion":"5"'), *lines[6:]]
+    assert refused(b"".join(altered)) == f"{PATH}: record 5 (pods default/4) is not as it was exported"
+    altered = [*lines[:5], lines[5][3:], *lines[6:]]
+    assert "what is behind record 4 (pods default/3) is not as" in refused(b"".join(altered))
+    assert "is truncated behind record 4 (pods default/3)" in refused(b"".join(lines[:5]) + lines[5][:-1])
+    assert "records 1 to 999 are not as exported" in refused(b"".join(lines[:5] + lines[6:]))
+    assert "goes on behind its end" in refused(b"".join(lines) + b"{}")
+    assert refused(b"something else") == f"{PATH} is no export; 'apiserver-stub export' makes one"
+    later = lines[0].replace(b'"export":1', b'"export":2')
+    assert refused(later) == f"{PATH} is an export of format 2, this program knows only 1"
+
+
+def test_a_part_without_an_end_is_not_gathered_for_ever() -> None:
+    lines = written(ROWS).splitlines(keepends=True)
+    assert "a part of an export ends before record 1001" in refused(b"".join(lines[:1001] + lines[1002:]))

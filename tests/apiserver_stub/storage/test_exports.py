@@ -1,0 +1,309 @@
+"""A cluster moves from one storage to another: rows, lifetimes and what is encrypted; revisions never go back."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
+from apiserver_stub.storage.exports.etcd import EtcdSource, EtcdTarget
+from apiserver_stub.storage.exports.file import Row
+from apiserver_stub.storage.exports.sqlite import SqliteSource, SqliteTarget
+from apiserver_stub.storage.exports.transfer import Moved, Source, Target, export_rows, import_rows
+from apiserver_stub.storage.interface import RevisionConflict, Storage, TooOld, Unusable, Write, as_of
+from apiserver_stub.storage.sqlite import SqliteBackend
+from tests.etcd import Etcd, Partition, free_ports
+
+_NUMBERS = count(1)
+ENCRYPTED = b"k8s:enc:aesgcm:v1:k:\x00\xff"
+
+
+def body(text: str) -> bytes:
+    return b'{"metadata":{"resourceVersion":"","name":"a"},"text":"%b"}' % text.encode()
+
+
+class Store:
+    """A storage that is filled, moved, and opened again."""
+
+    def __init__(self, open_: Callable[[], Storage], source: Callable[[], Source], target: Callable[..., Target]):
+        self.storage = open_
+        self.source = source
+        self.target = target
+
+
+def sqlite(folder: Path) -> Store:
+    path = folder / "apiserver.db"
+    return Store(
+        lambda: EmbeddedStorage(SqliteBackend(path)),
+        lambda: SqliteSource(path),
+        lambda jump=0: SqliteTarget(path, jump),
+    )
+
+
+def etcd_store(servers: EtcdServers) -> Store:
+    prefix = f"/export-{os.getpid()}-{next(_NUMBERS)}"
+    return Store(
+        lambda: EtcdStorage(servers, EtcdRules(prefix)),
+        lambda: EtcdSource(servers, prefix),
+        lambda jump=0: EtcdTarget(servers, prefix, jump),
+    )
+
+
+def store(kind: str, folder: Path, request: pytest.FixtureRequest) -> Store:
+    return sqlite(folder) if kind == "sqlite" else etcd_store(EtcdServers(request.getfixturevalue("etcd").urls))
+
+
+KINDS = ["sqlite", pytest.param("etcd", marks=pytest.mark.needs("etcd"))]
+
+
+@pytest.fixture(params=KINDS)
+def before(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return store(request.param, tmp_path / "before", request)
+
+
+@pytest.fixture(params=KINDS)
+def after(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return store(request.param, tmp_path / "after", request)
+
+
+async def fill(store: Store, number: int = 30) -> tuple[int, dict[str, bytes]]:
+    """Rows of which some were changed and some deleted; returns the revision and what is left."""
+    storage = store.storage()
+    await storage.open()
+    left = {}
+    for one in range(number):
+        key = f"default/p{one:04}"
+        revision = await storage.txn([Write("pods", key, 0, body("first"))])
+        if one % 3 == 0:
+            await storage.txn([Write("pods", key, revision, body("last"), deleted=True)])
+            continue
+        if one % 3 == 1:
+            await storage.txn([Write("pods", key, revision, body("changed"))])
+        left[f"pods {key}"] = body("changed" if one % 3 == 1 else "first")
+    await storage.txn([Write("secrets", "default/s", 0, ENCRYPTED)])
+    left["secrets default/s"] = ENCRYPTED
+    newest = await storage.current_revision()
+    await storage.close()
+    return newest, left
+
+
+async def moved(before: Store, after: Store, file: Path, jump: int = 0) -> tuple[Moved, Moved]:
+    exported = await export_rows(before.source(), file, print)
+    return exported, await import_rows(file, after.target(jump), print)
+
+
+async def rows_of(storage: Storage) -> dict[str, bytes]:
+    return {f"{row.resource} {row.key}": as_of(row.data, "") for row in (await storage.list()).records}
+
+
+async def test_all_rows_are_there_under_later_revisions(before: Store, after: Store, tmp_path: Path) -> None:
+    newest, rows = await fill(before)
+    exported, imported = await moved(before, after, tmp_path / "cluster.export")
+    assert (exported.revision, exported.records) == (newest, len(rows))
+    assert exported.encrypted == imported.encrypted == {"secrets": 1}
+    storage = after.storage()
+    await storage.open()
+    assert await rows_of(storage) == rows
+    listing = await storage.list()
+    assert listing.revision >= imported.revision > newest
+    assert all(newest < row.revision <= listing.revision for row in listing.records)
+    assert all(not row.decode_error for row in listing.records if row.resource == "pods")
+    await storage.close()
+
+
+async def test_what_clients_remember_is_too_old_and_never_another_state(
+    before: Store, after: Store, tmp_path: Path
+) -> None:
+    newest, _ = await fill(before)
+    await moved(before, after, tmp_path / "cluster.export", jump=5000)
+    storage = after.storage()
+    await storage.open()
+    for known in (1, newest // 2, newest, newest + 4999):
+        with pytest.raises(TooOld):
+            await storage.list(at=known)
+        with pytest.raises(TooOld):
+            await storage.watch(known, lambda *_: None)
+        with pytest.raises(RevisionConflict):
+            await storage.txn([Write("pods", "default/p0001", known, body("mine"))])
+        with pytest.raises(RevisionConflict):
+            await storage.txn([Write("pods", "default/p0000", known, body("mine"))])
+    present = await storage.current_revision()
+    assert await storage.oldest_revision() > newest + 5000
+    told: list[str] = []
+    await storage.watch(present, lambda records, _: told.extend(record.key for record in records))
+    found = await storage.get("pods", "default/p0001")
+    assert found is not None
+    assert await storage.txn([Write("pods", "default/p0001", found.revision, body("mine"))]) > present
+    async with asyncio.timeout(30):
+        while told != ["default/p0001"]:  # noqa: ASYNC110 - others are told
+            await asyncio.sleep(0.01)
+    await storage.close()
+
+
+async def test_a_cluster_comes_back_where_it_was(before: Store, after: Store, tmp_path: Path) -> None:
+    _, rows = await fill(before)
+    _, there = await moved(before, after, tmp_path / "one.export")
+    back = sqlite(tmp_path / "back")
+    _, again = await moved(after, back, tmp_path / "other.export")
+    storage = back.storage()
+    await storage.open()
+    assert await rows_of(storage) == rows
+    assert await storage.current_revision() >= again.revision > there.revision
+    await storage.close()
+
+
+async def test_rows_live_as_long_as_they_had_left(before: Store, after: Store, tmp_path: Path) -> None:
+    storage = before.storage()
+    await storage.open()
+    await storage.txn([Write("events", "default/short", 0, body("short"), ttl=30), Write("pods", "p", 0, body(""))])
+    await storage.txn([Write("events", "default/long", 0, body("long"), ttl=3000)])
+    await storage.close()
+    file = tmp_path / "cluster.export"
+    await export_rows(before.source(), file, print)
+    lines = {line.split(b'"key":"')[1][:9]: line for line in file.read_bytes().splitlines() if b'"ttl"' in line}
+    assert set(lines) == {b"default/s", b"default/l"}
+    left = [int(lines[key].split(b'"ttl":')[1].split(b",")[0]) for key in sorted(lines)]
+    assert 2900 <= left[0] <= 3300
+    assert 20 <= left[1] <= 35
+    await import_rows(file, after.target(), print)
+    again = tmp_path / "again.export"
+    await export_rows(after.source(), again, print)
+    lives = sorted(
+        int(line.split(b'"ttl":')[1].split(b",")[0]) for line in again.read_bytes().splitlines() if b'"ttl"' in line
+    )
+    assert 20 <= lives[0] <= 40
+    assert 2900 <= lives[1] <= 3500
+
+
+class Interrupted(Exception):
+    pass
+
+
+def failing(target: Target, after: int) -> Target:
+    """The target, which is interrupted once so many parts are there."""
+    numbers, add = count(1), target.add
+
+    async def fail(rows: list[Row]) -> None:
+        if next(numbers) > after:
+            raise Interrupted
+        await add(rows)
+
+    target.add = fail  # type: ignore[method-assign, assignment]
+    return target
+
+
+async def many(store: Store) -> None:
+    storage = store.storage()
+    await storage.open()
+    for at in range(0, 1200, 100):
+        await storage.txn([Write("pods", f"default/p{one}", 0, body("")) for one in range(at, at + 100)])
+    await storage.close()
+
+
+async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: Store, tmp_path: Path) -> None:
+    await many(before)
+    file = tmp_path / "cluster.export"
+    await export_rows(before.source(), file, print)
+    for parts in (0, 1, 0):
+        with pytest.raises(Interrupted):
+            await import_rows(file, failing(after.target(), parts), print)
+        with pytest.raises(Unusable, match="not finished"):
+            await after.storage().open()
+    target, added = after.target(), []
+    add = target.add
+
+    async def noted(rows: list[Row]) -> None:
+        added.extend(rows)
+        await add(rows)
+
+    target.add = noted  # type: ignore[method-assign, assignment]
+    assert (await import_rows(file, target, print)).records == 1200
+    assert len(added) == 200
+    storage = after.storage()
+    await storage.open()
+    assert len((await storage.list()).records) == 1200
+    await storage.close()
+
+
+async def test_an_import_never_mixes_two_clusters(before: Store, after: Store, tmp_path: Path) -> None:
+    await many(before)
+    files = [tmp_path / name for name in ("one.export", "other.export")]
+    for file in files:
+        await export_rows(before.source(), file, print)
+    with pytest.raises(Interrupted):
+        await import_rows(files[0], failing(after.target(), 1), print)
+    with pytest.raises(Unusable, match="another export"):
+        await import_rows(files[1], after.target(), print)
+    await import_rows(files[0], after.target(), print)
+    for file in files:
+        with pytest.raises(Unusable, match=r"there already|are objects"):
+            await import_rows(file, after.target(), print)
+    with pytest.raises(Unusable, match="is there already"):
+        await export_rows(before.source(), files[0], print)
+
+
+async def test_a_file_that_was_altered_changes_nothing(before: Store, after: Store, tmp_path: Path) -> None:
+    await many(before)
+    file = tmp_path / "cluster.export"
+    await export_rows(before.source(), file, print)
+    content = file.read_bytes()
+    for changed in (content[:-200], content.replace(b"default/p1100", b"default/p11oo"), b""):
+        file.write_bytes(changed)
+        with pytest.raises(Unusable):
+            await import_rows(file, after.target(), print)
+    assert not (tmp_path / "after").exists()
+    storage = after.storage()
+    await storage.open()
+    assert (await storage.list()).records == []
+    await storage.close()
+
+
+async def test_damaged_objects_are_named_and_not_exported(tmp_path: Path) -> None:
+    before = sqlite(tmp_path)
+    await fill(before)
+    connection = sqlite3.connect(tmp_path / "apiserver.db")
+    connection.execute("UPDATE log SET data = replace(data, 'changed', 'charged') WHERE key = 'default/p0004'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(Unusable, match="damaged objects: pods default/p0004"):
+        await export_rows(before.source(), tmp_path / "cluster.export", print)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("cluster")]
+
+
+@pytest.mark.needs("etcd")
+async def test_a_row_is_imported_once_though_the_answer_of_etcd_is_lost(tmp_path: Path, etcd: Etcd) -> None:
+    before = sqlite(tmp_path)
+    await many(before)
+    file = tmp_path / "cluster.export"
+    await export_rows(before.source(), file, print)
+    async with Partition(etcd.members[0].port) as way:
+        after = etcd_store(EtcdServers([way.url]))
+        target = after.target()
+        add, lost = target.add, count()
+
+        async def lose_an_answer(rows: list[Row]) -> None:
+            if next(lost) == 0:
+                await add(rows[:150])
+                way.keep_answers()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(add(rows[150:]))
+                    await asyncio.sleep(0.2)
+                    way.cut()
+                    way.heal()
+            else:
+                await add(rows)
+
+        target.add = lose_an_answer  # type: ignore[method-assign, assignment]
+        assert (await import_rows(file, target, print)).records == 1200
+        storage = after.storage()
+        await storage.open()
+        assert len((await storage.list()).records) == 1200
+        await storage.close()
+    lost_way = EtcdServers([f"http://127.0.0.1:{free_ports(1)[0]}"])
+    with pytest.raises(Unusable, match=r"^etcd at http://127.0.0.1:\d+ cannot be used: failed to connect"):
+        await import_rows(file, etcd_store(lost_way).target(), print)
