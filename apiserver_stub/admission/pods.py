@@ -222,7 +222,8 @@ class Priorities:
             kept = {name: before[name] for name in _FIELDS if name in before and spec.get(name) is None}
         else:
             kept = self._given(attributes, spec)
-        pod["spec"] = {**spec, **kept}
+        if kept:
+            pod["spec"] = {**spec, **kept}
 
     async def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for a second class that is the default."""

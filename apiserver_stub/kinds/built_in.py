@@ -24,10 +24,11 @@ from apiserver_stub.kinds.convert import (
     renamed,
 )
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.defaults import BESIDE_SPEC, DEFAULTS, VIEW_DEFAULTS
+from apiserver_stub.kinds.defaults import DEFAULTS, PART_DEFAULTS, VIEW_DEFAULTS
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.resource_info import (
     DEFAULT_PRINTER,
+    NO_DEFAULTS,
     Convert,
     ResourceInfo,
     SelectableField,
@@ -174,7 +175,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         from_storage=outward,
         stored_as=stored_as,
         defaults=defaults.get(name, nothing),
-        beside_spec=None if view else BESIDE_SPEC.get(name),
+        part_defaults=None if view else PART_DEFAULTS.get(name) if name in DEFAULTS else NO_DEFAULTS,
         rules=RULES.get(qualified, KindRules()),
         warnings={subresource: table[qualified] for subresource, table in WARNINGS.items() if qualified in table},
         deprecation=DEPRECATED.get(qualified, ""),

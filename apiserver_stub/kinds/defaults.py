@@ -155,6 +155,13 @@ def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     kind.defaults(tree)
 
 
+def fill_beside_spec(tree: Tree, kind: ResourceInfo) -> None:
+    """Fill in all but those of the spec, in place; of a kind that has `part_defaults`."""
+    for part, fill in (kind.part_defaults or {}).items():
+        if part != "spec":
+            fill(tree)
+
+
 def apply_name_defaults(tree: Tree, kind: ResourceInfo) -> None:
     """Fill in the defaults that follow from the name, for an object with all others that has just got its name."""
     if kind.name in _BY_NAME:
@@ -255,11 +262,18 @@ VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType(
     {"horizontalpodautoscalers.autoscaling": under("spec", (("minReplicas", 1),))}
 )
 DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
-# Of kinds whose spec has defaults that follow from it alone: those of all the rest.
-BESIDE_SPEC: Mapping[str, Defaults] = MappingProxyType({
-    name: applying(tuple(row for row in rows if row[0] != "spec"))
+
+
+def _by_part(rows: Rows) -> Mapping[str, Defaults]:
+    parts = dict.fromkeys(name for name, _ in rows)
+    return MappingProxyType({part: applying(tuple(row for row in rows if row[0] == part)) for part in parts})
+
+
+# Of kinds whose top-level fields have defaults that follow from each alone: those of each.
+PART_DEFAULTS: Mapping[str, Mapping[str, Defaults]] = MappingProxyType({
+    name: _by_part(rows)
     for name, rows in DEFAULT_ROWS.items()
-    if any(row[0] == "spec" for row in rows) and all(row[0] for row in rows)
+    if all(part and not callable(rule) for part, rule in rows)
 })  # fmt: skip
 VIEW_DEFAULTS: Mapping[str, Defaults] = MappingProxyType({
     name: applying(rows) for name, rows in VIEW_DEFAULT_ROWS.items()

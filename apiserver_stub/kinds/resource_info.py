@@ -72,6 +72,8 @@ Complete = Callable[[Tree], bool]
 Warn = Callable[[Tree, Tree | None], list[str]]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
 _NO_FIELDS: Mapping[str, "SelectableField"] = MappingProxyType({})
+NO_DEFAULTS: Mapping[str, Defaults] = MappingProxyType({})
+"""Of kinds whose objects are complete as they are."""
 _NO_WARNINGS: Mapping[str, Warn] = MappingProxyType({})
 _PLAIN_RULES = KindRules()
 
@@ -113,7 +115,8 @@ class ResourceInfo:
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
     type, and `rules` are not asked.
-    `defaults` fills in all; where those of the spec follow from the spec alone, `beside_spec` fills in the rest.
+    `defaults` fills in all; where those of a top-level field follow from that field alone, `part_defaults` has those of
+    each that has some.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
     the object itself), `deprecation` that of everybody who asks for the kind, empty for most, `collection` the kind of
     collections where that is not the kind with `List` behind it. `persisted` is false
@@ -146,7 +149,7 @@ class ResourceInfo:
     strict_converter: Converter | None = None
     complete: Complete | None = None
     defaults: Defaults = nothing
-    beside_spec: Defaults | None = None
+    part_defaults: Mapping[str, Defaults] | None = None
     rules: KindRules = _PLAIN_RULES
     judge: Judge | None = None
     warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)

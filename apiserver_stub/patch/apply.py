@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from apiserver_stub.kinds.clean import sweep
+from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
 from apiserver_stub.patch import applied_specs
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
@@ -85,7 +87,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
-    tree = applied_specs.completed(tree, request.kind)
+    tree = _completed(tree, live, request.kind)
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
@@ -96,6 +98,31 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
     return Applied(tree, in_order(left))
+
+
+def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
+    """Return what a configuration makes of a live object, which fits its schema and has its defaults: one to change at
+    will, all but its managed fields, which are never changed in place, and the parts that it shares with the live one.
+    """
+    if may_share(kind):
+        share(tree, live, kind)
+        own = detached(tree, live)
+        fit_others(own, live, kind)
+        return own
+    own = _own(tree)
+    fit_tree(own, kind.schema)
+    apply_defaults(own, kind)  # which may fold what was applied into what was there
+    return own
+
+
+def _own(tree: Tree) -> Tree:
+    """Return a copy to change at will, all but its managed fields."""
+    metadata = dict(tree["metadata"])
+    entries = metadata.pop("managedFields", None)
+    copy: Tree = deep_copy({**tree, "metadata": metadata})
+    if entries is not None:
+        copy["metadata"]["managedFields"] = entries
+    return copy
 
 
 def _declared(request: ApplyRequest) -> Fields:

@@ -57,7 +57,7 @@ class Application:
 
     def edit(self, load: Load) -> Edited:
         """Return the configuration laid over an object."""
-        live, kind = load(), self._request.kind
+        live, kind = load.state, self._request.kind
         if kind.custom and not is_typed(live, kind.schema):
             check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
         tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())

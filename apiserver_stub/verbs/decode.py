@@ -27,6 +27,7 @@ from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import fitting, takes
+from apiserver_stub.kinds.shared_parts import fit_others, share
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.offload import Offload
 from apiserver_stub.patch.conformance import check_typed
@@ -75,14 +76,20 @@ def _fitted(request: APIRequest, subresource: Subresource) -> tuple[DecodedBody,
     return body, fit(request, body, subresource.schema, subresource.kind)
 
 
-def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
-    """Return the object in the body, of the request's kind, always with metadata. Raises `BadRequest` and others."""
+def read_object(request: APIRequest, stored: Tree | None = None) -> tuple[Tree, Warnings]:
+    """Return the object in the body, of the request's kind, always with metadata. One that takes the place of a
+    `stored` one is complete, and shares with it what is the same. Raises `BadRequest` and others.
+    """
     kind = request.kind
     if kind.custom:
         body = decode_custom_body(request.http, kind.api_version, kind.kind)
     else:
         body = decode_body(request.http, kind.api_version, kind.kind)
-    warnings = fit(request, body, kind.schema, kind.kind)
+    if stored is None:
+        warnings = fit(request, body, kind.schema, kind.kind)
+    else:
+        share(body.tree, stored, kind)
+        warnings = fit_beside(request, body, stored)
     body.tree.setdefault("metadata", {})
     note_object(body.tree, kind)
     return body.tree, warnings
@@ -135,11 +142,24 @@ def fit(
     """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
     `refuse` makes of a reason.
     """
+    return _fit(request, body, partial(fit_tree, body.tree, node), kind, refuse)
+
+
+def fit_beside(
+    request: APIRequest, body: DecodedBody, stored: Tree, refuse: Callable[[str], ApiError] = BadRequest
+) -> Warnings:
+    """Fit the object of a request as `fit` does, and complete it, all but the parts it shares with a stored one."""
+    return _fit(request, body, partial(fit_others, body.tree, stored, request.kind), request.kind.kind, refuse)
+
+
+def _fit(
+    request: APIRequest, body: DecodedBody, fitted: Callable[[], Report], kind: str, refuse: Callable[[str], ApiError]
+) -> Warnings:
     metadata = body.tree.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
         metadata["managedFields"] = [{}]
-    warnings = _judge(request, body, fit_tree(body.tree, node), kind, refuse)
+    warnings = _judge(request, body, fitted(), kind, refuse)
     metadata = body.tree.get("metadata")
     return (*warnings, *_drop_repeated_owners(metadata)) if metadata and "ownerReferences" in metadata else warnings
 

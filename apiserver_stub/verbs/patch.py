@@ -19,10 +19,11 @@ from apiserver_stub.encode.body import (
 )
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.kinds.structural.embedded import fit_metadata
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
-from apiserver_stub.verbs.decode import fit, note_patch
+from apiserver_stub.verbs.decode import fit, fit_beside, note_patch
 from apiserver_stub.verbs.preconditions import check_name, keep_uid
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
@@ -101,8 +102,11 @@ async def patch(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
-    kind, live = request.kind, load()
+    kind, shares = request.kind, may_share(request.kind)
+    live = load.state if shares else load()
     tree = document.apply(live, kind.schema)
+    if shares:
+        tree = detached(tree, live)
 
     def refuse(why: str) -> ApiError:
         return unfit(why, document.apply(load(), kind.schema))
@@ -114,7 +118,10 @@ def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
     metadata = tree["metadata"]
     check_name(request, metadata)
     keep_uid(request, metadata, live["metadata"])
-    return Edited(tree, fit(request, DecodedBody(tree, document.duplicates), kind.schema, kind.kind, refuse))
+    body = DecodedBody(tree, document.duplicates)
+    if shares:
+        return Edited(tree, fit_beside(request, body, live, refuse), completed=True)
+    return Edited(tree, fit(request, body, kind.schema, kind.kind, refuse))
 
 
 def _json(tree: Tree) -> str:

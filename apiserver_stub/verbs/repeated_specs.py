@@ -10,6 +10,7 @@ import orjson
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import JSON, DecodedBody, media_type
 from apiserver_stub.encode.json import encode
+from apiserver_stub.kinds.defaults import fill_beside_spec
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
@@ -80,7 +81,7 @@ def _repeated(_schema: Schema, _spec: bytes) -> RepeatedSpec:
 def read_new_object(request: APIRequest) -> NewObject:
     """Return the object in the body of a create as `read_object` does, which also says what raises what."""
     body = request.http.body
-    if request.kind.beside_spec is None or len(body) > _LONGEST or media_type(request.http) != JSON:
+    if "spec" not in (request.kind.part_defaults or ()) or len(body) > _LONGEST or media_type(request.http) != JSON:
         return NewObject(*read_object(request))
     try:
         parts = _PARTS.decode(body)
@@ -115,9 +116,8 @@ def _beside_spec(request: APIRequest, parts: _Parts) -> Tree | None:
 
 def _completed(request: APIRequest, tree: Tree, repeated: RepeatedSpec) -> NewObject:
     kind = request.kind
-    assert kind.beside_spec is not None
     warnings = fit(request, DecodedBody(tree), kind.schema, kind.kind)
-    kind.beside_spec(tree)
+    fill_beside_spec(tree, kind)
     tree["spec"] = orjson.loads(repeated.completed)
     note_object(tree, kind)
     return NewObject(tree, warnings, repeated, completed=True)

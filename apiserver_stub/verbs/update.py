@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
+from apiserver_stub.kinds.shared_parts import may_share
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
@@ -54,10 +55,11 @@ async def amend(
     await write(scope, request, Mutation(None, lambda load: Edited(edit(load())), partial(_is_let_go, kind.strategy)))
 
 
-def _sent(request: APIRequest, _load: Load) -> Edited:
-    tree, warnings = read_object(request)
+def _sent(request: APIRequest, load: Load) -> Edited:
+    complete = may_share(request.kind)
+    tree, warnings = read_object(request, load.state if complete else None)
     check_name(request, tree["metadata"])
-    return Edited(tree, warnings)
+    return Edited(tree, warnings, completed=complete)
 
 
 def _sent_new(request: APIRequest, load: Load) -> Edited:

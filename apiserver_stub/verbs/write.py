@@ -74,8 +74,21 @@ from controller_manager.api.errors import (
 )
 from controller_manager.base.clock import monotonic
 
-Load = Callable[[], Tree]
-"""Returns the current state, each time as another tree, to keep and change at will."""
+
+class Load:
+    """The current state of an object, as `read` returns it: `state`, which nobody changes in place but for the top
+    level, and each time it is called another tree, to keep and change at will.
+    """
+
+    __slots__ = ("_read", "state")
+
+    def __init__(self, read: Callable[[], Tree]) -> None:
+        self._read = read
+        self.state = read()
+
+    def __call__(self) -> Tree:
+        """Return a tree of one's own."""
+        return self._read()
 
 
 class Edited(Struct, frozen=True):
@@ -290,10 +303,13 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
 def _edit(request: APIRequest, draft: _Draft) -> None:
     """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
     mutation, row = draft.mutation, draft.row
-    load: Load = dict
-    if row is not None:
-        load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
-        draft.old = load()
+    if row is None:
+        load = Load(dict)
+    else:
+        load = Load(
+            partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
+        )
+        draft.old = load.state
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.patch import applied_specs, apply
 from apiserver_stub.patch.managed_fields import APPLY, UPDATE, Entries, FieldManager, Versions
@@ -88,27 +89,29 @@ def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
     assert applied_specs._known.cache_info().hits
 
 
-def test_what_is_completed_is_ones_own() -> None:
-    tree = config()
-    one, other = applied_specs.completed(tree, KIND), applied_specs.completed(tree, KIND)
-    third = applied_specs.completed(tree, KIND)
-    assert one == other == third
-    assert one["spec"]["progressDeadlineSeconds"] == 600
-    third["spec"]["template"]["spec"]["containers"].clear()
-    third["metadata"]["labels"] = {"x": "y"}
-    assert applied_specs.completed(tree, KIND) == one == other
-    assert "progressDeadlineSeconds" not in tree["spec"]
+def test_what_was_applied_is_left_alone() -> None:
+    live: Tree = {**config(), "status": {"replicas": 1}}
+    request = apply.ApplyRequest(config(replicas=2), KIND, FieldManager("one", APPLY, KIND.api_version), force=True)
+    before = repr(request.config), repr(live)
+    found = [apply.change(request, live, [], Versions(KINDS, KIND), "now").tree for _ in range(2)]
+    assert found[0] == found[1]
+    assert found[0]["spec"]["progressDeadlineSeconds"] == 600
+    found[0]["spec"]["template"]["spec"]["containers"].clear()
+    found[0]["metadata"]["labels"] = {"x": "y"}
+    assert (repr(request.config), repr(live)) == before
+    assert found[1]["spec"]["template"]["spec"]["containers"]
 
 
 def test_little_is_kept() -> None:
     applied_specs._known.cache_clear()
-    applied_specs.completed(config(image="i" * 17_000), KIND)
+    applied_specs.declared(config(image="i" * 17_000), KIND)
     assert applied_specs._known.cache_info().currsize == 0
     assert applied_specs._known.cache_info().maxsize == 256
 
 
 def test_an_update_before_is_kept_apart() -> None:
-    live = applied_specs.completed(config(), KIND)
+    live = config(replicas=1)
+    apply_defaults(live, KIND)
     entries = [FieldManager("one", UPDATE, KIND.api_version).entry({"f:spec": {"f:replicas": {}}}, "then")]
     request = apply.ApplyRequest(config(replicas=1), KIND, FieldManager("one", APPLY, KIND.api_version))
     found = [apply.change(request, live, entries, Versions(KINDS, KIND), "now") for _ in range(2)]

@@ -1,0 +1,80 @@
+"""Parts, which are the values of top-level fields, that an object has in common with the stored one it takes the place
+of. What is stored fits its schema and has its defaults; so a part that is the same is shared, and not looked at again.
+"""
+
+from typing import Any
+
+import orjson
+
+from apiserver_stub.kinds.clean import Report
+from apiserver_stub.kinds.fit import fit_tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.shapes import fitting, takes
+from apiserver_stub.kinds.trees import deep_copy
+
+_MISSING = object()
+_CONTAINERS = (dict, list)
+
+
+def may_share(kind: ResourceInfo) -> bool:
+    """Return whether the parts of objects of a kind are complete by themselves."""
+    return kind.part_defaults is not None
+
+
+def share(tree: Tree, stored: Tree, kind: ResourceInfo) -> None:
+    """Put the stored part in the place of each that is equal to it, types included."""
+    fields = kind.schema.fields
+    for name, part in tree.items():
+        known = stored.get(name)
+        if (
+            type(part) in _CONTAINERS
+            and part == known
+            and (orjson.dumps(part) == orjson.dumps(known) or (name in fields and takes(fitting(fields[name]), part)))
+        ):
+            tree[name] = known
+
+
+def detached(tree: Tree, stored: Tree) -> Tree:
+    """Return a copy to change at will, all but the parts that are shared and the entries of managed fields."""
+    return {
+        name: part if part is stored.get(name, _MISSING) else _own_metadata(part) if name == "metadata" else _own(part)
+        for name, part in tree.items()
+    }
+
+
+def fit_others(tree: Tree, stored: Tree, kind: ResourceInfo) -> Report:
+    """Fit all parts that are not shared to the schema of their kind, and fill in their defaults, in place. The metadata
+    is the object's own afterwards.
+    """
+    others = {name: part for name, part in tree.items() if part is not stored.get(name, _MISSING)}
+    names = set(others)
+    report = fit_tree(others, kind.schema)
+    if report.wrong:
+        return report
+    for name in names - others.keys():
+        del tree[name]
+    for name, part in others.items():
+        if name in names or name not in tree:
+            tree[name] = part
+    for name, fill in (kind.part_defaults or {}).items():
+        if tree.get(name, _MISSING) is not stored.get(name):
+            fill(tree)
+    if "metadata" not in names and "metadata" in tree:
+        tree["metadata"] = dict(tree["metadata"])
+    return report
+
+
+def _own_metadata(part: Any) -> Any:
+    if type(part) is not dict:
+        return part
+    return {name: value if name == "managedFields" else _own(value) for name, value in part.items()}
+
+
+def _own(value: Any) -> Any:
+    if type(value) not in _CONTAINERS:
+        return value
+    try:
+        return orjson.loads(orjson.dumps(value))
+    except TypeError:  # numbers that YAML may have, and JSON has not
+        return deep_copy(value)
