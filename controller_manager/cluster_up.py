@@ -7,11 +7,11 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
 from apiserver_stub.pki.folders import MARKS
@@ -29,13 +29,21 @@ from controller_manager.serving.listening import listener_on
 from controller_manager.transport import kubeconfig
 from controller_manager.transport.transport import TransportError
 
+if TYPE_CHECKING:  # loads the HTTP library
+    from controller_manager.client import Client
+
+T = TypeVar("T")
+
 API_SERVER = "apiserver"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
 LAST_LINES = 12
+LEAD_SECONDS = 3.0
+STANDING_BY = b"standing by"
 RENEW_EVERY = 5.0  # managers whose authority was replaced keep their lease
 LOCK = "cluster-up.lock"
+_LONGEST_ANSWER = 64 * 1024
 _CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--admission-control=")
 
 Arguments = Annotated[
@@ -112,6 +120,7 @@ class LocalCluster:
             if not self._stop.is_set():
                 self._say(f"ready after {monotonic() - began:.1f} s; in another shell:")
                 self._say(f"  export KUBECONFIG={self._folder / 'admin.kubeconfig'}")
+                await self._say_page()
             return await self._watch_over()
         finally:
             await self._stop_all()
@@ -138,8 +147,7 @@ class LocalCluster:
 
     async def _start(self) -> None:
         """The API server first: managers that find nobody would wait before they try again."""
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # asks for health on loopback, sends nothing
+        tls = _without_verifying()
         server, *managers = self._children.values()
         await self._bring_up(server, tls)
         if self._stop.is_set():
@@ -152,6 +160,19 @@ class LocalCluster:
             await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
+    async def _say_page(self) -> None:
+        """Say where the cluster can be looked at in a browser: to who sits at a terminal with what opens the page."""
+        managers = [child for child in self._children.values() if child.name != API_SERVER]
+        if not managers or self._stop.is_set():
+            return
+        from controller_manager.app.pages.ui import PATH
+        from controller_manager.app.viewer import viewer_token
+
+        address = f"https://127.0.0.1:{await _leading_port(managers, _without_verifying())}{PATH}"
+        if sys.stdout.isatty():
+            address += f"#token={await self._as_admin(viewer_token)}"
+        self._say(f"  {address}    # the cluster in a browser, which warns of the certificate")
+
     @property
     def _schedules(self) -> bool:
         """Return whether the managers schedule pods because nobody said which controllers they have."""
@@ -161,13 +182,18 @@ class LocalCluster:
     async def _grant(self) -> None:
         """Let controllers do what they declare: the cluster has no roles for those of others, nor for the scheduler."""
         from controller_manager.app import catalog, permissions
+
+        await self._as_admin(lambda client: permissions.grant(client, catalog.installed()))
+
+    async def _as_admin(self, act: "Callable[[Client], Awaitable[T]]") -> T:
+        """Return what comes of an act of an administrator. Raises CannotStart."""
         from controller_manager.client import Client, HttpTransport
 
         transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
         try:
-            await permissions.grant(Client(transport), catalog.installed())
+            return await act(Client(transport))
         except (ApiError, TransportError, ValueError, ImportError) as error:
-            raise CannotStart(f"the controllers cannot be given what they need: {describe(error)}") from None
+            raise CannotStart(f"the accounts of the cluster cannot be set up: {describe(error)}") from None
         finally:
             await transport.close()
 
@@ -360,18 +386,44 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def _without_verifying() -> ssl.SSLContext:
+    """For questions about health on loopback, which tell nothing to who answers."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    return tls
+
+
 async def _answers_ready(port: int, tls: ssl.SSLContext) -> bool:
-    """Return whether GET /readyz answers 200; asked without an HTTP library, since the start counts milliseconds."""
+    """Return whether GET /readyz answers 200."""
+    return b" 200 " in (await _ask(port, tls, "/readyz")).partition(b"\r\n")[0]
+
+
+async def _leading_port(managers: Sequence["Child"], tls: ssl.SSLContext) -> int:
+    """Return the port of the manager that leads, as far as that is known within some seconds."""
+    for _ in range(int(LEAD_SECONDS / POLL_SECONDS)):
+        answers = [await _ask(child.port, tls, "/readyz?verbose") for child in managers]
+        waiting = [STANDING_BY in answer for answer in answers]
+        if waiting.count(False) == 1:
+            return managers[waiting.index(False)].port
+        await asyncio.sleep(POLL_SECONDS)
+    return managers[0].port
+
+
+async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
+    """Return the answer to a GET, empty if there is none.
+
+    Without an HTTP library, since the start counts milliseconds.
+    """
     try:
         async with asyncio.timeout(5):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
             try:
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                return b" 200 " in await reader.readline()
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+                return await reader.read(_LONGEST_ANSWER)
             finally:
                 writer.close()
     except (OSError, TimeoutError):
-        return False
+        return b""
 
 
 def _print(line: str) -> None:

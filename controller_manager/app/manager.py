@@ -16,6 +16,7 @@ from controller_manager.app.features import WATCH_LIST, FeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.pages.controllers import controllers_handler
 from controller_manager.app.pages.routes import Pages, ServingOptions, index_handler, pages_server
+from controller_manager.app.pages.ui import ClusterView, ui_handlers
 from controller_manager.app.shared_group import SharedController, SharedGroup, Writes
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.base import clock
@@ -284,6 +285,7 @@ class Manager:
             "/metrics": metrics_handler(runtime.registry),
             "/metrics/slis": metrics_handler(health.indicators),
             "/debug/controllers": controllers_handler(self.state),
+            **ui_handlers(self.state, ClusterView(self._informers), self._guard.may_list),
             **self.profiling.routes(),
         }
         routes |= debugging_routes(runtime.name, parsed, reported_version(parsed), routes)

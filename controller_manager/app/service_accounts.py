@@ -37,6 +37,17 @@ DEADLINE = 30.0
 """Seconds a token may take; until then everything else that is sent as the account waits."""
 
 
+async def request_token(client: Client, account: Key, seconds: int) -> TokenRequest:
+    """Return a token of a service account that lives about so many seconds. Raises ApiError, TransportError, or
+    msgspec.DecodeError.
+    """
+    wanted = TokenRequest(
+        api_version=TOKEN_VERSION, kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=seconds)
+    )
+    path = SERVICE_ACCOUNTS.path(account.namespace, account.name, "token")
+    return TokenRequest.decode(await client.raw(Call("POST", path, body=wanted.encode())), keep=False)
+
+
 @dataclass(slots=True)
 class Backoff:
     """The backoff of a failed token request: a second, then twice as long each time, up to a minute."""
@@ -103,11 +114,7 @@ class Account:
         return await self._ask()
 
     async def _ask(self) -> TokenRequest:
-        wanted = TokenRequest(
-            api_version=TOKEN_VERSION, kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=LIFE)
-        )
-        path = SERVICE_ACCOUNTS.path(self._key.namespace, self._key.name, "token")
-        return TokenRequest.decode(await self._client.raw(Call("POST", path, body=wanted.encode())), keep=False)
+        return await request_token(self._client, self._key, LIFE)
 
     async def _create(self) -> None:
         account = ServiceAccount(metadata=ObjectMeta(namespace=self._key.namespace, name=self._key.name))

@@ -72,6 +72,9 @@ class Write(NamedTuple):
     version: str = ""
     gone: str = ""
 
+    def __str__(self) -> str:
+        return f"{'deleted' if self.gone else 'wrote'} {self.resource.plural} {self.key}"
+
 
 class ListMeta(Model):
     """`metadata` of a collection."""

@@ -4,10 +4,11 @@ The client of a controller notes its writes here, the control loop asks here whe
 whether a change is but the echo of an own write.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 from controller_manager.api.resource import Key, Resource
@@ -16,6 +17,7 @@ from controller_manager.cache import Change, Informers
 from controller_manager.client import Write
 from controller_manager.work.loop import LONGEST_HOLD
 
+_TOLD = 3  # writes of a run that people are told of
 _Writes = dict[tuple[str, Key], Write]
 
 # The last write of each object by the reconcile of this task, and by the tasks it started.
@@ -32,6 +34,8 @@ class CacheBarrier:
     def __init__(self, informers: Informers, unechoed: Iterable[str] = ()) -> None:
         self._informers = informers
         self._unechoed = frozenset(unechoed)
+        # When what was written by no run of a key, the newest first.
+        self.apart: deque[tuple[float, Write]] = deque(maxlen=_TOLD)
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
         self._written: dict[Hashable, _Writes] = {}
         # Writes whose echoes have not come, the oldest first; those that are too old go with the next write.
@@ -42,6 +46,8 @@ class CacheBarrier:
         noted = _noted.get()
         if noted is not None:
             noted[write.resource.name, write.key] = write
+        else:
+            self.apart.appendleft((clock.monotonic(), write))
         if write.resource.name in self._unechoed:
             self._expect(write)
 
@@ -55,6 +61,11 @@ class CacheBarrier:
         finally:
             _noted.reset(token)
             self._written[key] = noted
+
+    def written(self, key: Hashable) -> tuple[Sequence[Write], int]:
+        """Return the first writes of the last run of `key`, and how many there were, until `when_seen`."""
+        writes = self._written.get(key)
+        return (tuple(islice(writes.values(), _TOLD)), len(writes)) if writes else ((), 0)
 
     def when_seen(self, key: Hashable, call: Callable[[], None]) -> None:
         """Call `call` once every informer that is going to hear of what the last run of `key` wrote has: at once if

@@ -12,7 +12,7 @@ short again, and is taken for recovery.
 
 import asyncio
 import contextlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -32,6 +32,7 @@ from controller_manager.controller.spec import Add, Context, ControllerSpec, Map
 from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
 from controller_manager.work import ControlLoop, LoopState, Priority, Requeue, WorkMetrics
+from controller_manager.work.failures import Acted
 
 
 class Phase(StrEnum):
@@ -188,6 +189,8 @@ class Controller:
     def state(self) -> ControllerState:
         """Return how it fares now."""
         work = self._loop.state() if self._loop is not None else None
+        if work is not None and self._barrier.apart:
+            work = replace(work, acted=(*work.acted, *self._acted_apart()))
         return self._life.state(self.name, clock.monotonic(), self.waits_for, work)
 
     @property
@@ -209,6 +212,7 @@ class Controller:
             self._context.log,
             workers=self.spec.workers(self._options),
             when_seen=self._barrier.when_seen,
+            written=self._barrier.written,
             queue=self._queue,
             retry_delays=self.spec.retry_delays,
         )
@@ -226,6 +230,12 @@ class Controller:
         finally:
             self._loop = self._handler = None
             self._barrier.clear()
+
+    def _acted_apart(self) -> Iterator[Acted]:
+        """Yield what was written by no run of a key, as by what works on many keys at a time."""
+        now = clock.monotonic()
+        for at, write in self._barrier.apart:
+            yield Acted(str(write.key), now - at, (), (str(write),), 1)
 
     @property
     def _queue(self) -> str:

@@ -5,11 +5,12 @@ Every process that serves requests builds its authorization of these.
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from controller_manager.api.errors import BadRequest, Details, Forbidden, InternalError, ServiceUnavailable
+from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import monotonic
@@ -250,6 +251,13 @@ class Access:
         if error:
             raise InternalError("it cannot be found out what the caller may see")
         raise refusal(attributes, reason)
+
+    async def may_list(self, request: Request, resource: Resource[Any]) -> bool:
+        """Return whether the caller of a request may list all objects of a resource. Raises what `check` does."""
+        user = await self._authenticate(request)
+        group, version, plural = resource.group, resource.version, resource.plural
+        decision, _, _ = await self._authorize(Attributes(user, "list", "", group, version, plural))
+        return decision is Decision.ALLOW
 
     async def _authenticate(self, request: Request) -> User:
         began, user, refused = monotonic(), None, True

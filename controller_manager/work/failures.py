@@ -52,6 +52,17 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True)
+class Acted:
+    """A run that changed something, so many `seconds` ago: its key, why it ran, and the first of its `count` writes."""
+
+    key: str
+    seconds: float
+    causes: tuple[str, ...]
+    writes: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoopState:
     """The state of a control loop: numbers of keys, the keys themselves, and how the past ones went.
 
@@ -59,7 +70,7 @@ class LoopState:
     `failing_keys` that are remembered, and `failing_more` if others were forgotten; `last_error` was so many
     `last_error_seconds` ago; `outcomes` counts finished reconciles by outcome (done, requeue, give_up, conflict, error)
     since this loop began; `failures_in_a_row` are the runs that failed since any last went well, but for those of keys
-    that were given up.
+    that were given up. `acted` are the last runs that changed something, the newest first.
     """
 
     name: str
@@ -75,6 +86,7 @@ class LoopState:
     last_error_seconds: float
     outcomes: Mapping[str, int]
     failures_in_a_row: int = 0
+    acted: tuple[Acted, ...] = ()
 
 
 K = TypeVar("K", bound=Hashable)

@@ -1,8 +1,8 @@
 """The control loop: works on several keys of its queue at once; the outcome decides when a key comes back."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -11,7 +11,7 @@ from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
-from controller_manager.work.failures import Due, Failures, LoopState, Running
+from controller_manager.work.failures import Acted, Due, Failures, LoopState, Running
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
 
@@ -39,12 +39,16 @@ class TerminalError(Exception):
 Handle = Callable[[K], Awaitable[Requeue | None]]
 # Called with a key after each run of it; calls its second argument once what the run wrote has been seen.
 WhenSeen = Callable[[K, Callable[[], None]], None]
+# The first writes of the last run of a key, in words, and how many there were.
+Written = Callable[[K], tuple[Sequence[object], int]]
 # A key is held back for that at most so many seconds.
 LONGEST_HOLD = 10.0
 # So many of the keys that are due later are told to people.
 _NEXT = 20
 # And so many of those that fail.
 _FAILING = 100
+# And so many of the last runs that changed something.
+_ACTED = 5
 
 
 class ControlLoop(Generic[K]):
@@ -55,7 +59,7 @@ class ControlLoop(Generic[K]):
     queue's limits.
 
     With `when_seen`, as a `CacheBarrier` has it, a key does not run again before what its last run wrote has been seen,
-    or `LONGEST_HOLD` has passed; then it runs once more when that has been seen.
+    or `LONGEST_HOLD` has passed; then it runs once more when that has been seen. `written` tells what a run wrote.
     In metrics its queue is called `queue`, or as the loop. `retry_delays` are the first and the longest (seconds).
     """
 
@@ -68,6 +72,7 @@ class ControlLoop(Generic[K]):
         *,
         workers: int = 1,
         when_seen: WhenSeen[K] | None = None,
+        written: Written[K] | None = None,
         queue: str = "",
         retry_delays: tuple[float, float] = (0.005, 1000.0),
     ) -> None:
@@ -77,6 +82,7 @@ class ControlLoop(Generic[K]):
         self._handle = handle
         self._log = log
         self._when_seen = when_seen
+        self._written = written
         self._queue: WorkQueue[K] = WorkQueue(Exponential(*retry_delays))
         # A key that the queue calls running is in _running, and then, if need be, in _held: with the entry of that
         # run, and in _timers unless what it wrote was seen at once.
@@ -88,6 +94,8 @@ class ControlLoop(Generic[K]):
         self._last_error, self._last_error_at = "", 0.0
         self._failures: Failures[K] = Failures()
         self._done: Counter[str] = Counter()
+        # When, with which entry, and what was written.
+        self._acted: deque[tuple[float, Entry[K], Sequence[object], int]] = deque(maxlen=_ACTED)
         self._waited = metrics.waited.of(self.queue)
         self._worked = metrics.worked.of(self.queue)
         self._took = metrics.took.of(name)
@@ -135,6 +143,10 @@ class ControlLoop(Generic[K]):
             last_error_seconds=now - self._last_error_at if self._last_error else 0.0,
             outcomes=dict(self._done),
             failures_in_a_row=self._failures.in_a_row,
+            acted=tuple(
+                Acted(str(entry.key), now - at, entry.causes, tuple(map(str, writes)), count)
+                for at, entry, writes, count in self._acted
+            ),
         )
 
     @property
@@ -200,6 +212,10 @@ class ControlLoop(Generic[K]):
             self._took.observe(seconds)
             self._wake.set()
         self._conclude(entry, outcome)
+        if self._written is not None:
+            writes, count = self._written(entry.key)
+            if count:
+                self._acted.appendleft((clock.monotonic(), entry, writes, count))
         if self._when_seen is None:
             self._queue.done(entry.key)
         else:

@@ -1,65 +1,18 @@
 """/debug/controllers of a real manager, seen by a real browser."""
 
-import base64
-import shutil
-import ssl
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+
+from tests.e2e.browsing import WIDTHS, Manager, chromium, opened
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("chromium")]
 
 PATH = "/debug/controllers"
-WIDTHS = {"telephone": 390, "laptop": 1280}
-
-
-class Manager:
-    """A manager, and the administrator's certificate to look at it with."""
-
-    def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
-        self.url = f"https://127.0.0.1:{port}"
-        config = yaml.safe_load(kubeconfig.read_text())
-        self.certificate, self.key = folder / "admin.crt", folder / "admin.key"
-        user = config["users"][0]["user"]
-        self.certificate.write_bytes(base64.b64decode(user["client-certificate-data"]))
-        self.key.write_bytes(base64.b64decode(user["client-key-data"]))
-        flags = (f"--kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", f"--secure-port={port}")
-        command = [
-            sys.executable,
-            "-m",
-            "controller_manager",
-            *flags,
-            f"--client-ca-file={kubeconfig.with_name('client-ca.crt')}",
-        ]
-        self._log = (folder / "manager.log").open("w")
-        self._child = subprocess.Popen(command, stderr=self._log)
-        self._until_ready()
-
-    def stop(self) -> None:
-        self._child.terminate()
-        assert self._child.wait(20) == 0
-        self._log.close()
-
-    def _until_ready(self) -> None:
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        for _ in range(1200):
-            try:
-                with urllib.request.urlopen(f"{self.url}/readyz", context=tls) as answer:
-                    assert answer.status == 200
-                    return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError(Path(self._log.name).read_text())
+STILL = f"{PATH}?refresh=off"
 
 
 @pytest.fixture(scope="module")
@@ -73,42 +26,22 @@ def manager(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "these tests need chromium"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def shown(browser: Browser, manager: Manager) -> Iterator[Page]:
     """The page as an administrator sees it on a laptop."""
-    with opened(browser, manager, WIDTHS["laptop"]) as page:
+    with opened(browser, manager, STILL) as page:
         yield page
 
 
 @pytest.fixture(params=WIDTHS)
 def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
     """The page on a screen of each width."""
-    with opened(browser, manager, WIDTHS[request.param]) as page:
+    with opened(browser, manager, STILL, WIDTHS[request.param]) as page:
         yield page
-
-
-@contextmanager
-def opened(browser: Browser, manager: Manager, width: int) -> Iterator[Page]:
-    """The page as an administrator sees it; whatever the browser complains of fails the test."""
-    shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
-    size = {"width": width, "height": 900}
-    with browser.new_context(ignore_https_errors=True, client_certificates=[shows], viewport=size) as context:
-        page, complaints = context.new_page(), []
-        page.on("console", lambda message: complaints.append(f"{message.location['url']}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        answer = page.goto(f"{manager.url}{PATH}?refresh=off")
-        assert answer is not None
-        assert answer.status == 200, answer.text()
-        yield page
-        assert [complaint for complaint in complaints if "favicon.ico" not in complaint] == []
 
 
 def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.platform import ADMIN_GROUP, SYSTEM_NAMESPACE
-from controller_manager.api.resource import Key
+from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
 from controller_manager.app.access.options import (
@@ -239,6 +240,10 @@ class DelegatedAuth:
     async def check(self, request: Request) -> None:
         """Return if the request may be answered; raises an ApiError."""
         await self._access.check(request)
+
+    async def may_list(self, request: Request, resource: Resource[Any]) -> bool:
+        """Return whether the caller of a request may list all objects of a resource; raises an ApiError."""
+        return await self._access.may_list(request, resource)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -45,12 +45,13 @@ ul { margin: 0; padding: 0; list-style: none; } li { margin-bottom: .3rem; }
 """
 
 
-def headers(script: str = "") -> Mapping[str, str]:
-    """Of an answer with a page, on which only `script` runs."""
+def headers(script: str = "", *, connects: bool = False) -> Mapping[str, str]:
+    """Of an answer with a page, on which only `script` runs; one that `connects` asks its own server for data."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f"script-src 'sha256-{digest}'; " if script else ""
+    connections = "connect-src 'self'; " if connects else ""
     policy = (
-        f"default-src 'none'; {scripts}style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
+        f"default-src 'none'; {scripts}{connections}style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
         "base-uri 'none'; frame-ancestors 'none'"
     )
     return {

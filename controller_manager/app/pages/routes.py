@@ -6,10 +6,12 @@ from html import escape
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import document, headers, table, wants_html
+from controller_manager.app.pages.ui import PATH as UI
 from controller_manager.component.pages import Handler, find_handler
 from controller_manager.component.secure_serving import SecureServingOptions
 from controller_manager.options import flag
@@ -18,6 +20,8 @@ from controller_manager.serving.http import refusal
 from controller_manager.serving.trust import Trust
 
 _ABOUT = {
+    UI: "the cluster: nodes, workloads, pods, events, and what the controllers did last and why",
+    f"{UI}/state": "what that page shows, as JSON",
     "/debug/controllers": "what each controller does, what fails and why, and how fresh its local copies are",
     "/healthz": "whether this process should be left running, controller by controller with ?verbose",
     "/livez": "whether this process is alive",
@@ -62,6 +66,8 @@ class Pages:
             return self._health.answer(request) or await self._page(request)
         except ApiError as error:
             is_closed = isinstance(error, Unauthorized | Forbidden)
+            if is_closed and request.path == UI in self._routes:  # it is empty, and asks for a token
+                return replace(await self._page(request), status=error.code)
             return how_to_come_in(error) if is_closed and wants_html(request) else refusal(error)
 
     async def _page(self, request: Request) -> Response:

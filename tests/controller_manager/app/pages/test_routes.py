@@ -5,6 +5,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from controller_manager.api.core import PODS
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.pages.routes import Pages, index_handler
@@ -129,3 +130,9 @@ async def test_credentials_that_are_not_believed_are_told_so_in_the_same_way():
     assert (status, kind) == (401, "text/html; charset=utf-8")
     assert "create token" in body
     assert json.loads((await ask(pages, "/metrics"))[2])["reason"] == "Unauthorized"
+
+
+@pytest.mark.parametrize(("groups", "may"), [(("system:masters",), True), (("visitors",), False)])
+async def test_a_page_can_ask_what_its_caller_may_list(groups: tuple[str, ...], may: bool) -> None:
+    access = access_of(CollectorRegistry(), ("/",), X509Authenticator(lambda _certificate: True))
+    assert await access.may_list(Request("GET", "/", certificate=Certificate("ann", groups)), PODS) is may

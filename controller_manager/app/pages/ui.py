@@ -1,0 +1,229 @@
+"""/ui: the cluster as a page for people, and the data of that page: what there is, how it fares, who acted and why.
+
+Objects come from the local copies of the manager, further ones are read while somebody looks. Each caller sees the
+sorts of objects that it may list in all namespaces itself, as the API server decides.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.api.batch import CRON_JOBS, JOBS
+from controller_manager.api.core import EVENTS, NODES, PODS
+from controller_manager.api.resource import Resource
+from controller_manager.api.wire import Request, Response
+from controller_manager.app.overview import (
+    Row,
+    Section,
+    SectionBuilder,
+    StateCount,
+    is_owned,
+    of_event,
+    of_node,
+    of_pod,
+    of_workload,
+)
+from controller_manager.app.pages.controllers import summary
+from controller_manager.app.pages.html import NO_CACHE, document, headers
+from controller_manager.app.state import ManagerState, controllers_judged, standing_by
+from controller_manager.base import clock
+from controller_manager.base.tasks import all_of
+from controller_manager.cache import Informer, Informers, Selection
+from controller_manager.component.pages import Handler
+
+PATH, STATE_PATH = "/ui", "/ui/state"
+WORKLOADS: tuple[Resource[Any], ...] = (
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    JOBS,
+    CRON_JOBS,
+)
+SHOWN: tuple[Resource[Any], ...] = (NODES, PODS, *WORKLOADS, EVENTS)
+
+_JSON = {"content-type": "application/json", "cache-control": NO_CACHE}
+_LINGER = 60.0  # seconds that what is read for people is kept up to date after the last look
+_FRESH = 1.0  # seconds for which an answer is good for others who ask the same
+_AT_A_TIME = 200  # objects that are judged in one turn of the loop
+_LONGEST_WORDS = 200
+
+_FOLDER = Path(__file__).parent
+
+
+class MayList(Protocol):
+    """Decides whether the caller of a request may list all objects of a resource."""
+
+    async def __call__(self, request: Request, resource: Resource[Any]) -> bool:
+        """Return the decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The cluster as it was seen once, by section; `unread` are those whose objects are still being read, and what went
+    wrong with that, if anything did.
+    """
+
+    sections: Mapping[str, Section]
+    unread: Mapping[str, str]
+
+
+_SECTIONS: Mapping[str, tuple[Resource[Any], ...]] = {
+    "nodes": (NODES,),
+    "workloads": WORKLOADS,
+    "pods": (PODS,),
+    "events": (EVENTS,),
+}
+
+
+class ClusterView:
+    """Looks at the cluster for people; informers that no controller has are there while somebody looks."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._borrowed: dict[Resource[Any], Informer[Any]] = {}
+        self._looked_at = 0.0
+        self._turn = asyncio.Lock()
+        # The last look, with its words and its resources, and when it was.
+        self._last: tuple[float, str, frozenset[Resource[Any]], Glance] | None = None
+
+    async def look(self, words: str, allowed: frozenset[Resource[Any]]) -> Glance:
+        """Return what there is of some resources, with rows of what has `words` in it."""
+        self._hold(allowed)
+        async with self._turn:
+            last = self._last
+            if last is not None and last[1:3] == (words, allowed) and clock.monotonic() - last[0] < _FRESH:
+                return last[3]
+            found = await self._look(words, allowed)
+            self._last = clock.monotonic(), words, allowed, found
+            return found
+
+    def close(self) -> None:
+        """Give back what was read for people alone."""
+        for informer in self._borrowed.values():
+            self._informers.release(informer)
+        self._borrowed.clear()
+        self._last = None
+
+    def _hold(self, resources: frozenset[Resource[Any]]) -> None:
+        self._looked_at = clock.monotonic()
+        if not self._borrowed:
+            asyncio.get_running_loop().call_later(_LINGER, self._release_unwatched)
+        for resource in resources - self._borrowed.keys():
+            self._borrowed[resource] = self._informers.borrow(Selection(resource))
+
+    def _release_unwatched(self) -> None:
+        left = self._looked_at + _LINGER - clock.monotonic()
+        if left <= 0:
+            self.close()
+        elif self._borrowed:
+            asyncio.get_running_loop().call_later(left, self._release_unwatched)
+
+    async def _look(self, words: str, allowed: frozenset[Resource[Any]]) -> Glance:
+        sections, unread = {}, {}
+        for name, resources in _SECTIONS.items():
+            informers = [self._borrowed[resource] for resource in resources if resource in allowed]
+            missing = [informer.state().last_error for informer in informers if not informer.is_synced]
+            if missing:
+                unread[name] = next(filter(None, missing), "")
+            elif informers:
+                sections[name] = await self._section(name, informers, words)
+        return Glance(sections, unread)
+
+    async def _section(self, name: str, informers: Sequence[Informer[Any]], words: str) -> Section:
+        builder, judge = SectionBuilder(words, newest=name == "events"), self._judge(name)
+        for informer in informers:
+            objects = informer.list()
+            for begin in range(0, len(objects), _AT_A_TIME):
+                builder.add(filter(None, map(judge, objects[begin : begin + _AT_A_TIME])))
+                await asyncio.sleep(0)
+        return builder.section()
+
+    def _judge(self, section: str) -> Callable[[Any], Row | None]:
+        """Return what makes rows of the objects of a section, but for those that another one stands for."""
+        match section:
+            case "nodes":
+                pods = self._borrowed.get(PODS)
+                pods_on = Counter(pod.spec.node_name for pod in (pods.list() if pods is not None else ()))
+                return lambda node: of_node(node, pods_on[node.metadata.name])
+            case "workloads":
+                return lambda workload: None if is_owned(workload) else of_workload(workload)
+            case "pods":
+                return of_pod
+            case _:
+                return of_event
+
+
+def ui_handlers(state: Callable[[], ManagerState], view: ClusterView, may_list: MayList) -> Mapping[str, Handler]:
+    """Return the handlers of the page, which is the same for everybody, and of its data; `?q=` chooses rows."""
+
+    async def show(_: Request) -> Response:
+        return _page()
+
+    async def tell(request: Request) -> Response:
+        words = dict(request.query).get("q", "").strip()[:_LONGEST_WORDS]
+        decisions = await all_of(*(may_list(request, resource) for resource in SHOWN))
+        allowed = frozenset(resource for resource, may in zip(SHOWN, decisions, strict=True) if may)
+        found = await view.look(words, allowed)
+        return Response(200, _JSON, msgspec.json.encode(_tree(state(), found, allowed)))
+
+    return {PATH: show, STATE_PATH: tell}
+
+
+@cache
+def _page() -> Response:
+    script, style = ((_FOLDER / name).read_text() for name in ("ui.js", "ui.css"))
+    body = f"{(_FOLDER / 'ui.html').read_text()}<script>{script}</script>"
+    return Response(200, headers(script, connects=True), document("Cluster", body, f"<style>{style}</style>").encode())
+
+
+def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]]) -> dict[str, Any]:
+    """The data of the page: what is not allowed is named, and left out."""
+    return {
+        "manager": {
+            "name": state.name,
+            "identity": state.identity,
+            "time": state.time,
+            "uptime": state.uptime,
+            "leads": any(lock.leads for lock in state.locks),
+            "standingBy": standing_by(state.locks),
+            "stopping": state.stopping,
+            "summary": summary(state),
+        },
+        "denied": [name for name, resources in _SECTIONS.items() if allowed.isdisjoint(resources)],
+        "unread": glance.unread,
+        "sections": {name: _section_tree(one) for name, one in glance.sections.items()},
+        "controllers": [
+            {
+                "name": one.name,
+                "severity": verdict.severity.name.lower(),
+                "why": verdict.why,
+                "phase": one.phase.value,
+                "acted": msgspec.to_builtins(one.work.acted) if one.work is not None else [],
+            }
+            for verdict, one in controllers_judged(state.controllers)
+        ],
+    }
+
+
+def _section_tree(section: Section) -> dict[str, Any]:
+    return {
+        "count": section.count,
+        "found": section.found,
+        "states": [
+            {"state": it.state, "count": it.count, "severity": it.severity.name.lower()} for it in section.states
+        ],
+        "rows": [{**msgspec.to_builtins(row), "severity": row.severity.name.lower()} for row in section.rows],
+    }
+
+
+def _named(one: Row | StateCount) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "severity": one.severity.name.lower()}

@@ -1,0 +1,130 @@
+"""/ui: everybody gets the empty page, and who may see it what is there."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller_manager.api.apps import DEPLOYMENTS
+from controller_manager.api.core import NODES
+from controller_manager.api.resource import Resource
+from controller_manager.api.wire import Request
+from controller_manager.app.pages.ui import PATH, STATE_PATH, ClusterView, ui_handlers
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.cache import Informers
+from controller_manager.testing import Cluster
+from tests.scenarios.workloads import deployment
+
+BROWSER = {"accept": "text/html"}
+
+
+class Watched:
+    """A cluster with a manager, and somebody who looks at it and may list `allowed`, or everything."""
+
+    def __init__(self, cluster: Cluster, informers: Informers, allowed: tuple[Resource[Any], ...]) -> None:
+        self.cluster = cluster
+        self.informers = informers
+        self._allowed = allowed
+        self._view = ClusterView(informers)
+
+    async def start(self) -> None:
+        self.replica = await self.cluster.manage("--controllers=deployment,replicaset")
+        self._handlers = ui_handlers(self.replica.manager.state, self._view, self._may_list)
+
+    async def look(self, **query: str) -> Any:
+        answer = await self._handlers[STATE_PATH](Request("GET", STATE_PATH, tuple(query.items())))
+        assert answer.status == 200
+        assert isinstance(answer.body, bytes)
+        return json.loads(answer.body)
+
+    @property
+    def reads(self) -> list[str]:
+        return sorted(str(informer.selection) for informer in self.informers)
+
+    async def _may_list(self, _: Request, resource: Resource[Any]) -> bool:
+        return not self._allowed or resource in self._allowed
+
+
+@asynccontextmanager
+async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
+    async with Cluster() as cluster, Tasks() as tasks:
+        it = Watched(cluster, Informers(cluster.client, Runtime("test")), allowed)
+        running = tasks.start(it.informers.run(), name="informers")
+        await it.start()
+        await cluster.settle()
+        yield it
+        running.cancel()
+
+
+@pytest.mark.virtual
+async def test_it_shows_what_there_is_and_why_controllers_acted() -> None:
+    async with watched() as it:
+        await it.cluster.client.create(DEPLOYMENTS, deployment(replicas=2))
+        await it.cluster.settle()
+        assert "nodes" in (await it.look())["unread"]  # reading begins when somebody looks
+        await it.cluster.settle()
+        found = await it.look()
+        assert found["unread"] == {}
+        (workload,) = found["sections"]["workloads"]["rows"]  # the replica set is not among them: it is owned
+        assert (workload["kind"], workload["name"], workload["severity"]) == ("Deployment", "web", "struggling")
+        assert found["sections"]["pods"]["count"] == 2
+        acted = {one["name"]: one["acted"] for one in found["controllers"]}
+        newest, oldest = acted["deployment-controller"][0], acted["deployment-controller"][-1]
+        assert newest["key"] == "default/web"
+        assert oldest["causes"] == ["deployments.apps default/web created"]
+        assert oldest["writes"][0].startswith("wrote replicasets default/web-")
+        assert acted["replicaset-controller"][-1]["count"] == 3  # two pods, and the status
+
+
+@pytest.mark.virtual
+async def test_objects_are_read_while_somebody_looks() -> None:
+    async with watched() as it:
+        for _ in range(5):
+            await it.look()
+            await it.cluster.sleep(50)
+            assert "nodes" in it.reads
+        await it.cluster.sleep(20)
+        assert it.reads == []
+        await it.look()
+        assert "nodes" in it.reads
+
+
+@pytest.mark.virtual
+async def test_words_choose_rows() -> None:
+    async with watched() as it:
+        await it.cluster.client.create(DEPLOYMENTS, deployment())
+        await it.look()
+        await it.cluster.settle()
+        assert (await it.look(q="nobody"))["sections"]["workloads"]["found"] == 0
+        assert (await it.look(q="DEFAULT/web"))["sections"]["workloads"]["found"] == 1
+
+
+@pytest.mark.virtual
+async def test_callers_see_what_they_may_list() -> None:
+    async with watched(NODES) as it:
+        await it.look()
+        await it.cluster.settle()
+        found = await it.look()
+        assert found["denied"] == ["workloads", "pods", "events"]
+        assert list(found["sections"]) == ["nodes"]
+        assert it.reads == ["nodes"]
+
+
+@pytest.mark.virtual
+async def test_who_may_not_see_it_gets_the_page_alone() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--controllers=deployment", name="secret-name")
+        page = await replica.manager.pages.handle(Request("GET", PATH, (), BROWSER))
+        state = await replica.manager.pages.handle(Request("GET", STATE_PATH, (), BROWSER))
+        assert (page.status, state.status) == (403, 403)
+        for answer in (page, state):
+            assert isinstance(answer.body, bytes)
+            assert b"secret-name" not in answer.body
+            assert replica.manager.state().identity.encode() not in answer.body
+        assert b"Sign in" in page.body  # type: ignore[operator]
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'sha256-" in policy
+        assert "connect-src 'self'" in policy
