@@ -170,7 +170,7 @@ async def wait(cluster: Cluster) -> None:
     await cluster.sleep(one_of((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
     broken: set[str] = set()
 

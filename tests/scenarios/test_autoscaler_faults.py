@@ -147,7 +147,7 @@ def steady(replicas: int, load: int) -> bool:
     return replicas == min(max(wanted, LOW), HIGH)
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_targets_are_scaled_within_their_limits_and_come_to_rest() -> None:
     async with Cluster() as cluster:
         storm = Storm(cluster)

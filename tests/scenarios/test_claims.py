@@ -171,7 +171,7 @@ async def test_pods_are_made_adopted_released_and_deleted() -> None:
         await world.check()
 
 
-@pytest.mark.virtual(seeds=8)
+@pytest.mark.virtual(seeds=50)
 async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> None:
     async with Cluster() as cluster:
         world = await begin(cluster)

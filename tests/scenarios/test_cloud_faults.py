@@ -130,7 +130,7 @@ class World:
         await self.cluster.settle()
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_goes_wrong_the_cloud_is_as_wanted_in_the_end() -> None:
     cloud = SimulatedCloud(rate=0.2)
     async with Cluster() as cluster:

@@ -113,7 +113,7 @@ async def test_the_default_roles_grow() -> None:
             assert mine in await rules_of(cluster, name)
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_fails_all_have_the_rules_they_gather() -> None:
     async with Cluster() as cluster:
         gathering = [role(f"g{number}", gathers=(on(to=f"g{number}"),), to=f"g{number + 1}") for number in range(3)]

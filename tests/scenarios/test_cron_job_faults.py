@@ -99,7 +99,7 @@ class JobAgent:
             await self._cluster.client.patch(JOBS, key, {"status": status}, subresource="status")
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

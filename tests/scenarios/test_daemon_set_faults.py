@@ -88,7 +88,7 @@ async def node(cluster: Cluster, name: str) -> Node:
     return await cluster.client.get(NODES, Key("", name))
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         await join(cluster, *NAMES)
@@ -116,7 +116,7 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         assert min(map(len, counted.ready_on_nodes), default=len(NAMES)) >= len(NAMES) - missing
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         await join(cluster, *NAMES[:3])

@@ -119,7 +119,7 @@ async def nothing() -> None:
     """What fails by chance is enough."""
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_nobody_is_deleted_who_tolerates_and_everybody_else_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

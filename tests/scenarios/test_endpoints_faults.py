@@ -251,7 +251,7 @@ def check_endpoints(found: Listed, endpoints: list[Endpoints]) -> None:
             assert ips == (listed or set())
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_all_lists_are_true_once_it_is_quiet() -> None:
     async with Cluster() as cluster:
         world = World(cluster, await cluster.manage(*FLAGS, faults=FAULTS))

@@ -105,7 +105,7 @@ class World:
                 assert name in self.claims, f"{name} is missing"
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         world = World(cluster)

@@ -218,7 +218,7 @@ def left_behind(there: dict[str, ObjectMeta], orphaning: Callable[[str], bool]) 
     return wrong
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_the_promises_hold_whatever_goes_wrong() -> None:
     witness = Witness()
     async with Cluster(["--watch-cache-window=10s"]) as cluster:

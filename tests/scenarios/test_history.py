@@ -148,7 +148,7 @@ async def test_states_that_come_again_are_rolled_back_to() -> None:
         await check(cluster)
 
 
-@pytest.mark.virtual(seeds=8)
+@pytest.mark.virtual(seeds=50)
 async def test_whatever_goes_wrong_the_newest_revision_is_the_present_state() -> None:
     async with Cluster() as cluster:
         await begin(cluster)

@@ -129,7 +129,7 @@ async def wait(cluster: Cluster) -> None:
     await cluster.sleep(random_source().uniform(0, 60))
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

@@ -192,7 +192,7 @@ async def disturb(cluster: Cluster, root_ca: Path) -> None:
             write(root_ca, PEM * int(random_source().uniform(1, 4)))
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
     async with Cluster() as cluster:
         written = Written()

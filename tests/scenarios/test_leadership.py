@@ -146,7 +146,7 @@ async def test_events_on_the_lease_tell_who_led_when() -> None:
         assert {one.involved_object.uid for one in events} == {(await cluster.client.get(LEASES, LEASE)).metadata.uid}
 
 
-@pytest.mark.virtual(seeds=5)
+@pytest.mark.virtual(seeds=50)
 async def test_never_two_act_whatever_the_network_does() -> None:
     acts, flags = Acts(), "--controllers=endpoint,namespace"
     async with Cluster() as cluster:

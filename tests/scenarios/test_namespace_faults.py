@@ -114,7 +114,7 @@ class Watchman:
             self._pods[row.namespace] += more if resource == "pods" else 0
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_namespaces_go_whatever_goes_wrong() -> None:
     async with Cluster() as cluster:
         watchman = Watchman(cluster)

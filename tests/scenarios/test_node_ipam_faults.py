@@ -82,7 +82,7 @@ class World:
             await self.cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name)))
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_no_range_is_ever_given_twice_and_all_are_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

@@ -101,7 +101,7 @@ class Trouble:
             replica.network.rate = 0
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
     async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
         taintings, trouble = Taintings(cluster), Trouble(cluster, agents)

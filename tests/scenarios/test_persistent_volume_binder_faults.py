@@ -128,7 +128,7 @@ class World:
         assert driver.storage == {name for name, one in self.volumes.items() if one.spec.csi is not None}
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
         world = World(cluster)

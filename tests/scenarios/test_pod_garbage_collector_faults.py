@@ -127,7 +127,7 @@ class World:
             await self.cluster.client.patch(PODS, Key("default", f"p-{self.born}"), phase, subresource="status")
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

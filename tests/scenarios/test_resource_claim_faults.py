@@ -67,7 +67,7 @@ async def nothing() -> None:
     """What fails by chance is enough."""
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_nothing_is_freed_that_is_used_nor_made_twice_and_all_is_well_in_the_end() -> None:
     async with Cluster() as cluster:
         people, seen = People(cluster), Reservations(cluster)

@@ -185,7 +185,7 @@ async def counted(cluster: Cluster, quota: ResourceQuota) -> dict[str, str]:
     return {name: str(amount) for name, amount in found.items()}
 
 
-@pytest.mark.virtual(seeds=40)
+@pytest.mark.virtual(seeds=200)
 async def test_no_quota_is_exceeded_and_all_are_true_once_it_is_quiet() -> None:
     async with Cluster() as cluster:
         manager = await cluster.manage("--leader-elect=false", specs=SPECS, faults=FAULTS)

@@ -305,7 +305,7 @@ async def test_so_many_pods_are_bound_at_a_time() -> None:
     assert spec.workers(SchedulerOptions(concurrent_bindings=4)) == 5
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
     """Requests fail, get no answer, or are answered after they were cut off; nodes never have more than they offer."""
     async with Cluster() as cluster:

@@ -129,7 +129,7 @@ async def test_an_edit_by_hand_is_put_right() -> None:
         assert (ready(found), found.metadata.finalizers) == (("True", ""), (FINALIZER,))
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
     ranges = ("10.1.0.0/24", "10.1.0.0/25", "10.1.0.0/24", "10.2.0.0/28")
     async with Cluster(RANGES) as cluster:

@@ -100,7 +100,7 @@ async def check(cluster: Cluster, replicas: int) -> None:
         assert volume.persistent_volume_claim.claim_name in names
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
@@ -121,7 +121,7 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
         assert (watched.early, watched.lost) == ([], [])
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
@@ -143,7 +143,7 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
         assert watched.lost == []
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_a_set_comes_to_rest_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5) as agent:
         management = choose(("OrderedReady", "Parallel"))

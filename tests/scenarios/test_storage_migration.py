@@ -242,7 +242,7 @@ async def test_migrations_of_a_resource_run_one_after_the_other() -> None:
         assert began == ["c", "a", "b"]
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_every_object_is_written_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects are changed, deleted and made while requests fail and managers are lost: in the end all are stored in the
     present version, nothing that was deleted is there, and no change of others is lost.

@@ -94,7 +94,7 @@ async def test_what_the_server_itself_tells_stays() -> None:
         assert await told(cluster) == before
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_only_servers_with_leases_are_told_of_in_the_end() -> None:
     """No storage version of a server that is there is ever deleted, and in the end none tells of one that is not."""
     async with Cluster(SERVED) as cluster:

@@ -145,7 +145,7 @@ async def nothing() -> None:
     """What fails by chance is enough."""
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
     async with Cluster() as cluster:
         for name in NODES_THERE:

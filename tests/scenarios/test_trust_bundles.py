@@ -103,7 +103,7 @@ async def test_where_there_are_no_bundles_nothing_is_done(file: Path) -> None:
         await cluster.advance(200)
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_in_the_end_there_is_one_bundle_whatever_goes_wrong(file: Path) -> None:
     flags = (
         *ON,

@@ -54,7 +54,7 @@ async def test_nothing_is_written_when_nothing_changed_and_an_edit_by_hand_is_pu
         assert cluster.api.store.revision == before + 2
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_fails_all_nodes_are_told_what_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = tuple((low / 10, high / 10, ttl) for low, high, ttl in STEPS)
     monkeypatch.setattr("controllers.ttl.STEPS", steps)  # a tenth of the nodes will do

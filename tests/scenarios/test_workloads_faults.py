@@ -100,7 +100,7 @@ def strategies() -> list[dict[str, Any]]:
 LIMITS = ((REPLICAS + 1, REPLICAS), (REPLICAS, 4), (7, 3), (7, 4), (10, 5), (5, 0))
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         strategy, (most, least) = choose(list(zip(strategies(), LIMITS, strict=True)))
@@ -124,7 +124,7 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         assert min(counted.ready, default=REPLICAS) >= least
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         counted = Counted(cluster)
@@ -143,7 +143,7 @@ async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() 
         assert max(counted.templates) == 1
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -185,7 +185,7 @@ async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
         await is_quiet(cluster)
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_a_set_has_its_pods_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         kind: Resource[Any]
@@ -219,7 +219,7 @@ async def test_a_set_has_its_pods_whatever_people_do() -> None:
         await is_quiet(cluster)
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_no_pod_is_created_twice_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         counted = Counted(cluster)
