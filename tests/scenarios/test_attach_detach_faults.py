@@ -13,7 +13,6 @@ What holds for every seed:
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -29,6 +28,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.attach_detach.decide import FORCE_AFTER
+from tests.scenarios.trials import one_of
 from tests.scenarios.volumes import (
     DRIVER,
     UNPROTECTED,
@@ -43,17 +43,11 @@ from tests.scenarios.volumes import (
     use,
 )
 
-T = TypeVar("T")
-
 FLAGS = ("--leader-elect=false", "--controllers=attachdetach")
 READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
 NODES_MADE = ("a", "b", "c")
 ALONE, SHARED = ("v", "w", "x"), ("shared",)
 ROUNDS = 14
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

@@ -12,7 +12,6 @@ What holds for every seed:
 
 import contextlib
 from collections.abc import Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -30,8 +29,7 @@ from controllers._node_ranges import ranges_of
 from controllers.cloud_node_lifecycle import has_taint, is_ready
 from controllers.service_load_balancers import FINALIZER, wants_load_balancer
 from tests.scenarios.clouds import add_node, add_service, manage, say
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 FLAGS = (
     "--controllers=node-ipam-controller,node-route-controller,service-lb-controller,cloud-node-lifecycle-controller",
@@ -40,10 +38,6 @@ FLAGS = (
 ROUNDS = 24
 NAMES = ("a", "b", "c", "d", "e")
 WEB = ("web-0", "web-1", "web-2")
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

@@ -26,7 +26,8 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.batch import cron_job
-from tests.scenarios.test_job_faults import one_of, wait
+from tests.scenarios.test_job_faults import wait
+from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())

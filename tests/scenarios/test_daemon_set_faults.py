@@ -25,7 +25,8 @@ from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import Fit, node_of, placement_of
 from tests.scenarios.test_daemon_set import join, relabel, taint
-from tests.scenarios.test_workloads_faults import IMAGES, choose, go_on, is_quiet
+from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template
 
 WEB = Key("default", "web")
@@ -47,12 +48,6 @@ LIMITS: tuple[tuple[Any, Any, int, int], ...] = (
 
 def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
-
-
-async def calm(cluster: Cluster, faults: FaultInjector) -> None:
-    await faults.heal()
-    await cluster.sleep(2500)  # longer than a silent watch goes unnoticed, and than what failed waits
-    await cluster.settle()
 
 
 async def check(cluster: Cluster) -> None:
@@ -92,10 +87,10 @@ async def node(cluster: Cluster, name: str) -> Node:
 async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         await join(cluster, *NAMES)
-        surge, unavailable, twice, missing = choose(LIMITS)
+        surge, unavailable, twice, missing = one_of(LIMITS)
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
-        least = choose((0, 5))
+        least = one_of((0, 5))
         wanted = daemon_set(updateStrategy=rolling(surge, unavailable), minReadySeconds=least)
         await cluster.client.create(DAEMON_SETS, wanted)
         await cluster.advance(60)
@@ -104,11 +99,11 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(choose(IMAGES), app="web")}}
+            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
             await cluster.client.patch(DAEMON_SETS, WEB, change)
 
-        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen))
-        await calm(cluster, faults)
+        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await calm(cluster, faults, 2500)
         await check(cluster)
         await is_quiet(cluster)
         assert max(max(one.values(), default=0) for one in counted.on_nodes) <= (2 if twice else 1)
@@ -126,69 +121,69 @@ async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            made = template(choose(IMAGES), app="web")
-            selected = {**made, "spec": {**made["spec"], "nodeSelector": choose(({"x": "y"}, None))}}
+            made = template(one_of(IMAGES), app="web")
+            selected = {**made, "spec": {**made["spec"], "nodeSelector": one_of(({"x": "y"}, None))}}
             strategies = [rolling(surge, unavailable) for surge, unavailable, *_ in LIMITS]
-            change = choose(
+            change = one_of(
                 (
                     {"template": made},
                     {"template": selected},
-                    {"updateStrategy": choose([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
-                    {"minReadySeconds": choose((0, 5)), "revisionHistoryLimit": choose((0, 1, 10))},
+                    {"updateStrategy": one_of([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
+                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
                 )
             )
             await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
 
         async def turn_node() -> None:
-            name = choose(NAMES)
-            match choose(("join", "leave", "label", "taint", "clear")):
+            name = one_of(NAMES)
+            match one_of(("join", "leave", "label", "taint", "clear")):
                 case "join":
                     with contextlib.suppress(AlreadyExists):
                         await join(cluster, name, x="y")
                 case "leave":
                     await cluster.client.delete(NODES, Key("", name))
                 case "label":
-                    await relabel(cluster, name, x=choose(("y", None)))
+                    await relabel(cluster, name, x=one_of(("y", None)))
                 case "taint":
-                    await taint(cluster, name, (choose(KEYS), choose(("NoSchedule", "NoExecute"))))
+                    await taint(cluster, name, (one_of(KEYS), one_of(("NoSchedule", "NoExecute"))))
                 case "clear":
                     await taint(cluster, name)
 
         async def turn_pod() -> None:
-            pod = choose(await pods(cluster))
-            match choose(("drop", "label", "Failed", "Succeeded", "stop")):
+            pod = one_of(await pods(cluster))
+            match one_of(("drop", "label", "Failed", "Succeeded", "stop")):
                 case "drop":
                     await cluster.client.delete(PODS, Key("default", pod.metadata.name))
                 case "label":
-                    await label(cluster, pod, app=choose(("web", "else")))
+                    await label(cluster, pod, app=one_of(("web", "else")))
                 case "stop":
-                    agent.runs = choose((lambda _: True, lambda _: False))
+                    agent.runs = one_of((lambda _: True, lambda _: False))
                 case phase:
                     await set_status(cluster, pod, phase=phase)
 
         async def spoil() -> None:
-            one = choose((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
+            one = one_of((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
             key = Key("default", one.metadata.name)
-            match choose(("delete", "orphan", "number", "label")):
+            match one_of(("delete", "orphan", "number", "label")):
                 case "delete":
                     await cluster.client.delete(CONTROLLER_REVISIONS, key)
                 case "orphan":
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, {"metadata": {"ownerReferences": None}})
                 case "number":
-                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": choose((1, 5, 9))})
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": one_of((1, 5, 9))})
                 case "label":
                     change = {"metadata": {"labels": {"controller-revision-hash": None}}}
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, change)
 
         people = (edit, edit, turn_node, turn_node, turn_pod, spoil, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people)
+        await go_on(cluster, people, ACTIONS)
         agent.runs = lambda _: True
-        change = {"updateStrategy": rolling(*choose(LIMITS)[:2]), "template": template(choose(IMAGES), app="web")}
+        change = {"updateStrategy": rolling(*one_of(LIMITS)[:2]), "template": template(one_of(IMAGES), app="web")}
         await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
         for pod in await pods(cluster):  # they hear of what they may do when they change
             with contextlib.suppress(NotFound):
                 await label(cluster, pod, seen="")
-        await calm(cluster, faults)
+        await calm(cluster, faults, 2500)
         await check(cluster)
         await is_quiet(cluster)
         assert max((max(one.values(), default=0) for one in counted.on_nodes), default=0) <= 3

@@ -12,7 +12,6 @@ What holds for every seed:
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import pytest
 
@@ -25,8 +24,8 @@ from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use
+from tests.scenarios.trials import one_of
 
-T = TypeVar("T")
 READ = (PODS.path(), RESOURCE_CLAIMS.path(), RESOURCE_SLICES.path())
 ROUNDS = 16
 # From the answer that condemned a pod to its deletion: a few requests, each delayed, refused for a while or repeated.
@@ -35,10 +34,6 @@ BOUND = 150.0
 DEVICES = ("gpu-0", "gpu-1")
 TROUBLES = ("k", "l")
 PATIENCE = (None, None, 5, 20, 60)
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

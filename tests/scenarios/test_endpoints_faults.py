@@ -11,8 +11,7 @@ Once it is quiet:
 """
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -41,8 +40,7 @@ from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from controllers._slice_writer import service_of
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 ACTIONS = 20
 FAULTS = 0.2
@@ -63,10 +61,6 @@ FLAGS = (
     "--controllers=endpoint,endpointslice,endpointslicemirroring",
     f"--max-endpoints-per-slice={LIMIT}",
 )
-
-
-def choose(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:
@@ -95,7 +89,7 @@ class World:
         for _ in range(ACTIONS):
             # Some are refused: what they are about may not be there, or be there already.
             with contextlib.suppress(ApiError, TransportError):
-                await choose(people)()
+                await one_of(people)()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
 
@@ -105,54 +99,54 @@ class World:
         await self.cluster.settle()
 
     async def make_service(self) -> None:
-        annotations = choose(({}, {"service.kubernetes.io/topology-mode": "Auto"}))
-        spec = choose(
+        annotations = one_of(({}, {"service.kubernetes.io/topology-mode": "Auto"}))
+        spec = one_of(
             ({}, {"clusterIP": "None"}, {"publishNotReadyAddresses": True}, {"trafficDistribution": "PreferClose"})
         )
-        wanted = builders.service(choose(APPS), {"app": choose(APPS)}, **spec)
+        wanted = builders.service(one_of(APPS), {"app": one_of(APPS)}, **spec)
         await self.client.create(SERVICES, replace(wanted, metadata=replace(wanted.metadata, annotations=annotations)))
 
     async def turn_service(self) -> None:
-        port = {"port": choose((80, 81)), "targetPort": choose((80, 8080))}
-        change = {"spec": {"selector": {"app": choose(APPS)}, "ports": [port]}}
-        await self.client.patch(SERVICES, Key("default", choose(APPS)), change)
+        port = {"port": one_of((80, 81)), "targetPort": one_of((80, 8080))}
+        change = {"spec": {"selector": {"app": one_of(APPS)}, "ports": [port]}}
+        await self.client.patch(SERVICES, Key("default", one_of(APPS)), change)
 
     async def drop_service(self) -> None:
-        await self.client.delete(SERVICES, Key("default", choose((*APPS, MIRRORED))))
+        await self.client.delete(SERVICES, Key("default", one_of((*APPS, MIRRORED))))
 
     async def make_pod(self) -> None:
         number = int(random_source().uniform(1, 12))
-        pod = builders.pod(f"p-{number}", labels={"app": choose(APPS)}, ip=f"10.0.0.{number}")
-        pod = replace(pod, spec=replace(pod.spec, node_name=choose((*NODE_NAMES, ""))))
+        pod = builders.pod(f"p-{number}", labels={"app": one_of(APPS)}, ip=f"10.0.0.{number}")
+        pod = replace(pod, spec=replace(pod.spec, node_name=one_of((*NODE_NAMES, ""))))
         made = await self.client.create(PODS, pod)
         await self.client.update(PODS, replace(made, status=pod.status), subresource="status")
 
     async def flip_pod(self) -> None:
         key = await self.some(PODS)
-        status = {"status": builders.running(f"10.0.0.{key.name[2:]}", ready=choose((True, False)))}
+        status = {"status": builders.running(f"10.0.0.{key.name[2:]}", ready=one_of((True, False)))}
         await self.client.patch(PODS, key, status, subresource="status")
 
     async def relabel_pod(self) -> None:
-        await self.client.patch(PODS, await self.some(PODS), {"metadata": {"labels": {"app": choose(APPS)}}})
+        await self.client.patch(PODS, await self.some(PODS), {"metadata": {"labels": {"app": one_of(APPS)}}})
 
     async def drop_pod(self) -> None:
         await self.client.delete(PODS, await self.some(PODS), grace=0)
 
     async def make_node(self) -> None:
-        node = Node(metadata=ObjectMeta(name=choose(NODE_NAMES), labels={ZONE: choose(ZONES)}))
+        node = Node(metadata=ObjectMeta(name=one_of(NODE_NAMES), labels={ZONE: one_of(ZONES)}))
         key = key_of(await self.client.create(NODES, node))
         ready = {"type": "Ready", "status": "True"}
-        status = {"status": {"allocatable": {"cpu": choose(("1", "4"))}, "conditions": [ready]}}
+        status = {"status": {"allocatable": {"cpu": one_of(("1", "4"))}, "conditions": [ready]}}
         await self.client.patch(NODES, key, status, subresource="status")
 
     async def move_node(self) -> None:
-        await self.client.patch(NODES, Key("", choose(NODE_NAMES)), {"metadata": {"labels": {ZONE: choose(ZONES)}}})
+        await self.client.patch(NODES, Key("", one_of(NODE_NAMES)), {"metadata": {"labels": {ZONE: one_of(ZONES)}}})
 
     async def drop_node(self) -> None:
-        await self.client.delete(NODES, Key("", choose(NODE_NAMES)))
+        await self.client.delete(NODES, Key("", one_of(NODE_NAMES)))
 
     async def spoil_slice(self) -> None:
-        change = choose(({"endpoints": [{"addresses": ["192.0.2.9"]}]}, {"metadata": {"labels": {"spoilt": ""}}}))
+        change = one_of(({"endpoints": [{"addresses": ["192.0.2.9"]}]}, {"metadata": {"labels": {"spoilt": ""}}}))
         await self.client.patch(ENDPOINT_SLICES, await self.some(ENDPOINT_SLICES), change)
 
     async def drop_slice(self) -> None:
@@ -165,7 +159,7 @@ class World:
             EndpointAddress(ip="198.51.100.2"),
             EndpointAddress(ip="2001:db8::1"),
         )
-        subset = EndpointSubset(addresses=ips[: choose((1, 2, 3))], ports=(EndpointPort(port=choose((80, 81))),))
+        subset = EndpointSubset(addresses=ips[: one_of((1, 2, 3))], ports=(EndpointPort(port=one_of((80, 81))),))
         meta = ObjectMeta(namespace="default", name=MIRRORED)
         with contextlib.suppress(ApiError):
             await self.client.create(SERVICES, builders.service(MIRRORED))
@@ -180,7 +174,7 @@ class World:
 
     async def some(self, resource: Any) -> Key:
         found = (await self.client.list(resource, "default")).items
-        return key_of(choose(found)) if found else Key("default", "p-0")
+        return key_of(one_of(found)) if found else Key("default", "p-0")
 
 
 class Listed:

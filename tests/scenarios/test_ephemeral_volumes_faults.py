@@ -23,6 +23,7 @@ from controller_manager.controller import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER
+from tests.scenarios.trials import one_of
 from tests.scenarios.volumes import UNPROTECTED, attributes_class, claim, ephemeral, pod
 
 T = TypeVar("T")
@@ -31,10 +32,6 @@ FLAGS = ("--leader-elect=false", "--controllers=ephemeral-volume,volumeattribute
 READ = (PODS.path(), PERSISTENT_VOLUME_CLAIMS.path(), VOLUME_ATTRIBUTES_CLASSES.path())
 ROUNDS = 12
 NAMES = ("p", "q", "r")
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

@@ -19,7 +19,6 @@ come late.
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -33,6 +32,7 @@ from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
+from tests.scenarios.trials import one_of
 
 FAULTS = 0.2
 ROUNDS = 6
@@ -59,10 +59,6 @@ def small(request: Request) -> Response | None:
     if request.path not in ROOTS:
         return None
     return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": ROOTS[request.path]}).encode())
-
-
-def choose(choices: Sequence[Any]) -> Any:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class Witness:
@@ -138,7 +134,7 @@ class World:
 
     async def make(self, owners: int) -> None:
         """An object that names some of those that were made before it, whether they are still there or not."""
-        chosen = {meta.uid: meta for meta in (choose(self.made) for _ in range(owners))} if self.made else {}
+        chosen = {meta.uid: meta for meta in (one_of(self.made) for _ in range(owners))} if self.made else {}
         references = tuple(_reference(meta) for meta in chosen.values())
         finalizers = (HOLD,) if random_source().uniform(0, 1) < 0.2 else ()
         name = f"c-{len(self.made)}"
@@ -148,12 +144,12 @@ class World:
 
     async def tie(self) -> None:
         """Somebody names an owner that was made after it: circles come about."""
-        meta, owner = choose(self.made), choose(self.made)
+        meta, owner = one_of(self.made), one_of(self.made)
         change = {"metadata": {"ownerReferences": [_reference(owner)]}}
         await self.cluster.client.patch(CONFIG_MAPS, Key("default", meta.name), change)
 
     async def delete(self, settled: frozenset[str]) -> None:
-        meta, policy = choose(self.made), choose(POLICIES)
+        meta, policy = one_of(self.made), one_of(POLICIES)
         found = self.witness.there.get(meta.uid)
         if found is None or found.deletion_timestamp:
             return
@@ -167,7 +163,7 @@ class World:
 
     async def trouble(self) -> None:
         assert self.replica is not None
-        await choose((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
+        await one_of((self._lose_manager, self._cut_off, self._lose_server, self._nothing))()
 
     async def calm(self) -> None:
         """All faults end, and whoever held something lets go."""
@@ -183,7 +179,7 @@ class World:
 
     async def _lose_manager(self) -> None:
         assert self.replica is not None
-        await choose((self.replica.kill, self.replica.stop))()
+        await one_of((self.replica.kill, self.replica.stop))()
         await self.manage()
 
     async def _cut_off(self) -> None:
@@ -193,7 +189,7 @@ class World:
         self.replica.network.mend()
 
     async def _lose_server(self) -> None:
-        await choose((self.cluster.stop_api, self.cluster.kill_api))()
+        await one_of((self.cluster.stop_api, self.cluster.kill_api))()
         await self.cluster.sleep(random_source().uniform(0, 10))
         await self.cluster.start_api()
         self.cluster.api.store.subscribe(self.witness.see)
@@ -203,7 +199,7 @@ class World:
 
 
 def _reference(meta: ObjectMeta) -> OwnerReference:
-    blocks = choose((True, True, None))
+    blocks = one_of((True, True, None))
     return OwnerReference(api_version="v1", kind="ConfigMap", name=meta.name, uid=meta.uid, block_owner_deletion=blocks)
 
 
@@ -226,7 +222,7 @@ async def test_the_promises_hold_whatever_goes_wrong() -> None:
         world = World(cluster, witness)
         await world.manage()
         for number in range(OBJECTS):
-            await world.make(0 if number < 3 else choose((1, 1, 2)))
+            await world.make(0 if number < 3 else one_of((1, 1, 2)))
         for _ in range(2):
             with contextlib.suppress(ApiError):
                 await world.tie()

@@ -13,7 +13,6 @@ What holds for every seed:
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -28,8 +27,7 @@ from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import Indexes, index_of
 from tests.scenarios.batch import end, found, indexed, job
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
@@ -42,10 +40,6 @@ JOBS_MADE = (
     indexed("indexed", completions=6, parallelism=3, backoffLimit=1000),
     indexed("limited", completions=4, parallelism=2, backoffLimitPerIndex=1),
 )
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

@@ -9,7 +9,6 @@ What holds for every seed:
 import contextlib
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import TypeVar
 
 import pytest
 
@@ -22,8 +21,7 @@ from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers._node_ranges import ranges_of
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 SERVICES = "10.0.0.0/28"
 FLAGS = (
@@ -37,10 +35,6 @@ FLAGS = (
 ROUNDS = 40
 NAMES = tuple(f"n-{number}" for number in range(5))
 ROOM = 3  # of the four parts of the smaller range, services have one
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

@@ -9,7 +9,6 @@ What holds for every seed:
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -32,18 +31,13 @@ from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers._claims import size_of
 from tests.scenarios.storage import add, claim, storage_class, volume
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
 ROUNDS = 8
 # Backoffs, silent watches noticed, and several comparisons.
 BOUND_TIME = 400.0
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

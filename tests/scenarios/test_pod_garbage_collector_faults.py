@@ -13,7 +13,7 @@ What holds for every seed:
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,8 +26,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
@@ -39,10 +38,6 @@ LATENESS = 20.0
 BOUND = 200.0
 NODES_THERE = ("a", "b", "c")
 ENDED = ("Succeeded", "Failed")
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

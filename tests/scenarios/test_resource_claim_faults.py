@@ -9,8 +9,6 @@ What holds for every seed:
 """
 
 import contextlib
-from collections.abc import Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -23,8 +21,8 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers._device_claims import is_over, known_claims
 from tests.scenarios.devices import DeviceScheduler, Reservations, claim, claims, end, pod, template
+from tests.scenarios.trials import one_of
 
-T = TypeVar("T")
 FLAGS = ("--leader-elect=false", "--controllers=resourceclaim-controller")
 READ = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceclaimtemplates")
 ROUNDS = 16
@@ -32,10 +30,6 @@ NAMES = ("a", "b", "c", "d")
 SHARED = ("s", "t")
 # A silent watch is noticed, what failed is tried again, and what is left of pods that are gone goes.
 BOUND = 240.0
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class People:

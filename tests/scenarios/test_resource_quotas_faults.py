@@ -9,7 +9,7 @@ Once it is quiet:
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -27,8 +27,7 @@ from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
 from tests.scenarios.test_custom_resources import DEFINITIONS, WIDGETS, definition, send, widget
-
-T = TypeVar("T")
+from tests.scenarios.trials import one_of
 
 ACTIONS = 30
 FAULTS = 0.2
@@ -40,10 +39,6 @@ QUOTAS: tuple[tuple[str, tuple[str, ...], dict[str, str]], ...] = (
     ("own", (), {"count/widgets.example.com": "2"}),
 )
 WIDGET = "count/widgets.example.com"
-
-
-def choose(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class Nothing:
@@ -85,7 +80,7 @@ class World:
         for _ in range(ACTIONS):
             # Some are refused: what they are about may not be there, or be there already, or not fit.
             with contextlib.suppress(ApiError, TransportError):
-                await choose(people)()
+                await one_of(people)()
             await self.check_limits()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
@@ -106,60 +101,60 @@ class World:
                     assert count <= used.number, f"{count} config maps, and the quota says {used}"
 
     async def make_config(self) -> None:
-        meta = ObjectMeta(namespace="default", name=choose(NAMES))
+        meta = ObjectMeta(namespace="default", name=one_of(NAMES))
         await self.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
 
     async def make_pod(self) -> None:
-        deadline = choose(({}, {"activeDeadlineSeconds": 50}))
-        cpu = choose(("500m", "1", "2"))
+        deadline = one_of(({}, {"activeDeadlineSeconds": 50}))
+        cpu = one_of(("500m", "1", "2"))
         container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": cpu}}}
         spec = {"containers": [container], **deadline}
-        await send(self.cluster, "POST", PATHS["pods"], {"metadata": {"name": choose(NAMES)}, "spec": spec})
+        await send(self.cluster, "POST", PATHS["pods"], {"metadata": {"name": one_of(NAMES)}, "spec": spec})
 
     async def resize(self) -> None:
-        resources = {"limits": {"cpu": choose(("500m", "1", "2"))}, "requests": {"cpu": "500m"}}
+        resources = {"limits": {"cpu": one_of(("500m", "1", "2"))}, "requests": {"cpu": "500m"}}
         change = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-        await self.client.patch(PODS, Key("default", choose(NAMES)), change, subresource="resize")
+        await self.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="resize")
 
     async def make_service(self) -> None:
         await self.client.create(
-            SERVICES, builders.service(choose(NAMES), type=choose(("ClusterIP", "NodePort", "LoadBalancer")))
+            SERVICES, builders.service(one_of(NAMES), type=one_of(("ClusterIP", "NodePort", "LoadBalancer")))
         )
 
     async def make_widget(self) -> None:
-        await send(self.cluster, "POST", WIDGETS, widget(choose(NAMES)))
+        await send(self.cluster, "POST", WIDGETS, widget(one_of(NAMES)))
 
     async def define(self) -> None:
         await send(self.cluster, "POST", DEFINITIONS, definition())
 
     async def drop(self) -> None:
-        path = choose(tuple(PATHS.values()))
+        path = one_of(tuple(PATHS.values()))
         query = (("gracePeriodSeconds", "0"),)
-        await self.client.raw(Call("DELETE", f"{path}/{choose(NAMES)}", query=query))
+        await self.client.raw(Call("DELETE", f"{path}/{one_of(NAMES)}", query=query))
 
     async def end_pod(self) -> None:
-        status = {"status": {"phase": choose(("Succeeded", "Failed"))}}
-        await self.client.patch(PODS, Key("default", choose(NAMES)), status, subresource="status")
+        status = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
+        await self.client.patch(PODS, Key("default", one_of(NAMES)), status, subresource="status")
 
     async def hasten_pod(self) -> None:
-        await self.client.patch(PODS, Key("default", choose(NAMES)), {"spec": {"activeDeadlineSeconds": 9}})
+        await self.client.patch(PODS, Key("default", one_of(NAMES)), {"spec": {"activeDeadlineSeconds": 9}})
 
     async def turn_service(self) -> None:
-        change = {"spec": {"type": choose(("ClusterIP", "NodePort"))}}
-        await self.client.patch(SERVICES, Key("default", choose(NAMES)), change)
+        change = {"spec": {"type": one_of(("ClusterIP", "NodePort"))}}
+        await self.client.patch(SERVICES, Key("default", one_of(NAMES)), change)
 
     async def make_quota(self) -> None:
-        name, scopes, hard = choose(QUOTAS)
+        name, scopes, hard = one_of(QUOTAS)
         meta = ObjectMeta(namespace="default", name=name)
         await self.client.create(RESOURCE_QUOTAS, ResourceQuota(metadata=meta, spec=Spec(hard=hard, scopes=scopes)))
 
     async def change_quota(self) -> None:
-        name, _, hard = choose(QUOTAS)
-        change = {"spec": {"hard": {choose(tuple(hard)): choose(("0", "1", "3", "5"))}}}
+        name, _, hard = one_of(QUOTAS)
+        change = {"spec": {"hard": {one_of(tuple(hard)): one_of(("0", "1", "3", "5"))}}}
         await self.client.patch(RESOURCE_QUOTAS, Key("default", name), change)
 
     async def drop_quota(self) -> None:
-        await self.client.delete(RESOURCE_QUOTAS, Key("default", choose(QUOTAS)[0]))
+        await self.client.delete(RESOURCE_QUOTAS, Key("default", one_of(QUOTAS)[0]))
 
     async def change_manager(self) -> None:
         await self.manager.kill()

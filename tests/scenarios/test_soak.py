@@ -13,6 +13,7 @@ from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
+from tests.scenarios.trials import one_of
 
 ROUNDS = 25
 AT_ONCE = 12
@@ -20,10 +21,6 @@ SPACES = ("a", "b", "c")
 APPS = ("x", "y", "z")
 LONGEST_OUTAGE = 40.0
 WORST_NETWORK = 0.3
-
-
-def choose(choices: tuple[Any, ...]) -> Any:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class Storm:
@@ -42,7 +39,7 @@ class Storm:
             *(self.make_pod, self.make_pod, self.make_pod, self.flip_pod, self.relabel_pod, self.drop_pod),
         )
         trouble = (self.server_outage, self.bad_network, self.cut_off, self.lose_manager, self.drop_namespace)
-        for action in (*(choose(people) for _ in range(AT_ONCE)), choose(trouble)):
+        for action in (*(one_of(people) for _ in range(AT_ONCE)), one_of(trouble)):
             # Some are refused: what they are about may not be there, or be going.
             with contextlib.suppress(ApiError, TransportError):
                 await action()
@@ -63,61 +60,61 @@ class Storm:
                 self.replicas[index] = await self.cluster.manage(may_lose_lead=True)
 
     async def make_namespace(self) -> None:
-        await self.client.create(NAMESPACES, builders.namespace(choose(SPACES)))
+        await self.client.create(NAMESPACES, builders.namespace(one_of(SPACES)))
 
     async def drop_namespace(self) -> None:
-        await self.client.delete(NAMESPACES, Key("", choose(SPACES)))
+        await self.client.delete(NAMESPACES, Key("", one_of(SPACES)))
 
     async def make_service(self) -> None:
-        name, app = choose(APPS), choose(APPS)
-        await self.client.create(SERVICES, builders.service(name, {"app": app}, namespace=choose(SPACES)))
+        name, app = one_of(APPS), one_of(APPS)
+        await self.client.create(SERVICES, builders.service(name, {"app": app}, namespace=one_of(SPACES)))
 
     async def turn_service(self) -> None:
-        change = {"spec": {"selector": {"app": choose(APPS)}}}
-        await self.client.patch(SERVICES, Key(choose(SPACES), choose(APPS)), change)
+        change = {"spec": {"selector": {"app": one_of(APPS)}}}
+        await self.client.patch(SERVICES, Key(one_of(SPACES), one_of(APPS)), change)
 
     async def drop_service(self) -> None:
-        await self.client.delete(SERVICES, Key(choose(SPACES), choose(APPS)))
+        await self.client.delete(SERVICES, Key(one_of(SPACES), one_of(APPS)))
 
     async def make_pod(self) -> None:
         number = int(random_source().uniform(0, 20))
-        labels = {"app": choose(APPS)}
-        pod = builders.pod(f"p-{number}", namespace=choose(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
+        labels = {"app": one_of(APPS)}
+        pod = builders.pod(f"p-{number}", namespace=one_of(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
         made = await self.client.create(PODS, pod)
         await self.client.update(PODS, replace(made, status=pod.status), subresource="status")
 
     async def flip_pod(self) -> None:
         key = await self.some_pod()
-        status = {"status": builders.running(f"10.0.0.{int(key.name[2:]) + 1}", ready=choose((True, False)))}
+        status = {"status": builders.running(f"10.0.0.{int(key.name[2:]) + 1}", ready=one_of((True, False)))}
         await self.client.patch(PODS, key, status, subresource="status")
 
     async def relabel_pod(self) -> None:
-        await self.client.patch(PODS, await self.some_pod(), {"metadata": {"labels": {"app": choose(APPS)}}})
+        await self.client.patch(PODS, await self.some_pod(), {"metadata": {"labels": {"app": one_of(APPS)}}})
 
     async def drop_pod(self) -> None:
         await self.client.delete(PODS, await self.some_pod())
 
     async def some_pod(self) -> Key:
         pods = (await self.client.list(PODS)).items
-        return key_of(choose(tuple(pods))) if pods else Key("a", "p-0")
+        return key_of(one_of(tuple(pods))) if pods else Key("a", "p-0")
 
     async def server_outage(self) -> None:
-        await choose((self.cluster.stop_api, self.cluster.kill_api))()
+        await one_of((self.cluster.stop_api, self.cluster.kill_api))()
         await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         await self.cluster.start_api()
 
     async def bad_network(self) -> None:
-        choose(tuple(self.replicas)).network.rate = random_source().uniform(0, WORST_NETWORK)
+        one_of(tuple(self.replicas)).network.rate = random_source().uniform(0, WORST_NETWORK)
 
     async def cut_off(self) -> None:
-        network = choose(tuple(self.replicas)).network
+        network = one_of(tuple(self.replicas)).network
         network.cut()
         await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         network.mend()
 
     async def lose_manager(self) -> None:
-        replica = choose(tuple(self.replicas))
-        await choose((replica.kill, replica.stop))()
+        replica = one_of(tuple(self.replicas))
+        await one_of((replica.kill, replica.stop))()
         await self.replace_ended()
 
 

@@ -27,7 +27,8 @@ from controller_manager.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.test_workloads_faults import IMAGES, calm, choose, go_on, is_quiet
+from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import claim_template, label, owned, pods, stateful_set, template
 
 WEB = Key("default", "web")
@@ -77,7 +78,7 @@ def _serves(pod: Pod) -> bool:
 
 
 async def use(cluster: Cluster) -> None:
-    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(choose(IMAGES), app="web")}})
+    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(one_of(IMAGES), app="web")}})
 
 
 async def check(cluster: Cluster, replicas: int) -> None:
@@ -110,10 +111,10 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def scale() -> None:
-            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": choose((0, 1, 3, 4, 6))}})
+            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": one_of((0, 1, 3, 4, 6))}})
 
         people = (scale, scale, lambda: use(cluster), faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people)
+        await go_on(cluster, people, ACTIONS)
         await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": REPLICAS}})
         await calm(cluster, faults)
         await check(cluster, REPLICAS)
@@ -125,7 +126,7 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
 async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
-        limit, management = choose((None, 1, 2, "50%")), choose(("OrderedReady", "Parallel"))
+        limit, management = one_of((None, 1, 2, "50%")), one_of(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False)
         rolling = {"maxUnavailable": limit} if limit else {}
         strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, **rolling}}
@@ -136,7 +137,9 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
         watched.ready.clear()
         replica.network.rate = RATE
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
-        await go_on(cluster, (lambda: use(cluster), lambda: use(cluster), faults.kill, faults.cut, faults.deafen))
+        await go_on(
+            cluster, (lambda: use(cluster), lambda: use(cluster), faults.kill, faults.cut, faults.deafen), ACTIONS
+        )
         await calm(cluster, faults)
         await check(cluster, REPLICAS)
         assert min(watched.ready, default=REPLICAS) >= REPLICAS - (1 if limit in (None, 1) else 2)
@@ -146,38 +149,38 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
 @pytest.mark.virtual(seeds=200)
 async def test_a_set_comes_to_rest_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5) as agent:
-        management = choose(("OrderedReady", "Parallel"))
+        management = one_of(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         made = stateful_set(replicas=REPLICAS, volumeClaimTemplates=[claim_template()], podManagementPolicy=management)
         await cluster.client.create(STATEFUL_SETS, made)
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            rolling: dict[str, Any] = choose(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
-            policies = {"whenDeleted": choose(("Retain", "Delete")), "whenScaled": choose(("Retain", "Delete"))}
-            change: dict[str, Any] = choose(
+            rolling: dict[str, Any] = one_of(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
+            policies = {"whenDeleted": one_of(("Retain", "Delete")), "whenScaled": one_of(("Retain", "Delete"))}
+            change: dict[str, Any] = one_of(
                 (
-                    {"replicas": choose((0, 1, 3, 8))},
-                    {"ordinals": {"start": choose((0, 2))}},
+                    {"replicas": one_of((0, 1, 3, 8))},
+                    {"ordinals": {"start": one_of((0, 2))}},
                     {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}},
                     {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
                     {"persistentVolumeClaimRetentionPolicy": policies},
-                    {"minReadySeconds": choose((0, 5)), "revisionHistoryLimit": choose((0, 1, 10))},
+                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
                 )
             )
             await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": change})
 
         async def stop_pods() -> None:
-            agent.runs = choose((lambda _: True, lambda _: False))
+            agent.runs = one_of((lambda _: True, lambda _: False))
 
         async def turn() -> None:
-            await label(cluster, choose(await pods(cluster)), app=choose(("web", "else")))
+            await label(cluster, one_of(await pods(cluster)), app=one_of(("web", "else")))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", choose(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
 
         people = (edit, edit, edit, lambda: use(cluster), stop_pods, turn, drop, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people)
+        await go_on(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         spec = {
             "replicas": REPLICAS,

@@ -11,7 +11,7 @@ What holds for every seed:
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,8 +25,8 @@ from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
+from tests.scenarios.trials import one_of
 
-T = TypeVar("T")
 Tree = Mapping[str, Any]
 
 FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
@@ -41,10 +41,6 @@ RESOLUTION = 1.0
 NODES_THERE = ("a", "b", "c")
 TROUBLES = ("k", "l")
 PATIENCE = (5, 20, 60)
-
-
-def one_of(choices: Sequence[T]) -> T:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:

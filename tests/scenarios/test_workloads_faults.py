@@ -10,9 +10,7 @@ Once it is quiet, whatever people did:
 - nobody writes anything any more.
 """
 
-import contextlib
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,13 +18,11 @@ import pytest
 from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import PODS, is_pod_ready
-from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.resource import Key, Resource
-from controller_manager.base.random import random_source
-from controller_manager.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import (
     Counted,
     deployment,
@@ -39,41 +35,12 @@ from tests.scenarios.workloads import (
     template,
 )
 
-T = TypeVar("T")
-
 WEB = Key("default", "web")
 FLAGS = ("--leader-elect=false", "--controllers=replicaset,replicationcontroller,deployment")
 PATHS = ("/api/v1/pods", "/apis/apps/v1/replicasets", "/apis/apps/v1/deployments")
 IMAGES = tuple(f"example.org/app:{number}" for number in (1, 2, 3))
 ACTIONS = 12
 REPLICAS = 5
-
-
-def choose(choices: Sequence[T]) -> T:
-    if not choices:
-        raise NotFound("there is none")
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
-
-
-async def go_on(cluster: Cluster, people: Sequence[Any]) -> None:
-    for _ in range(ACTIONS):
-        # Some are refused: what they are about may not be there.
-        with contextlib.suppress(ApiError, TransportError):
-            await choose(people)()
-        if random_source().uniform(0, 1) < 0.6:
-            await cluster.sleep(random_source().uniform(0, 20))
-
-
-async def calm(cluster: Cluster, faults: FaultInjector) -> None:
-    await faults.heal()
-    await cluster.sleep(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
-    await cluster.settle()
-
-
-async def is_quiet(cluster: Cluster) -> None:
-    revision = cluster.api.store.revision
-    await cluster.advance(60)
-    assert cluster.api.store.revision == revision
 
 
 async def check_deployment(cluster: Cluster) -> None:
@@ -103,7 +70,7 @@ LIMITS = ((REPLICAS + 1, REPLICAS), (REPLICAS, 4), (7, 3), (7, 4), (10, 5), (5, 
 @pytest.mark.virtual(seeds=200)
 async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
-        strategy, (most, least) = choose(list(zip(strategies(), LIMITS, strict=True)))
+        strategy, (most, least) = one_of(list(zip(strategies(), LIMITS, strict=True)))
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=REPLICAS, strategy=strategy))
@@ -113,10 +80,10 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(choose(IMAGES), app="web")}}
+            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
             await cluster.client.patch(DEPLOYMENTS, WEB, change)
 
-        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen))
+        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         await check_deployment(cluster)
         await is_quiet(cluster)
@@ -133,10 +100,10 @@ async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() 
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(choose(IMAGES), app="web")}}
+            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
             await cluster.client.patch(DEPLOYMENTS, WEB, change)
 
-        await go_on(cluster, (use, use, faults.kill, faults.cut))
+        await go_on(cluster, (use, use, faults.kill, faults.cut), ACTIONS)
         await calm(cluster, faults)
         await check_deployment(cluster)
         assert max(counted.active) <= REPLICAS
@@ -151,31 +118,31 @@ async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            change = choose(
+            change = one_of(
                 (
-                    {"replicas": choose((0, 1, 3, 8, 13))},
-                    {"template": template(choose(IMAGES), app="web")},
-                    {"paused": choose((True, False))},
-                    {"strategy": choose([*strategies(), {"type": "Recreate", "rollingUpdate": None}])},
-                    {"minReadySeconds": choose((0, 5)), "revisionHistoryLimit": choose((0, 1, 10))},
+                    {"replicas": one_of((0, 1, 3, 8, 13))},
+                    {"template": template(one_of(IMAGES), app="web")},
+                    {"paused": one_of((True, False))},
+                    {"strategy": one_of([*strategies(), {"type": "Recreate", "rollingUpdate": None}])},
+                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
                 )
             )
             await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": change})
 
         async def spoil() -> None:
             found = (await cluster.client.list(REPLICA_SETS, "default")).items
-            key = Key("default", choose(found).metadata.name)
-            change: dict[str, Any] = choose(({"spec": {"replicas": 4}}, {"metadata": {"annotations": None}}))
+            key = Key("default", one_of(found).metadata.name)
+            change: dict[str, Any] = one_of(({"spec": {"replicas": 4}}, {"metadata": {"annotations": None}}))
             await cluster.client.patch(REPLICA_SETS, key, change)
 
         async def stop_pods() -> None:
-            agent.runs = choose((lambda _: True, lambda _: False))
+            agent.runs = one_of((lambda _: True, lambda _: False))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", choose(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
 
         people = (edit, edit, edit, spoil, stop_pods, drop, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people)
+        await go_on(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": {"paused": False, "replicas": REPLICAS}})
         for pod in await pods(cluster):  # they hear of what they may do when they change
@@ -189,24 +156,24 @@ async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
 async def test_a_set_has_its_pods_whatever_people_do() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         kind: Resource[Any]
-        kind, make = choose([(REPLICA_SETS, replica_set), (REPLICATION_CONTROLLERS, replication_controller)])
+        kind, make = one_of([(REPLICA_SETS, replica_set), (REPLICATION_CONTROLLERS, replication_controller)])
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         await cluster.client.create(kind, make(replicas=REPLICAS))
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def scale() -> None:
-            await cluster.client.patch(kind, WEB, {"spec": {"replicas": choose((0, 1, 4, 9, 20))}})
+            await cluster.client.patch(kind, WEB, {"spec": {"replicas": one_of((0, 1, 4, 9, 20))}})
 
         async def turn() -> None:
-            await label(cluster, choose(await pods(cluster)), app=choose(("web", "else")))
+            await label(cluster, one_of(await pods(cluster)), app=one_of(("web", "else")))
 
         async def end() -> None:
-            await set_status(cluster, choose(await pods(cluster)), phase=choose(("Failed", "Succeeded")))
+            await set_status(cluster, one_of(await pods(cluster)), phase=one_of(("Failed", "Succeeded")))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", choose(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
 
-        await go_on(cluster, (scale, scale, turn, turn, end, drop, faults.kill, faults.cut, faults.deafen))
+        await go_on(cluster, (scale, scale, turn, turn, end, drop, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         found = await cluster.client.get(kind, WEB)
         status, wanted = found.status, found.spec.replicas
@@ -228,9 +195,9 @@ async def test_no_pod_is_created_twice_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", choose(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
 
-        await go_on(cluster, (drop, drop, faults.kill, faults.cut, faults.deafen))
+        await go_on(cluster, (drop, drop, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         assert len(await owned(cluster)) == 8
         assert max(counted.active) <= 8

@@ -1,0 +1,46 @@
+"""Parts of trials by fault, whose randomness comes from their seed."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.base.random import random_source
+from controller_manager.client import TransportError
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import FaultInjector
+
+T = TypeVar("T")
+
+
+def one_of(choices: Sequence[T]) -> T:
+    """Return one of them; raises NotFound where there is none."""
+    if not choices:
+        raise NotFound("there is none")
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+async def go_on(
+    cluster: Cluster, people: Sequence[Callable[[], Awaitable[None]]], actions: int, longest: float = 20.0
+) -> None:
+    """Have so many things happen, up to `longest` seconds apart."""
+    for _ in range(actions):
+        # Some are refused: what they are about may not be there.
+        with contextlib.suppress(ApiError, TransportError):
+            await one_of(people)()
+        if random_source().uniform(0, 1) < 0.6:
+            await cluster.sleep(random_source().uniform(0, longest))
+
+
+async def calm(cluster: Cluster, faults: FaultInjector, seconds: float = 1500.0) -> None:
+    """End all that goes wrong, and wait for longer than a silent watch goes unnoticed and than what failed waits."""
+    await faults.heal()
+    await cluster.sleep(seconds)
+    await cluster.settle()
+
+
+async def is_quiet(cluster: Cluster) -> None:
+    """Raise AssertionError if anything is written in a minute."""
+    revision = cluster.api.store.revision
+    await cluster.advance(60)
+    assert cluster.api.store.revision == revision
