@@ -133,13 +133,14 @@ def running(members: int = 1, *flags: str) -> Iterator[Etcd]:
 
 
 class Partition:
-    """The way to a member, which can be cut, and on which answers can be kept back."""
+    """The way to a member, which can be cut, and on which requests or answers can be kept back."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._streams: set[asyncio.StreamWriter] = set()
         self._is_cut = False
-        self._answers = asyncio.Event()
+        self._requests, self._answers = asyncio.Event(), asyncio.Event()
+        self._requests.set()
         self._answers.set()
         self.port = 0
 
@@ -159,6 +160,7 @@ class Partition:
     def cut(self) -> None:
         """Break all connections, and let none through."""
         self._is_cut = True
+        self._requests.set()
         self._answers.set()
         for writer in self._streams:
             writer.transport.abort()
@@ -169,6 +171,10 @@ class Partition:
     def keep_answers(self) -> None:
         """Let requests through, and no answers."""
         self._answers.clear()
+
+    def keep_requests(self) -> None:
+        """Let nothing more through to the member."""
+        self._requests.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
@@ -181,7 +187,7 @@ class Partition:
             return
         self._streams |= {writer, out}
         copies = [
-            asyncio.create_task(self._copy(reader, out, None)),
+            asyncio.create_task(self._copy(reader, out, self._requests)),
             asyncio.create_task(self._copy(inner, writer, self._answers)),
         ]
         try:
@@ -194,13 +200,10 @@ class Partition:
                 self._streams.discard(one)
                 one.transport.abort()
 
-    async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event | None
-    ) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
-                if allowed is not None:
-                    await allowed.wait()
+                await allowed.wait()
                 if self._is_cut:
                     break
                 writer.write(data)

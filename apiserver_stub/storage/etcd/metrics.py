@@ -1,10 +1,12 @@
 """What is counted of a storage in etcd, by the names of kube-apiserver."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry
 
+from apiserver_stub.storage.interface import Record, RevisionConflict
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 
@@ -29,6 +31,20 @@ _EVENTS = Family(
     stability="BETA",
 )
 _BOOKMARKS = Family("etcd_bookmark_total", "Notes of etcd of how far it is.", "counter", ("group", "resource"))
+_BY_RESOURCE = ("group", "resource")
+_LISTS = Family("apiserver_storage_list_total", "Lists that were read from etcd, by resource.", "counter", _BY_RESOURCE)
+_FETCHED, _EVALUATED, _RETURNED = (
+    Family(
+        f"apiserver_storage_list_{done}_objects_total",
+        f"Objects that were {done} for lists from etcd, by resource.",
+        "counter",
+        _BY_RESOURCE,
+    )
+    for done in ("fetched", "evaluated", "returned")
+)
+_DECODE_ERRORS = Family(
+    "apiserver_storage_decode_errors_total", "Objects that could not be read, by resource.", "counter", _BY_RESOURCE
+)
 _LEASED = Family(
     "etcd_lease_object_counts",
     "Objects that were attached to one lease of etcd.",
@@ -55,17 +71,23 @@ class EtcdMetrics:
         self.retries = Counters(_RETRIES, registry)
         self._events = Counters(_EVENTS, registry)
         self._bookmarks = Counters(_BOOKMARKS, registry)
+        self._lists = [Counters(family, registry) for family in (_LISTS, _FETCHED, _EVALUATED, _RETURNED)]
+        self._decode_errors = Counters(_DECODE_ERRORS, registry)
         self.leased = Histograms(_LEASED, registry)
         self.size = Gauges(_SIZE, registry)
 
     @contextmanager
     def request(self, operation: str, resource: str = "") -> Iterator[None]:
-        """Count a request of a resource (`plural.group`), how long it takes and whether it fails."""
+        """Count a request of a resource (`plural.group`), how long it takes and whether it fails, which a conflict does
+        not.
+        """
         plural, _, group = resource.partition(".")
         labels = operation, group, plural
         began = monotonic()
         try:
             yield
+        except RevisionConflict:
+            raise
         except BaseException:
             self._errors.add(*labels)
             raise
@@ -77,6 +99,19 @@ class EtcdMetrics:
         """Count an event."""
         plural, _, group = resource.partition(".")
         self._events.add(group, plural)
+
+    def listed(self, resource: str | None, records: Sequence[Record]) -> None:
+        """Count a list of a resource, or of each that was found in a list of all."""
+        found = Counter(record.resource for record in records)
+        for one in found if resource is None else (resource,):
+            plural, _, group = one.partition(".")
+            for counters, number in zip(self._lists, (1, *[found[one]] * 3), strict=True):
+                counters.add(group, plural, by=number)
+
+    def unreadable(self, resource: str) -> None:
+        """Count an object that could not be read."""
+        plural, _, group = resource.partition(".")
+        self._decode_errors.add(group, plural)
 
     def bookmark(self) -> None:
         """Count a note of how far etcd is; there is one watch for all resources."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.storage.etcd import failures
 from apiserver_stub.storage.etcd.client import EtcdClient, EtcdServers
 from apiserver_stub.storage.etcd.compaction import Compaction
+from apiserver_stub.storage.etcd.fate import Fates, can_be_sent_again
 from apiserver_stub.storage.etcd.layout import FOREIGN, Layout
 from apiserver_stub.storage.etcd.leases import Leases
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
@@ -24,6 +26,7 @@ from apiserver_stub.storage.interface import (
     Inspect,
     Listing,
     Record,
+    RevisionConflict,
     TooNew,
     TooOld,
     Unusable,
@@ -40,6 +43,7 @@ from controller_manager.transport.grpc import GrpcError
 _START = 20.0  # seconds until a start without etcd is given up
 _HISTORY = 50_000  # revisions that a copy begins with, at most
 _LONGEST = 30.0  # seconds that a page may take
+_FIND_OUT = 5.0  # seconds to find out what became of a transaction
 _CLOSED = "the storage is closed"
 
 
@@ -86,6 +90,7 @@ class EtcdStorage(UsedByMany):
         self._metrics = EtcdMetrics(registry)
         self._client = EtcdClient(servers, self._metrics)
         self._leases = Leases(self._client, self._metrics, rules.lease_reuse)
+        self._fates = Fates(self._client, self._layout)
         self._compaction = Compaction(self._client, rules.compaction)
         checks = rules.healthcheck, rules.readycheck
         self._probe = Probe(self._client, self._layout, self._metrics, checks, rules.size_poll)
@@ -218,6 +223,7 @@ class EtcdStorage(UsedByMany):
         async for read_at, kvs in pages(ask, layout.bounds(resource), number):
             number = read_at
             found += [self._inspected(one) for kv in kvs if (one := layout.record(kv, now)) is not None]
+        self._metrics.listed(resource, found)
         return Listing(sorted(found, key=_name), layout.revision(number or 0) if at is None else at)
 
     def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
@@ -266,10 +272,37 @@ class EtcdStorage(UsedByMany):
             try:
                 return outcome(self._layout, await self._commit(writes, compares), writes, compares)
             except GrpcError as failure:
-                known = failures.is_known(failure)
-                self.failures["refused" if known else "unknown"] += 1
-                self._log.error("a transaction failed", known=known, error=failure.message)
-                raise (failures.refusal if known else failures.unknown)(failure) from None
+                if not failures.is_known(failure):
+                    return await self._find_out(failure, writes, compares)
+                self.failures["refused"] += 1
+                self._log.error("a transaction failed", known=True, error=failure.message)
+                raise failures.refusal(failure) from None
+
+    async def _find_out(self, failure: GrpcError, writes: Sequence[Write], compares: Sequence[Compare]) -> int:
+        """Return the revision of a transaction whose answer was lost, if it was made."""
+        with suppress(GrpcError, TimeoutError):
+            async with asyncio.timeout(_FIND_OUT):
+                if (revision := await self._fate(writes, compares)) is not None:
+                    self._log.warning("a transaction was made whose answer was lost", error=failure.message)
+                    return revision
+        self.failures["unknown"] += 1
+        self._log.error("a transaction failed", known=False, error=failure.message)
+        raise failures.unknown(failure) from None
+
+    async def _fate(self, writes: Sequence[Write], compares: Sequence[Compare]) -> int | None:
+        """Return the revision of a transaction that may have been made before, None if nobody knows. Raises
+        `RevisionConflict` if it was not, nor will be.
+        """
+        conflict = None
+        if can_be_sent_again(writes):
+            try:
+                return outcome(self._layout, await self._commit(writes, compares), writes, compares)
+            except RevisionConflict as error:
+                conflict = error
+        revision = await self._fates.made_at(writes)
+        if revision == 0 and conflict is not None:
+            raise conflict
+        return revision or None
 
     async def _commit(self, writes: Sequence[Write], compares: Sequence[Compare]) -> Tree:
         """Return what etcd answers. A lease that etcd has given up meanwhile is another one the second time, and where
@@ -310,7 +343,10 @@ class EtcdStorage(UsedByMany):
 
     def _inspected(self, record: Record) -> Record:
         error = record.decode_error or self._rules.inspect(record.data)
-        return record._replace(decode_error=error) if error else record
+        if not error:
+            return record
+        self._metrics.unreadable(record.resource)
+        return record._replace(decode_error=error)
 
     def _stop(self, watch: EtcdWatch) -> None:
         watch.stop()

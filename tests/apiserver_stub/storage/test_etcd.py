@@ -162,6 +162,59 @@ async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
     await storage.close()
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("what", ["change", "deletion", "creation"])
+async def test_what_became_of_a_write_is_found_out(way: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
+    prefix = f"/fate-{what}-{arrives}"
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    await direct.open()
+    await storage.open()
+    start = await direct.txn([put("a")])
+    write = {"change": put("a", start, 20), "deletion": delete("a", start), "creation": put("b")}[what]
+    (way.keep_answers if arrives else way.keep_requests)()
+    done = storage.txn([write])
+    await asyncio.sleep(0.2)
+    way.cut()
+    way.heal()
+    if what == "creation" and not arrives:
+        with pytest.raises(Timeout, match="unknown"):
+            await done
+        assert storage.failures == {"refused": 0, "unknown": 1}
+    else:
+        assert await done == start + 1
+        found = await direct.get(write.resource, write.key)
+        assert (found.revision if found else 0) == (0 if write.deleted else start + 1)
+        assert storage.failures == {"refused": 0, "unknown": 0}
+    await direct.close()
+    await storage.close()
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
+    way: Partition, etcd: Etcd, arrives: bool
+) -> None:
+    prefix = f"/fate-others-{arrives}"
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    await direct.open()
+    await storage.open()
+    start = await direct.txn([put("a")])
+    (way.keep_answers if arrives else way.keep_requests)()
+    done = storage.txn([put("a", start, 20)])
+    await asyncio.sleep(0.2)
+    other = await direct.txn([put("a", start + arrives, 30)])
+    way.cut()
+    way.heal()
+    if arrives:
+        assert await done == start + 1
+    else:
+        with pytest.raises(RevisionConflict) as refused:
+            await done
+        assert refused.value.current == other
+    assert storage.failures == {"refused": 0, "unknown": 0}
+    await direct.close()
+    await storage.close()
+
+
 async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Etcd) -> None:
     storage = storage_on([way.url, etcd.urls[0]], "/another")
     await storage.open()
@@ -227,16 +280,27 @@ async def test_a_condition_of_another_row_holds_for_other_servers_too(etcd: Etcd
 
 async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> None:
     registry = CollectorRegistry()
-    storage = EtcdStorage(EtcdServers(etcd.urls), EtcdRules("/counted", size_poll=0.1, healthcheck=0.1), registry)
+    rules = EtcdRules("/counted", size_poll=0.1, healthcheck=0.1, inspect=lambda data: "" if data == b"{}" else "bad")
+    storage = EtcdStorage(EtcdServers(etcd.urls), rules, registry)
     await storage.open()
     first = await storage.txn([Write("deployments.apps", "a", 0, b"{}")])
     with pytest.raises(RevisionConflict):
         await storage.txn([Write("deployments.apps", "a", 0, b"{}")])
     await storage.txn([Write("deployments.apps", "a", first, b"{}")])
+    await storage.txn([Write("pods", "bad", 0, b"?")])
+    assert [len((await storage.list(resource)).records) for resource in ("deployments.apps", "nodes", None)] == [
+        1,
+        0,
+        2,
+    ]
     await until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
     shown = generate_latest(registry).decode()
     assert 'etcd_requests_total{group="apps",operation="create",resource="deployments"} 2.0' in shown
-    assert 'etcd_request_errors_total{group="apps",operation="create",resource="deployments"} 1.0' in shown
+    assert "etcd_request_errors_total{" not in shown
+    for done, number in (("total", 2), ("fetched_objects_total", 2), ("returned_objects_total", 2)):
+        assert f'apiserver_storage_list_{done}{{group="apps",resource="deployments"}} {number}.0' in shown
+    assert 'apiserver_storage_list_returned_objects_total{group="",resource="nodes"} 0.0' in shown
+    assert 'apiserver_storage_decode_errors_total{group="",resource="pods"} 1.0' in shown
     assert 'etcd_requests_total{group="apps",operation="update",resource="deployments"} 1.0' in shown
     assert 'etcd_request_duration_seconds_bucket{group="apps",le="0.005",operation="update"' in shown
     assert 'storage_cluster_id="etcd-0"' in shown

@@ -6,6 +6,7 @@ import pytest
 
 from apiserver_stub.storage.etcd import failures
 from apiserver_stub.storage.etcd.client import EtcdServers, target_of
+from apiserver_stub.storage.etcd.fate import can_be_sent_again, made_at
 from apiserver_stub.storage.etcd.layout import Layout
 from apiserver_stub.storage.etcd.transaction import outcome, transaction
 from apiserver_stub.storage.etcd.watch import Responses
@@ -149,3 +150,42 @@ def test_refusals_are_told_to_clients_by_what_is_known(
     assert failures.is_known(failure) is known
     assert type(failures.refusal(failure)) is refused
     assert type(failures.unknown(failure)) is errors.Timeout
+
+
+def state(data: bytes, revision: int, created: int = 3) -> Any:
+    return {"value": data, "mod_revision": revision, "create_revision": created}
+
+
+OTHER = b'{"metadata":{"resourceVersion":""},"of":"others"}'
+CHANGE, CREATION = Write("pods", "a", 7, BODY), Write("pods", "a", 0, BODY)
+DELETION = Write("pods", "a", 7, LAST, deleted=True)
+NOTED = {"value": LAYOUT.final([DELETION]), "mod_revision": 9}
+
+
+@pytest.mark.parametrize(
+    ("write", "now", "before", "noted", "made"),
+    [
+        (CHANGE, state(BODY, 8), state(OTHER, 7), None, 8),
+        (CHANGE, state(OTHER, 9), state(BODY, 8), None, 8),
+        (CHANGE, state(OTHER, 9), state(OTHER, 7), None, 0),
+        (CHANGE, state(OTHER, 9), state(OTHER, 8), None, None),
+        (CHANGE, None, None, None, None),
+        (CREATION, state(BODY, 8, 8), None, None, 8),
+        (CREATION, state(OTHER, 9, 8), state(BODY, 8, 8), None, 8),
+        (CREATION, state(OTHER, 9, 8), state(OTHER, 8, 8), None, None),
+        (CREATION, None, None, None, None),
+        (DELETION, None, None, NOTED, 9),
+        (DELETION, None, None, {**NOTED, "value": LAYOUT.final([CHANGE])}, None),
+        (DELETION, None, None, None, None),
+        (DELETION, state(OTHER, 9), None, NOTED, 0),
+        (DELETION, state(OTHER, 9, 9), None, NOTED, None),
+    ],
+)
+def test_rows_tell_what_became_of_a_write(write: Write, now: Any, before: Any, noted: Any, made: int | None) -> None:
+    assert made_at(LAYOUT, write, now, before, noted) == made
+
+
+def test_only_what_creates_may_be_made_twice() -> None:
+    assert can_be_sent_again([CREATION, CHANGE])
+    assert can_be_sent_again([DELETION])
+    assert not can_be_sent_again([CREATION, Write("pods", "b", 0, BODY)])

@@ -1,0 +1,84 @@
+"""What became of a transaction whose answer was lost, as its rows tell; decided as a table."""
+
+from collections.abc import Sequence
+
+from apiserver_stub.storage.etcd.client import EtcdClient
+from apiserver_stub.storage.etcd.layout import Layout, final_states
+from apiserver_stub.storage.interface import Write
+from controller_manager.api.protobuf.wire import Tree
+
+_LONGEST = 2.0  # seconds that an answer may take
+
+
+def can_be_sent_again(writes: Sequence[Write]) -> bool:
+    """Tell whether a transaction cannot be made twice, however late what was sent first may come: a row of it is at
+    another revision once it was made, and never at the expected one again. What only creates is not of that kind: its
+    row may have been deleted before the first comes.
+    """
+    return any(write.expected for write in writes)
+
+
+def made_at(layout: Layout, write: Write, now: Tree | None, before: Tree | None, noted: Tree | None) -> int | None:
+    """Return the revision at which a write was made, 0 if it never will be, None if nobody knows. 0 is true once the
+    same was sent again and met a conflict.
+
+    | write | key | made |
+    |--|--|--|
+    | changes, creates | is what was written | then |
+    | changes | was what was written, before it became what it is | then |
+    | changes | was at the expected revision, before it became what it is | never |
+    | creates | was what was written, when it was made | then |
+    | deletes | is gone, and the final state that is kept is of this deletion | then |
+    | deletes | is there, and has been since before | never |
+    | | else | unknown |
+
+    `now` is the key, `before` is what it was (`earlier`), `noted` is the key of final states.
+    """
+    expected = layout.of_etcd(write.expected)
+    if write.deleted:
+        if now is not None:
+            return 0 if now["create_revision"] <= expected else None
+        is_ours = noted is not None and (layout.key(write.resource, write.key), write.data) in final_states(
+            noted.get("value", b"")
+        )
+        return layout.revision(noted["mod_revision"]) if noted is not None and is_ours else None
+    for state in (now, before):
+        if state is not None and state.get("value", b"") == write.data:
+            return layout.revision(state["mod_revision"])
+    if write.expected and before is not None and before["mod_revision"] == expected:
+        return 0
+    return None
+
+
+def earlier(write: Write, now: Tree) -> int:
+    """Return the revision of etcd at which the key is looked at once more."""
+    revision: int = now["mod_revision"] - 1 if write.expected else now["create_revision"]
+    return revision
+
+
+class Fates:
+    """Asks etcd."""
+
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
+        self._client = client
+        self._layout = layout
+
+    async def made_at(self, writes: Sequence[Write]) -> int | None:
+        """Return the revision at which all writes were made, 0 if they never will be, None if nobody knows. Raises
+        `GrpcError`.
+        """
+        found = [await self._made_at(write) for write in writes]
+        return 0 if 0 in found else found[0] if len(set(found)) == 1 else None
+
+    async def _made_at(self, write: Write) -> int | None:
+        layout, key = self._layout, self._layout.key(write.resource, write.key)
+        now, before, noted = await self._state(key), None, None
+        if write.deleted and now is None:
+            noted = await self._state(layout.deleted)
+        elif now is not None and not write.deleted:
+            before = await self._state(key, earlier(write, now))
+        return made_at(layout, write, now, before, noted)
+
+    async def _state(self, key: bytes, revision: int = 0) -> Tree | None:
+        answer = await self._client.read("Range", {"key": key, "revision": revision}, _LONGEST)
+        return next(iter(answer.get("kvs", ())), None)
