@@ -21,8 +21,8 @@ _OF_FIXTURES = {"launch": "kubectl"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the choice of a storage."""
-    help = "keep the objects of whole servers, in tests that take real time, in memory or in an etcd; or have workers"  # noqa: A001
-    parser.addoption("--storage", choices=("memory", "etcd", "workers"), default="memory", help=help)
+    help = "where whole servers of tests keep objects; workers: several servers on SQLite; etcd: in real time"  # noqa: A001
+    parser.addoption("--storage", choices=("memory", "sqlite", "workers", "etcd"), default="memory", help=help)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import Backend
+from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
 from apiserver_stub.storage_factory import embedded_storage
@@ -19,7 +19,13 @@ from apiserver_stub.workers.metric_sums import MetricSums, report, shown
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
+from tests.apiserver_stub.on_disk import OnDisk
 from tests.apiserver_stub.owned import Owner
+
+
+def new_log(storage: str) -> MemoryBackend:
+    """Return an empty log as `--storage` wants it."""
+    return OnDisk() if storage in ("sqlite", "workers") else MemoryBackend()
 
 
 def server_on(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:

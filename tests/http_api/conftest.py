@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
 from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start
-from tests.apiserver_stub.several import server_on
+from tests.apiserver_stub.several import new_log, server_on
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -102,17 +103,21 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 @asynccontextmanager
 async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
-    """A server with those flags, on a memory store. In real time all but the first begin with what that has left at its
-    start; in virtual time objects have their times too. `storage` is one of those of `--storage`, which counts without.
+    """A server with those flags, on a store as `--storage` wants it. In real time all but the first begin with what
+    that has left at its start; in virtual time objects have their times too. `storage` is one of those of `--storage`,
+    which counts without.
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    new = partial(new_log, storage or _CHOSEN[0]) if storage in ("", "sqlite") else MemoryBackend
     storage = storage or _CHOSEN[0]
     if storage == "etcd" and not is_virtual:
         async with _on_etcd(flags) as api:
             yield api
         return
-    log = MemoryBackend() if is_virtual or flags not in _FIRST_STARTS else _FIRST_STARTS[flags].copy()
+    log = new()
+    if not is_virtual and flags in _FIRST_STARTS:
+        log.adopt(_FIRST_STARTS[flags])
     server = server_on(log, flags, storage)
     await server.start()
     if not is_virtual:
@@ -145,7 +150,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     storages = getattr(metafunc.module, "STORAGES", None)
     if storages and "api" in metafunc.fixturenames:
         if metafunc.definition.get_closest_marker("virtual"):
-            storages = [one for one in storages if one in ("memory", "workers")]
+            storages = [one for one in storages if one in ("memory", "sqlite", "workers")]
         metafunc.parametrize("api", storages, indirect=True)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-STORAGES = ("memory", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
+STORAGES = ("memory", "sqlite", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 NODES = "/api/v1/nodes"
 

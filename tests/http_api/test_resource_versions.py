@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-STORAGES = ("memory", "workers")
+STORAGES = ("memory", "sqlite", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 

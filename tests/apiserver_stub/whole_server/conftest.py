@@ -17,7 +17,7 @@ from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
 from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start, storage_at
-from tests.apiserver_stub.several import server_on
+from tests.apiserver_stub.several import new_log, server_on
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -62,12 +62,18 @@ def speak() -> Callable[[ApiServer], Api]:
 
 
 @pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
+def backend(request: pytest.FixtureRequest) -> MemoryBackend:
+    """The log, as `--storage` wants it where tests do not break it."""
+    return MemoryBackend() if breaks(request) else new_log(request.config.getoption("--storage"))
 
 
 _BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
 _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
+
+
+def breaks(request: pytest.FixtureRequest) -> bool:
+    """Tell whether a test breaks the log of the built-in storage."""
+    return bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
 
 
 @pytest.fixture
@@ -76,8 +82,8 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
     `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log, and with
     `--storage=workers` servers are several.
     """
-    breaks = bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
-    in_etcd = request.config.getoption("--storage") == "etcd" and not breaks
+    is_broken = breaks(request)
+    in_etcd = request.config.getoption("--storage") == "etcd" and not is_broken
     prefix = new_prefix()
     is_used = False
 
@@ -106,7 +112,7 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = server_on(backend, flags, "" if breaks else request.config.getoption("--storage"))
+        server = server_on(backend, flags, "" if is_broken else request.config.getoption("--storage"))
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())
