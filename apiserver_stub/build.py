@@ -146,7 +146,7 @@ class _Assembly:
             Part(self.kubelets.open, close=self.kubelets.close),
             *self._optional_parts(),
             Part(run=auditing.run, close=auditing.close),
-            Part(store.start, close=store.close),
+            Part(store.start, run=store.pack, close=store.close),
             Part(_at_once(authorization.read), run=authorization.run, close=authorization.close),
             Part(run=authentication.run, close=authentication.close),
             Part(definitions.read, run=definitions.run, close=definitions.close),

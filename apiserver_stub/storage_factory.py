@@ -54,7 +54,8 @@ class StorageFactory:
         """Return a cache above the storage, both measured."""
         options, storage = self._options, self.encryption.storage if self.encryption else self._storage
         retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-        store = WatchCache(storage, retention, log=self._log, ttls=self._ttls)
+        packs = options.storage_backend != "memory"  # which keeps the very bytes that are read
+        store = WatchCache(storage, retention, log=self._log, ttls=self._ttls, packs=packs)
         StorageMetrics(storage, self._runtime.registry)
         if self.etcd is None or self._etcd_options.etcd_count_metric_poll_period:
             _measure_store(store, self._kinds, self._runtime.registry)

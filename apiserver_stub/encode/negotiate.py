@@ -15,6 +15,7 @@ from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from apiserver_stub.spans import Span
+from apiserver_stub.watch_cache.row import sizes_of
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.slices import give_way
@@ -204,7 +205,7 @@ def _whole(
 
 
 def _list_body(serializer: Serializer, content: ListDocument, offload: Offload) -> bytes | AsyncIterator[bytes]:
-    largest = max(map(len, content.objects), default=0)
+    largest = max(sizes_of(content.objects), default=0)
     yield_every = _yield_every(serializer, largest)
     if len(content.objects) <= yield_every and largest <= _LARGE:
         body = b"".join(serializer.pieces(content))
@@ -251,7 +252,7 @@ def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     head = json.encode(content.head)[:-1] + b',"items":['
     if not objects:
         return head + b"]}\n"
-    is_short = len(objects) <= _MANY and sum(map(len, objects)) <= CHUNK
+    is_short = len(objects) <= _MANY and sum(sizes_of(objects)) <= CHUNK
     if not content.typed:  # objects say their type
         return b"".join((head, b",".join(objects), b"]}\n")) if is_short else _untyped_chunks(head, content)
     if is_short:

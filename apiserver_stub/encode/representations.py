@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.row import Change, Row
+from apiserver_stub.watch_cache.row import Change, Row, sizes_of
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Shown
 
@@ -244,8 +244,8 @@ def chunk_bounds(objects: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     chunks are asked for.
     """
     start = size = 0
-    for end, data in enumerate(objects, start=1):
-        size += len(data)
+    for end, more in enumerate(sizes_of(objects), start=1):
+        size += more
         if size >= CHUNK:
             yield start, end
             start, size = end, 0

@@ -14,7 +14,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import with_integers
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.patch.managed_fields import is_expendable
-from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row
+from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row, RowObjects
 from controller_manager.api.errors import (
     Cause,
     Details,
@@ -57,15 +57,16 @@ def answered(kind: ResourceInfo, row: Row) -> bytes:
     """Return a row as it is answered, and note one that is answered as it is."""
     if row.settled == kind.serial:
         return row.data
-    data = from_storage(kind, row.data)
-    if data is row.data:
+    stored = row.data
+    data = from_storage(kind, stored)
+    if data is stored:
         row.settled = kind.serial
     return data
 
 
 async def all_from_storage(
     kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
-) -> list[bytes]:
+) -> Sequence[bytes]:
     """Return many objects at rest as they are answered.
 
     Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
@@ -73,19 +74,21 @@ async def all_from_storage(
     try:
         serial = kind.serial
         if is_stored_as_served(kind) and (kind.complete is None or all(row.settled == serial for row in rows)):
-            return [row.data for row in rows] if len(rows) <= AT_ONCE else await _data_of(rows)
+            return await _sound(rows)
         run = offload.run if sum(row.size for row in rows) > MUCH else at_once
         return await run(lambda: [answered(kind, row) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None
 
 
-async def _data_of(rows: Sequence[Row]) -> list[bytes]:
-    found: list[bytes] = []
+async def _sound(rows: Sequence[Row]) -> RowObjects:
     for start in range(0, len(rows), AT_ONCE):
-        await give_way()
-        found += [row.data for row in rows[start : start + AT_ONCE]]
-    return found
+        if start:
+            await give_way()
+        for row in rows[start : start + AT_ONCE]:
+            if row.__class__ is CorruptRow:
+                raise Corrupt(row)
+    return RowObjects(rows)
 
 
 def batches(rows: Iterable[Row], most: int, most_bytes: int = _BATCH) -> Iterator[list[Row]]:

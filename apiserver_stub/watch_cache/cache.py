@@ -13,21 +13,27 @@ from apiserver_stub.watch_cache.field_index import FieldIndex
 from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.reflector import Reflector, Replay
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
+from apiserver_stub.watch_cache.shared_bytes import RowPacker
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.runtime import return_freed_memory
+from controller_manager.base.slices import give_way
 
 Subscriber = Callable[[Sequence[Change]], None]
 
 _NOTHING = ("", "revision")  # resource and key of a row that is there to be written, and of no object
 _EMPTY = b'{"kind":"","apiVersion":"","metadata":{"resourceVersion":"","name":"","uid":""}}'
 _NAMED = 20  # corrupt rows that are named in the log
+_PACKED = 20  # rows that are packed before others may run; each takes some ten microseconds
+_STEP = 20_000  # rows after which memory is given back
 
 
 class WatchCache:
     """Rows of bytes by resource and key with a bounded history, as the storage's watch has told them.
 
     `revision` is the newest visible one. Use it between `start` and `close`. Rows of the resources in `ttls` are
-    removed so many seconds after their last write.
+    removed so many seconds after their last write. One that `packs` holds rows in pieces that they share, but for those
+    written lately; that is worth it where the storage does not keep the same bytes in memory.
     """
 
     def __init__(
@@ -37,6 +43,8 @@ class WatchCache:
         limits: WriteLimits | None = None,
         log: Logger | None = None,
         ttls: Mapping[str, float] | None = None,
+        *,
+        packs: bool = False,
     ) -> None:
         self.revision = 1
         self.storage = storage
@@ -52,6 +60,7 @@ class WatchCache:
         self._awaited: dict[asyncio.Future[None], int] = {}  # the revisions that reads wait for
         self._upkeep = Compactor(storage, self._collections, self.retention, self.now)
         self._replay: Replay | None = None
+        self._packer = RowPacker() if packs else None
         self._started = False
 
     async def start(self) -> None:
@@ -67,7 +76,19 @@ class WatchCache:
         assert replay is not None
         self._collections.update(replay.collections())
         self._upkeep.start(replay.changes())
+        if self._packer is not None:
+            for collection in self._collections.values():
+                self._packer.add(collection.rows())
         self._tell_corrupt(replay.corrupt())
+
+    async def pack(self) -> None:
+        """Pack the rows that there were at the start, and give the memory back."""
+        packer = self._packer
+        while packer is not None and packer.excess:
+            for _ in range(_STEP // _PACKED):
+                await give_way()
+                packer.pack(_PACKED)
+            await asyncio.to_thread(return_freed_memory)
 
     async def close(self) -> None:
         """Refuse new writes, finish those submitted, and let go of the storage."""
@@ -197,6 +218,9 @@ class WatchCache:
     def _publish(self, changes: Sequence[Change], revision: int) -> None:
         self.revision = revision
         self._upkeep.after(changes)
+        if self._packer is not None:
+            self._packer.add([change.row for change in changes])
+            self._packer.pack(2 * len(changes))
         try:
             for subscriber in self._subscribers:
                 subscriber(changes)

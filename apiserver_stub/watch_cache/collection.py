@@ -200,6 +200,13 @@ class Collection:
         self.history.append(change)
         return change
 
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the history, then those there are now."""
+        for change in self.history.since(self.history.first):
+            if change.before is not None:
+                yield change.before
+        yield from self._rows.items()
+
     def index(self, path: str) -> FieldIndex | None:
         """Return the index of the rows by their value at `path`, which may have to grow still; None where there are too
         few rows for one. It is kept as long as somebody asks for it.

@@ -1,9 +1,9 @@
 """The content of the cache: rows of bytes, and the changes that made them; only selectors look inside, at little."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -20,10 +20,11 @@ class Row(msgspec.Struct, gc=False, eq=False):
     resource: str
     key: str
     revision: int
-    data: bytes
+    _held: bytes | tuple[bytes, ...]  # pieces, some of which other rows hold too, are a tuple
     settled: int = 0
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
+    _size: int = 0  # of all pieces
 
     @property
     def name(self) -> str:
@@ -36,15 +37,32 @@ class Row(msgspec.Struct, gc=False, eq=False):
         return self.key[: max(0, self.key.find("/"))]
 
     @property
+    def data(self) -> bytes:
+        """Return the object; it takes a microsecond to join its pieces."""
+        held = self._held
+        return held if isinstance(held, bytes) else b"".join(held)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the object is held in one piece."""
+        return isinstance(self._held, bytes)
+
+    def hold(self, pieces: tuple[bytes, ...]) -> None:
+        """Hold the same object in pieces."""
+        self._size = self.size
+        self._held = pieces
+
+    @property
     def size(self) -> int:
         """Return how many bytes there are to look into."""
-        return len(self.data)
+        held = self._held
+        return len(held) if isinstance(held, bytes) else self._size
 
     @property
     def labels(self) -> Mapping[str, str]:
         """`metadata.labels`, decoded when first asked for."""
         if self._labels is None:
-            self._labels = _LABELLED.decode(self.data).metadata.labels or _NO_LABELS
+            self._labels = _labels_of(bytes(_LABELLED.decode(self.data).metadata.labels))
         return self._labels
 
     def is_in(self, shard: ShardSelector) -> bool:
@@ -83,10 +101,41 @@ class CorruptRow(Row, gc=False, eq=False):
         """None that anybody looks into."""
         return 0
 
-    @property  # type: ignore[misc]
-    def data(self) -> bytes:  # type: ignore[override]
+    @property
+    def data(self) -> bytes:
         """Raises `Corrupt`."""
         raise Corrupt(self)
+
+
+class RowObjects(Sequence[bytes]):
+    """The objects of sound rows, each joined when it is asked for: a list of many takes the memory of one."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (row.data for row in self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        return [row.data for row in self._rows[at]] if isinstance(at, slice) else self._rows[at].data
+
+    def sizes(self) -> Iterator[int]:
+        """Yield how many bytes each has."""
+        return (row.size for row in self._rows)
+
+
+def sizes_of(objects: Sequence[bytes]) -> Iterator[int]:
+    """Yield how many bytes each of the objects has, without joining those of rows."""
+    return objects.sizes() if isinstance(objects, RowObjects) else map(len, objects)
 
 
 class Corrupt(InternalError):
@@ -167,7 +216,7 @@ class _Sound(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 
 
 class _Labels(msgspec.Struct, gc=False, frozen=True):
-    labels: dict[str, str] | None = None
+    labels: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Labelled(msgspec.Struct, gc=False, frozen=True):
@@ -175,10 +224,17 @@ class _Labelled(msgspec.Struct, gc=False, frozen=True):
 
 
 _LABELLED = msgspec.json.Decoder(_Labelled)
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
 _SOUND = msgspec.json.Decoder(_Sound)
 _NO_LABELS: Mapping[str, str] = {}
 _KEYED = frozenset({"metadata.name", "metadata.namespace"})  # paths that a key says already
+
+
+@lru_cache(maxsize=4096)
+def _labels_of(raw: bytes) -> Mapping[str, str]:
+    """Return labels, which many objects have in common; nobody changes them."""
+    return _LABELS.decode(raw) or _NO_LABELS
 
 
 def _scalar(data: bytes, path: str) -> str:

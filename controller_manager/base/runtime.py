@@ -1,6 +1,7 @@
 """The runtime that all components of one process share: its name, its log and its metrics registry."""
 
 import gc
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from prometheus_client import disable_created_metrics
@@ -23,6 +24,14 @@ class Runtime:
         """A logger for one component of this process."""
         logger: Logger = get_logger(component).bind(process=self.name)
         return logger
+
+
+def return_freed_memory() -> None:
+    """Return memory that was freed to the system, where the C library keeps it for later unless it is asked to."""
+    import ctypes  # which few processes need
+
+    with suppress(OSError, AttributeError):  # of another platform
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def collect_garbage_seldom() -> None:

@@ -34,7 +34,7 @@ def test_field(path: str, value: str) -> None:
 def test_several_fields_are_remembered_side_by_side() -> None:
     row = Row("pods", "ns/a", 5, DATA)
     assert [row.field(p) for p in ("spec.nodeName", "type", "spec.replicas")] == ["né", "Opaque", "3"]
-    row.data = b"{}"
+    row.hold((b"{", b"}"))
     assert [row.field(p) for p in ("spec.nodeName", "type", "spec.replicas")] == ["né", "Opaque", "3"]
 
 
