@@ -10,6 +10,13 @@ CLAIM, VOLUME, RESOURCE_CLAIM = "persistentvolumeclaims", "persistentvolumes", "
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a pod that stands for one its node runs anyway."""
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_NAMING: Mapping[str, tuple[str, str]] = {
+    "secret": (SECRET, "secretName"),
+    "azureFile": (SECRET, "secretName"),
+    "configMap": (CONFIG_MAP, "name"),
+    "persistentVolumeClaim": (CLAIM, "claimName"),
+}
+"""Sources of volumes that name an object: of which kind, in which field."""
 _WITH_SECRET = ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos")
 # Secrets of volumes without a namespace of their own are those of the claim.
 _BESIDE_CLAIM = ("cephfs", "flexVolume", "rbd", "scaleIO", "iscsi")
@@ -67,25 +74,28 @@ def _of_container(container: Tree) -> Iterator[tuple[str, Any]]:
         yield SECRET, _name(source.get("secretRef"))
         yield CONFIG_MAP, _name(source.get("configMapRef"))
     for variable in container.get("env") or ():
-        source = variable.get("valueFrom") or {}
-        yield SECRET, _name(source.get("secretKeyRef"))
-        yield CONFIG_MAP, _name(source.get("configMapKeyRef"))
+        if source := variable.get("valueFrom"):
+            yield SECRET, _name(source.get("secretKeyRef"))
+            yield CONFIG_MAP, _name(source.get("configMapKeyRef"))
 
 
 def _of_volume(volume: Tree, pod: str) -> Iterator[tuple[str, Any]]:
-    yield SECRET, (volume.get("azureFile") or {}).get("secretName")
-    yield SECRET, (volume.get("secret") or {}).get("secretName")
-    yield SECRET, _name((volume.get("csi") or {}).get("nodePublishSecretRef"))
-    for kind in _WITH_SECRET:
-        yield SECRET, _name((volume.get(kind) or {}).get("secretRef"))
-    yield CONFIG_MAP, _name(volume.get("configMap"))
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        yield SECRET, _name(source.get("secret"))
-        yield CONFIG_MAP, _name(source.get("configMap"))
-    if claim := volume.get("persistentVolumeClaim"):
-        yield CLAIM, claim.get("claimName")
-    elif volume.get("ephemeral") is not None:
-        yield CLAIM, f"{pod}-{volume.get('name', '')}"
+    for field, found in volume.items():
+        if field == "name" or found is None:
+            continue
+        if field == "projected":
+            for source in found.get("sources") or ():
+                yield SECRET, _name(source.get("secret"))
+                yield CONFIG_MAP, _name(source.get("configMap"))
+        elif field in _NAMING:
+            kind, name = _NAMING[field]
+            yield kind, found.get(name)
+        elif field == "csi":
+            yield SECRET, _name(found.get("nodePublishSecretRef"))
+        elif field in _WITH_SECRET:
+            yield SECRET, _name(found.get("secretRef"))
+        elif field == "ephemeral" and not volume.get("persistentVolumeClaim"):
+            yield CLAIM, f"{pod}-{volume.get('name', '')}"
 
 
 def _resource_claims(spec: Tree, status: Tree) -> Iterator[Any]:
