@@ -1,5 +1,6 @@
 """The command line: serving, and the commands beside it."""
 
+import gc
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,6 +40,7 @@ def main() -> None:
 
         raise SystemExit(supervisor.run(_PROGRAM, options, sys.argv[1:]))
 
+    gc.disable()  # until the process has started, all that is made stays
     from apiserver_stub import process  # the server, which neither help nor the commands need
 
     raise SystemExit(process.run(_PROGRAM, options))

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -42,6 +43,7 @@ _PATIENCE = 10.0  # seconds that the supervisor may take to gather metrics
 
 def main() -> None:
     """Entry point."""
+    gc.disable()  # until the process has started, all that is made stays
     place = msgspec.json.decode(sys.argv[1], type=control.Place)
     end_before_start(place.name)
     options = FLAGS.parse(sys.argv[2:])
