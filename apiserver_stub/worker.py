@@ -20,9 +20,10 @@ def _nobody() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner and take
-    connections from one `listener`, `gather` knows the metrics of all, and `ready` is called when this one serves.
-    `registries` are the metrics of this one, by page. `newest` tells the newest revision that any of them has shown.
+    """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner, unless
+    they use an etcd, and take connections from one `listener`, `gather` knows the metrics of all, and `ready` is called
+    when this one serves. `registries` are the metrics of this one, by page. `newest` tells the newest revision that any
+    of them has shown, where their storage has an owner.
 
     The first one makes and renews the files that all use.
     """

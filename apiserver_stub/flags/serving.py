@@ -18,8 +18,9 @@ class ServingOptions(SecureServingOptions):
 
     workers: int = flag(
         1,
-        "How many processes serve requests, on one port and one store; more than one need --storage-backend=sqlite. "
-        "Limits on requests are for all together, sizes of caches for each.",
+        "How many processes serve requests, on one port and one store, which cannot be --storage-backend=memory. "
+        "Limits on requests under way are for all together; sizes of caches, numbers of connections, and rates of the "
+        "plugin EventRateLimit are for each.",
         minimum=1,
         maximum=64,
     )

@@ -8,7 +8,8 @@ import msgspec
 class Place(msgspec.Struct, frozen=True):
     """The place of a process: as its only argument before the flags, as JSON. `number` is None for the owner of the
     store. `control`, `page` and `listener` are descriptors: of the socket to the supervisor, of the page of the newest
-    revision, and of what listens: for clients, or for those who use the store, who connect at `path`.
+    revision, and of what listens: for clients, or for those who use the store, who connect at `path`; it is empty where
+    nobody owns the store.
     """
 
     number: int | None
@@ -56,5 +57,11 @@ class Report(msgspec.Struct, tag=4, array_like=True):
     families: list[FamilyReport]
 
 
-Message = Begin | Ready | Wanted | Report
+class Beat(msgspec.Struct, tag=5, array_like=True):
+    """To the supervisor, every second: the event loop of the process goes round."""
+
+
+Message = Begin | Ready | Wanted | Report | Beat
+BEAT = 1.0
+"""Seconds from one beat to the next."""
 decode = msgspec.msgpack.Decoder(Message).decode

@@ -71,6 +71,7 @@ class SupervisorLink:
         await self._tasks.__aenter__()
         link = socket.socket(fileno=descriptor)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._connection, sock=link)
+        self._tasks.start(self._beat(), name="heartbeat")
 
     async def close(self) -> None:
         """Talk no longer."""
@@ -80,6 +81,11 @@ class SupervisorLink:
     def ready(self) -> None:
         """Say that the process does its work."""
         self._connection.send(control.Ready())
+
+    async def _beat(self) -> None:
+        while True:
+            self._connection.send(control.Beat())
+            await asyncio.sleep(control.BEAT)
 
     async def gather(self, page: str) -> Sequence[Metric]:
         """Return the families of a page of metrics, of all processes. Raises `ServiceUnavailable`."""
@@ -126,8 +132,9 @@ async def _serve(place: control.Place, options: Parsed, runtime: Runtime) -> int
         os.close(place.page)
         listener = socket.socket(fileno=place.listener)
         listener.setblocking(False)
-        storage = SharedStorage(place.path, page, runtime.log("store"))
-        link.when_lost = storage.expect_no_other
+        storage = SharedStorage(place.path, page, runtime.log("store")) if place.path else None
+        if storage is not None:
+            link.when_lost = storage.expect_no_other
         worker = Worker(
             place.number or 0,
             place.count,
@@ -135,7 +142,7 @@ async def _serve(place: control.Place, options: Parsed, runtime: Runtime) -> int
             listener,
             link.gather,
             link.ready,
-            lambda: page.revision,
+            None if storage is None else lambda: page.revision,
             link.registries,
         )
         return await process.serve(options, runtime, worker)

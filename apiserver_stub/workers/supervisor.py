@@ -4,25 +4,27 @@ Each is given a pipe as standard input and ends when that closes: whatever ends 
 """
 
 import asyncio
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from apiserver_stub.flags import ServingOptions, StorageOptions
 from apiserver_stub.pki.folders import close_folders
 from apiserver_stub.storage.shared.messages import MessageConnection
 from apiserver_stub.storage.shared.revision_page import new_page_file
+from apiserver_stub.worker import METRICS
 from apiserver_stub.workers import control
-from apiserver_stub.workers.metric_sums import MetricSums
+from apiserver_stub.workers.metric_sums import MetricSums, report
+from apiserver_stub.workers.socket_folder import socket_folder
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Logger
+from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.component.process import run_process
@@ -35,6 +37,13 @@ _MOST_DEATHS = 10  # in a row, each before it has lived so many
 _SETTLED = 60.0  # seconds
 _REPORT = 2.0  # seconds that a process has to tell its metrics
 _BACKLOG = 128
+_HUNG, _HUNG_AT_START = 20, 300  # beats that a process misses before it is killed; it may have much to read at first
+_RESTARTS = Family(
+    "apiserver_worker_restarts_total",
+    "Processes of this server that were started again, by why they ended: exited, killed, or hung.",
+    "counter",
+    ("process", "reason"),
+)
 
 
 def run(program: str, options: Parsed, argv: Sequence[str]) -> int:
@@ -43,21 +52,18 @@ def run(program: str, options: Parsed, argv: Sequence[str]) -> int:
 
 
 async def _supervise(options: Parsed, argv: Sequence[str], runtime: Runtime) -> int:
-    if options[StorageOptions].storage_backend != "sqlite":
-        raise CannotStart("--workers: several processes need --storage-backend=sqlite")
-    serving = options[ServingOptions]
+    backend, serving = options[StorageOptions].storage_backend, options[ServingOptions]
+    if backend == "memory":
+        raise CannotStart("--workers: several processes need --storage-backend=sqlite or etcd")
     try:
         close_folders(options)
     except (OSError, ValueError) as error:
         raise CannotStart(str(error)) from error
     listener = listen(serving.bind_address, serving.secure_port, share_port=serving.permit_port_sharing)
-    folder = Path(tempfile.mkdtemp(prefix="apiserver-"))
-    try:
-        longest = serving.shutdown_delay_duration + LONGEST_STOP
-        supervisor = Supervisor(serving.workers, argv, listener, folder, longest, runtime.log("supervisor"))
-        return await supervisor.run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    longest = serving.shutdown_delay_duration + LONGEST_STOP
+    with socket_folder() as path:
+        store = path if backend == "sqlite" else None
+        return await Supervisor(serving.workers, argv, listener, store, longest, runtime.log("supervisor")).run()
 
 
 class Child:
@@ -70,11 +76,25 @@ class Child:
         self.ready = asyncio.Event()
         self.may_begin = False
         self.deaths = 0
+        self.missed = 0
+        """The beats that it has missed since its last one."""
+        self.patience = _HUNG_AT_START
+        """The beats that it may miss."""
 
     @property
     def name(self) -> str:
         """Return what the process is called."""
         return "store" if self.number is None else f"worker-{self.number}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process is there."""
+        return self.process is not None and self.process.returncode is None
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process is not None:
+            self.process.kill()
 
     def send(self, message: control.Message) -> None:
         """Tell it something, if it is there."""
@@ -85,12 +105,13 @@ class Child:
 class Supervisor:
     """The processes, from start to end: the owner of the store, and `count` workers with the flags `argv`.
 
-    `listener` takes clients; `folder` is for the socket of the store. What dies is started again after a pause; what
-    dies ten times in a row within a minute each, or gives up before it was ever ready, ends everything.
+    `listener` takes clients; `store` is the path of the socket of the store, None where nobody is to own it. What dies
+    is started again after a pause; what dies ten times in a row within a minute each, or gives up before it was ever
+    ready, ends everything. What is ready and shows no life for twenty seconds in which this process lived is killed.
     """
 
     def __init__(
-        self, count: int, argv: Sequence[str], listener: socket.socket, folder: Path, longest: float, log: Logger
+        self, count: int, argv: Sequence[str], listener: socket.socket, store: Path | None, longest: float, log: Logger
     ) -> None:
         self._count = count
         self._argv = [*argv, f"--secure-port={listener.getsockname()[1]}"]
@@ -98,12 +119,17 @@ class Supervisor:
         self._longest = longest
         self._log = log
         self._page = new_page_file()
-        self._path = str(folder / "store.sock")
+        self._path = "" if store is None else str(store)
         self._store = socket.socket(socket.AF_UNIX)
-        self._store.bind(self._path)
-        self._store.listen(_BACKLOG)
-        self._owner = Child(None)
+        self._owner: Child | None = None
+        if store is not None:
+            self._store.bind(self._path)
+            self._store.listen(_BACKLOG)
+            self._owner = Child(None)
         self._workers = [Child(number) for number in range(count)]
+        self._children = self._workers if self._owner is None else [self._owner, *self._workers]
+        self._registry = CollectorRegistry()
+        self._restarts = Counters(_RESTARTS, self._registry)
         self._sums: dict[str, MetricSums] = {}
         self._reports: dict[tuple[str, int], asyncio.Future[Sequence[control.FamilyReport]]] = {}
         self._numbers = 0
@@ -115,9 +141,10 @@ class Supervisor:
         obey_signals(self._stop, longest=self._longest + LONGEST_STOP)
         try:
             async with Tasks() as self._tasks:
-                for child in (self._owner, *self._workers):
+                for child in self._children:
                     self._tasks.start(self._keep(child), name=child.name)
                 self._tasks.start(self._begin(), name="start")
+                self._tasks.start(self._listen_to_beats(), name="heartbeats")
                 reason = await asyncio.shield(self._stopping)
                 self._log.info("stopping", reason=reason)
                 await self._stop_all()
@@ -133,18 +160,29 @@ class Supervisor:
     async def _begin(self) -> None:
         """Let the first worker begin, which makes what all need, and then the others."""
         first, *others = self._workers
-        await self._owner.ready.wait()
+        if self._owner is not None:
+            await self._owner.ready.wait()
         self._let_begin(first)
         await first.ready.wait()
         for worker in others:
             self._let_begin(worker)
         for worker in others:
             await worker.ready.wait()
-        self._log.info("ready", processes=1 + self._count)
+        self._log.info("ready", processes=len(self._children))
 
     def _let_begin(self, child: Child) -> None:
         child.may_begin = True
         child.send(control.Begin())
+
+    async def _listen_to_beats(self) -> None:
+        """Kill what shows no life."""
+        while True:
+            await asyncio.sleep(control.BEAT)
+            for child in self._children:
+                child.missed += 1
+                if child.missed == child.patience and child.is_alive:
+                    self._log.error("a process hangs, and is killed", process=child.name)
+                    child.kill()
 
     async def _keep(self, child: Child) -> None:
         """Have a process run until all stop. Raises `CannotStart`."""
@@ -161,12 +199,15 @@ class Supervisor:
             child.deaths += 1
             if child.deaths >= _MOST_DEATHS:
                 raise CannotStart(f"{child.name} {_how(status)}, for the {child.deaths}th time in a row")
+            hung = child.missed >= child.patience
+            self._restarts.add(child.name, "hung" if hung else "killed" if status < 0 else "exited")
             self._log.error("a process ended, and is started again", process=child.name, how=_how(status), pause=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _live(self, child: Child) -> int:
         """Start a process; return how it ended."""
+        child.missed, child.patience = 0, _HUNG_AT_START
         ours, theirs = socket.socketpair()
         listener = self._store if child.number is None else self._listener
         files = theirs.fileno(), self._page, listener.fileno()
@@ -197,6 +238,9 @@ class Supervisor:
         match message:
             case control.Ready():
                 child.ready.set()
+                child.patience = _HUNG
+            case control.Beat():
+                child.missed = 0
             case control.Wanted(number, page):
                 self._tasks.start(self._gather(child, number, page), name="metrics")
             case control.Report(number, families):
@@ -206,8 +250,10 @@ class Supervisor:
 
     async def _gather(self, asker: Child, number: int, page: str) -> None:
         """Answer a process that wants the metrics of all; of those who do not answer in time, what is known."""
-        children = [child for child in (self._owner, *self._workers) if child.connection is not None]
+        children = [child for child in self._children if child.connection is not None]
         sums = self._sums.setdefault(page, MetricSums())
+        if page == METRICS:
+            sums.reported("supervisor", await report(self._registry))
         await all_of(*(self._report(child, page, sums) for child in children))
         asker.send(control.Report(number, sums.families()))
 
@@ -229,11 +275,12 @@ class Supervisor:
         """Workers first, so that they can finish what they began; then the owner of the store."""
         self._stop("a process failed")
         await all_of(*(self._end(worker) for worker in self._workers))
-        await self._end(self._owner)
+        if self._owner is not None:
+            await self._end(self._owner)
 
     async def _end(self, child: Child) -> None:
         process = child.process
-        if process is None or process.returncode is not None:
+        if process is None or not child.is_alive:
             return
         process.terminate()
         try:

@@ -30,6 +30,8 @@ READY = re.compile(r'"ready" .*url="(\S+)"')
 class ApiProcess:
     """An `apiserver-stub` of its own on a data folder; a restart keeps its port."""
 
+    PROGRAM = ("-m", "apiserver_stub")
+
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.flags = flags
@@ -47,7 +49,7 @@ class ApiProcess:
 
     def start(self) -> None:
         """Start it and wait for the line that says where it is."""
-        command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={self.folder}", f"--secure-port={self.port}"]
+        command = [sys.executable, *self.PROGRAM, f"--data-dir={self.folder}", f"--secure-port={self.port}"]
         command.append("--service-cluster-ip-range=10.0.0.0/16")
         with self.log.open("a") as log:
             self.child = subprocess.Popen(
