@@ -22,6 +22,7 @@ takes 1.5 MiB for an object, as that of a real cluster, has no room for more tha
 MOST_DUPLICATES = 100
 """The most duplicate keys that are reported."""
 _WRITTEN = 254  # levels
+_AROUND = _WRITTEN - DEEPEST
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 _ENCODER = msgspec.json.Encoder()
 
@@ -54,15 +55,13 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
     try:
-        containers = data.count(b"{") + data.count(b"[")
-        if len(data) > MOST_VALUES and containers + data.count(b",") >= MOST_VALUES and _values(data) > MOST_VALUES:
+        if len(data) > MOST_VALUES and _marks(data) >= MOST_VALUES and _values(data) > MOST_VALUES:
             raise _too_many()
         found = orjson.loads(data)
-        if containers > DEEPEST:
-            _check_levels(found)
+        again = _encoded_again(found) if note or len(data) > DEEPEST else b""
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
-    return found, _duplicates(data, found) if note else ()
+    return found, () if not note or _is_complete(data, again) else _duplicates(data)
 
 
 def check_depth(value: Any) -> None:
@@ -73,14 +72,18 @@ def check_depth(value: Any) -> None:
         raise BadRequest(f"the object would be {error}") from None
 
 
-def _check_levels(value: Any) -> None:
-    """Raises `TooDeepError` for decoded JSON that is too deep. orjson finds that out, which writes no more than
-    `_WRITTEN` levels: to walk all containers takes six times as long.
+def _marks(data: bytes) -> int:
+    return data.count(b"{") + data.count(b"[") + data.count(b",")
+
+
+def _encoded_again(value: Any) -> bytes:
+    """Return decoded JSON as it is encoded. Raises `TooDeepError`: orjson finds that out, which writes no more than
+    `_WRITTEN` levels, and to walk all containers takes six times as long.
     """
-    for _ in range(_WRITTEN - DEEPEST):
+    for _ in range(_AROUND):
         value = (value,)
     try:
-        orjson.dumps(value)
+        return orjson.dumps(value)[_AROUND:-_AROUND]
     except TypeError:
         raise TooDeepError(_TOO_DEEP) from None
 
@@ -205,9 +208,7 @@ def _walk_duplicates(value: Any, at: FieldPath = None) -> Iterator[str]:
             yield from _walk_duplicates(child, (at, index))
 
 
-def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
-    if _is_complete(data, found):
-        return ()
+def _duplicates(data: bytes) -> tuple[str, ...]:
     paths = _walk_duplicates(json.loads(data, object_pairs_hook=ObjectWithDuplicates))
     return tuple(f'duplicate field "{path}"' for path in islice(paths, MOST_DUPLICATES))
 
@@ -238,13 +239,12 @@ def _walk_fields(value: Any, at: FieldPath) -> Iterator[str]:
             yield from _walk_fields(child, (at, index))
 
 
-def _is_complete(data: bytes, found: Any) -> bool:
+def _is_complete(data: bytes, again: bytes) -> bool:
     """Tell whether no key was lost in decoding; False in doubt.
 
     A lost key takes a colon with it, and encoding again is the quickest way to count those that are left. Strings keep
     theirs, but for those spelt as an escape. What a client sends without spaces is most often the same again.
     """
-    again = orjson.dumps(found)
     if again == data:
         return True
     if b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data):

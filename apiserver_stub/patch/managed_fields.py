@@ -94,11 +94,12 @@ def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time:
     ours = changes_in(author.api_version) or FieldChanges(None, None)
     if ours == (None, None):
         return entries
-    left = disowned(entries, changes_in)
-    if ours.changed:
-        before = next((entry for entry in left if identity_of(entry) == author.identity), None)
-        fields = gained(fields_of(before), ours.changed) if before else ordered(ours.changed)
-        left = [*(entry for entry in left if entry is not before), author.entry_in_order(fields, time)]
+    if not ours.changed:
+        return in_order(_capped(disowned(entries, changes_in)))
+    mine = next((entry for entry in entries if identity_of(entry) == author.identity), None)
+    left = disowned((entry for entry in entries if entry is not mine), changes_in)
+    before = difference(fields_of(mine), ours.removed or {}) if mine else {}
+    left.append(author.entry_in_order(gained(before, ours.changed), time))
     return in_order(_capped(left))
 
 

@@ -70,7 +70,7 @@ def removal(request: APIRequest, options: DeleteOptions, operation: Operation | 
 
 def _presumed(request: APIRequest, presumed: Preconditions | None, load: Load) -> Edited:
     """Return the object the caller means. Raises `Conflict`, which names the kind where others name the resource."""
-    tree = load()
+    tree = load.shared()
     metadata = tree["metadata"]
     if presumed is not None:
         for what, wanted, found in (

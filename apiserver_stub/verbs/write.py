@@ -90,6 +90,10 @@ class Load:
         """Return a tree of one's own."""
         return self._read()
 
+    def shared(self) -> Tree:
+        """Return a tree whose top level and metadata are one's own; all below is shared."""
+        return {**self.state, "metadata": dict(self.state["metadata"])}
+
 
 class Edited(Struct, frozen=True):
     """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be

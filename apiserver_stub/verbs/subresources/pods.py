@@ -56,7 +56,7 @@ async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
 
 def _edit(request: APIRequest, binding: Tree, load: Load) -> Edited:
     """Return the object, if it is the one that is meant and can be bound. Raises `Conflict`."""
-    tree, presumed = load(), binding["metadata"]
+    tree, presumed = load.shared(), binding["metadata"]
     metadata = tree["metadata"]
     for what, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
         if presumed.get(field) and presumed[field] != metadata[field]:
