@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, Self, runtime_checkable
 
-from controller_manager.api.wire import DuplexStream, Upgrade
+from controller_manager.api.wire import DuplexStream, Pushing, Sink, Upgrade
 
 
 @runtime_checkable
@@ -29,6 +29,11 @@ class ObservedStream:
 
     async def __anext__(self) -> bytes:
         return await self._body.__anext__()
+
+    def push_to(self, sink: Sink) -> None:
+        """See `Pushing`."""
+        if isinstance(self._body, Pushing):
+            self._body.push_to(sink)
 
     async def aclose(self) -> None:
         """Close the stream; the first time it is told."""
@@ -67,6 +72,11 @@ class EndingStream(AsyncIterator[bytes]):
             raise
         finally:
             self._reader = None
+
+    def push_to(self, sink: Sink) -> None:
+        """See `Pushing`."""
+        if isinstance(self._body, Pushing):
+            self._body.push_to(lambda chunk: self._ended or sink(chunk))
 
     def end(self) -> None:
         """Say nothing more."""

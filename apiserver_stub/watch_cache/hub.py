@@ -1,4 +1,4 @@
-"""Watches as streams of chunks, and the hub where they wait: publishing wakes those concerned and copies nothing."""
+"""Watches as streams of chunks, and the hub where they wait: publishing calls those concerned and copies nothing."""
 
 import asyncio
 from collections import Counter, deque
@@ -15,11 +15,14 @@ from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEnc
 from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
 from controller_manager.api.errors import ApiError
+from controller_manager.api.wire import Sink
 from controller_manager.base.clock import monotonic
-from controller_manager.base.slices import give_way
+from controller_manager.base.slices import Share, give_way, share_beside
+from controller_manager.base.tasks import spawn
 
-_AT_ONCE = 32  # streams that are woken in one round of the loop, each of which may take some 15 microseconds
-_MANY, _TOO_MANY = 50, 1000  # changes behind which a stream gives way to others, and no longer
+_AT_ONCE = 32  # streams that are called at once when something changes, each of which may take some 15 microseconds
+_MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
+_PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
 
 
 class Stream(AsyncIterator[bytes]):
@@ -46,6 +49,8 @@ class Stream(AsyncIterator[bytes]):
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
         self._is_waiting = False  # with nothing to look at
+        self._sink: Sink | None = None
+        self._left: bytes | None = None  # what the reader gets of what was pushed
         self._initialized: Callable[[], None] | None = None
 
     def when_initialized(self, tell: Callable[[], None]) -> None:
@@ -67,6 +72,16 @@ class Stream(AsyncIterator[bytes]):
         """Return whether nothing more is said."""
         return self._watcher.ended
 
+    @property
+    def is_late(self) -> bool:
+        """Return whether it is so far behind that it gives way to nobody, lest writers outrun it for good."""
+        return self._watcher.behind >= _TOO_MANY
+
+    def push_to(self, sink: Sink) -> None:
+        """See `Pushing`."""
+        self._sink = sink
+        self._hub.use_slices()
+
     def __aiter__(self) -> Self:
         return self
 
@@ -77,6 +92,9 @@ class Stream(AsyncIterator[bytes]):
                 self._initialized = None
             if self._took:
                 await self._pause()
+                if (left := self._left) is not None:
+                    self._left = None
+                    return left
             self._took = True
             work = self._watcher.work
             if chunk := self._watcher.take(monotonic()) if work is None else await self._perform(work):
@@ -99,6 +117,29 @@ class Stream(AsyncIterator[bytes]):
         """There may be something to say."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def speak(self) -> None:
+        """Say what there is to say if somebody takes it; whatever else there is to do is the reader's, who wakes."""
+        if self._waiter is not None and not self._waiter.done() and not self._pushed():
+            self._waiter.set_result(None)
+
+    def _pushed(self) -> bool:
+        """Push, and return whether the stream waits again, with nothing left to do."""
+        watcher = self._watcher
+        if self._sink is None or watcher.work is not None:
+            return False
+        chunk = watcher.take(monotonic())
+        if len(chunk) > _PUSHED:
+            self._left = chunk
+            return False
+        if chunk and not self._sink(chunk):
+            self._left = b""
+            return False
+        if not watcher.idle:
+            return False
+        self._hub.join(self._resource, self)
+        self._is_waiting = True
+        return True
 
     def called(self, position: int | None = None, revision: int = 0) -> None:
         """There is something to look at, and it will be woken: from that position on, behind `revision`, if one is
@@ -179,6 +220,7 @@ class Hub:
         self._numbers = count()
         self._closed = False
         self._called: deque[Stream] = deque()
+        self._share: Share | None = None
         cache.subscribe(self._publish)
 
     def open(
@@ -237,6 +279,11 @@ class Hub:
         """The stream waits no more."""
         self._waiting[resource].leave(stream)
 
+    def use_slices(self) -> None:
+        """Tell many streams in slices of those that the running task has a share of."""
+        if self._share is None:
+            self._share = share_beside()
+
     def newest(self, resource: str) -> tuple[int, int]:
         """Return the position behind all changes of a resource, and the newest revision."""
         return self._cache.history(resource).end, self._cache.revision
@@ -255,18 +302,31 @@ class Hub:
         waiting = self._waiting.get(resource)
         if waiting is None:
             return
-        is_waking = bool(self._called)
+        is_calling = bool(self._called)
         self._called.extend(waiting.call(changes))
-        if self._called and not is_waking:
-            self._wake()
+        if self._called and not is_calling:
+            self._call()
 
-    def _wake(self) -> None:
-        """Wake those who are called: at most so many in a round of the loop."""
+    def _call(self) -> None:
+        """Have those speak who are called: some at once, and others later."""
         called = self._called
         for _ in range(min(_AT_ONCE, len(called))):
-            called.popleft().wake()
-        if called:
-            asyncio.get_running_loop().call_soon(self._wake)
+            called.popleft().speak()
+        if not called:
+            return
+        if self._share is None:
+            asyncio.get_running_loop().call_soon(self._call)
+        else:
+            spawn(self._call_in_slices(self._share), name="events of watches")
+
+    async def _call_in_slices(self, share: Share) -> None:
+        called = self._called
+        while called:
+            if called[0].is_late:
+                await asyncio.sleep(0)
+            else:
+                await share.give_way()
+            called.popleft().speak()
 
 
 class _Waiting:

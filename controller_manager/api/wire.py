@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,6 +97,21 @@ class DuplexStream(Protocol):
 
     async def aclose(self) -> None:
         """Send what was written, then end both directions; what was not read yet is lost."""
+
+
+Sink = Callable[[bytes], bool]
+"""Takes a chunk of a stream at once; returns False if its reader is to see that what was written is taken."""
+
+
+@runtime_checkable
+class Pushing(Protocol):
+    """A stream that gives chunks to a sink while its reader waits for one, which spares the reader a turn of the loop.
+
+    The reader gets the others, and an empty chunk where the sink has said so.
+    """
+
+    def push_to(self, sink: Sink) -> None:
+        """Have such a sink from now on."""
 
 
 class Upgrade(Struct, frozen=True):

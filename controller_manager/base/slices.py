@@ -202,6 +202,10 @@ class Share:
         """Have what the running task does from now on be part of this share."""
         _CURRENT.set(self)
 
+    def beside(self) -> "Share":
+        """Return a share of the same slices, in nobody's name."""
+        return Share(self._slices)
+
     async def give_way(self) -> None:
         """See `give_way`."""
         slices = self._slices
@@ -222,6 +226,12 @@ async def give_way() -> None:
         await asyncio.sleep(0)
     else:
         await share.give_way()
+
+
+def share_beside() -> Share | None:
+    """Return another share of the slices that the running task has one of; None where nobody hands out slices."""
+    share = _CURRENT.get()
+    return None if share is None else share.beside()
 
 
 def charge_to(caller: str) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import cast
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web
@@ -17,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from controller_manager.api import errors
-from controller_manager.api.wire import Certificate
+from controller_manager.api.wire import Certificate, Pushing
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.base.slices import Share, Slices
@@ -28,6 +29,7 @@ from controller_manager.serving.trust import Roots, digest
 from controller_manager.transport.duplex import LIMIT, SocketStream
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
+_PUSHED = 128 * 1024  # bytes of a chunk that a stream gives by itself, about
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
 _WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
@@ -470,15 +472,26 @@ class ServerConnection(BaseProtocol):
 
     async def write_chunks(self, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
         """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
+        if isinstance(body, Pushing):
+            body.push_to(partial(self._take, chunked=chunked))
         async for chunk in body:
             if len(chunk) > _PIECE:
                 self.open_transport().write(b"%x\r\n" % len(chunk) if chunked else b"")
                 await self._write_pieces(chunk, until)
                 self.open_transport().write(b"\r\n" if chunked else b"")
-            elif chunk:
+                continue
+            if chunk:
                 # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
                 self.open_transport().write(http.framed(chunk) if chunked else chunk)
-                await self.drained(len(chunk), until)
+            await self.drained(len(chunk) or _PUSHED, until)
+
+    def _take(self, chunk: bytes, *, chunked: bool) -> bool:
+        """Write a chunk that a stream gives; return whether the client takes what is written."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return False
+        transport.write(http.framed(chunk) if chunked else chunk)
+        return not self.writing_paused
 
     async def _write_pieces(self, data: bytes, until: float) -> None:
         view = memoryview(data)

@@ -237,6 +237,14 @@ main.main()
 
 async def test_a_process_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
     server = Impatient(tmp_path / "data", "--workers=2")
+    try:
+        await _hang(server, tmp_path)
+    finally:
+        said = server.stop()
+    assert "a process hangs, and is killed" in said
+
+
+async def _hang(server: ApiProcess, folder: Path) -> None:
     processes = Processes(server)
     for line in server.child.stderr or ():
         if " processes=3" in line:  # all are ready
@@ -247,7 +255,7 @@ async def test_a_process_that_hangs_is_killed_and_started_again(tmp_path: Path) 
     async with asyncio.timeout(30):
         while any(processes.pid(number) in (0, pid) for number, pid in hung.items()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-    context = trust(server.kubeconfig, tmp_path)
+    context = trust(server.kubeconfig, folder)
     async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(ssl=context)) as http:
         async with http.post(PATH, json={"metadata": {"name": "made"}}) as answer:
             assert answer.status == 201
@@ -255,14 +263,17 @@ async def test_a_process_that_hangs_is_killed_and_started_again(tmp_path: Path) 
             metrics = await answer.text()
     for process in ("store", "worker-1"):
         assert f'apiserver_worker_restarts_total{{process="{process}",reason="hung"}} 1\n' in metrics
-    assert "a process hangs, and is killed" in server.stop()
 
 
 @pytest.mark.needs("etcd")
 async def test_several_processes_serve_an_etcd(tmp_path: Path) -> None:
     with running() as etcd:
         flags = ("--workers=2", "--storage-backend=etcd", f"--etcd-servers={etcd.urls[0]}")
-        await _serve_an_etcd(ApiProcess(tmp_path / "data", *flags))
+        server = ApiProcess(tmp_path / "data", *flags)
+        try:
+            await _serve_an_etcd(server)
+        finally:
+            server.stop()
 
 
 async def _serve_an_etcd(server: ApiProcess) -> None:
@@ -277,7 +288,6 @@ async def _serve_an_etcd(server: ApiProcess) -> None:
         while not processes.pid(1):  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.05)
     assert len(Admin(server).ask("GET", "/api/v1/namespaces/default/configmaps")["items"]) == 4
-    server.stop()
 
 
 def _is_alive(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,14 @@ from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, Write, as_of
+from apiserver_stub.streams import EndingStream, ObservedStream
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch_cache.hub import Hub, Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.base.slices import Share, Slices
 
 pytestmark = pytest.mark.virtual
 
@@ -376,6 +379,98 @@ async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(clu
         told.append(sum(map(bool, (seen.chunks for seen in watches))))
     assert max(after - before for before, after in zip([0, *told], told, strict=False)) <= 64
     assert [seen.short for seen in watches] == [["ADDED a 2"]] * 200
+
+
+class Pushed(Seen):
+    """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.is_taken = True
+        self.looked = 0
+        stream.push_to(self.take)
+
+    def take(self, chunk: bytes) -> bool:
+        self.chunks.append(chunk)
+        return self.is_taken
+
+    async def read(self) -> None:
+        async for chunk in self.stream:
+            self.looked += not chunk
+            self.chunks.append(chunk)
+        self.ended = True
+
+
+def pushed(cluster: Cluster, **options: Any) -> Pushed:
+    seen = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(**options)))
+    cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
+    return seen
+
+
+async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(cluster: Cluster) -> None:
+    await cluster.put("ns/a")
+    seen = pushed(cluster, timeout=90, bookmarks=True)
+    await ready()
+    assert seen.short == ["ADDED a 2"]  # by its reader
+    told: list[list[str]] = []
+    cluster.store.subscribe(lambda changes: told.append(seen.short))
+    await cluster.put("ns/b")
+    await cluster.delete("ns/a")
+    assert told == [["ADDED a 2", "ADDED b 3"], ["ADDED a 2", "ADDED b 3", "DELETED a 4"]]
+    await asyncio.sleep(61)
+    assert seen.short[3:] == ["BOOKMARK - 4"]
+    seen.is_taken = False
+    await cluster.put("ns/c")
+    await ready()
+    assert seen.looked == 1
+    await cluster.put("ns/d", text="x" * 300_000)  # too much to be said at once
+    await asyncio.sleep(30)
+    assert seen.short[3:] == ["BOOKMARK - 4", "ADDED c 5", "ADDED d 6", "BOOKMARK - 6"]
+    assert seen.ended
+
+
+async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(cluster: Cluster) -> None:
+    slices = Slices(asyncio.get_running_loop())
+    Share(slices).enter()
+    watches = [pushed(cluster, start=1) for _ in range(100)]
+    await ready()
+    numbers = []
+    cluster.store.subscribe(lambda changes: numbers.append(sum(bool(seen.chunks) for seen in watches)))
+    await cluster.put("ns/a")
+    assert numbers == [32]
+    while not all(seen.chunks for seen in watches):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    await cluster.put("ns/b")
+    await cluster.put("ns/c")
+    while not all(len(seen.short) == 3 for seen in watches):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    assert all(seen.short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"] for seen in watches)
+
+
+async def test_a_stream_that_was_ended_says_nothing_to_a_sink(cluster: Cluster) -> None:
+    stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
+    ending = EndingStream(ObservedStream(stream, lambda: None), math.inf)
+    chunks: list[bytes] = []
+
+    def take(chunk: bytes) -> bool:
+        chunks.append(chunk)
+        return True
+
+    async def read() -> None:
+        async for chunk in ending:
+            take(chunk)
+
+    ending.push_to(take)
+    cluster.readers.append(asyncio.get_running_loop().create_task(read()))
+    await ready()
+    await cluster.put("ns/a")
+    assert len(chunks) == 1
+    ending.end()
+    assert stream._sink is not None
+    assert stream._sink(b"late")  # in the same round of the loop, before its reader knows
+    await cluster.put("ns/b")
+    await ready()
+    assert len(chunks) == 1
 
 
 async def test_a_watch_that_is_about_to_be_woken_skips_nothing_when_its_clock_rings(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -20,6 +20,31 @@ def event_loop_policy(request):
     return request.param()
 
 
+class Pushing:
+    """A stream without chunks of its own: what is pushed goes to the sink."""
+
+    def __init__(self) -> None:
+        self.ready, self.closed, self.looks = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def push_to(self, sink: Callable[[bytes], bool]) -> None:
+        self._sink = sink
+        self.ready.set()
+
+    def push(self, chunk: bytes) -> bool:
+        return self._sink(chunk) or self.looks.set() or False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await self.looks.wait()
+        self.looks.clear()
+        return b""
+
+    async def aclose(self) -> None:
+        self.closed.set()
+
+
 class Handler:
     """Remembers requests and answers by path."""
 
@@ -27,6 +52,7 @@ class Handler:
         self.requests: list[Request] = []
         self.closed = asyncio.Event()
         self.started = asyncio.Event()
+        self.pushing = Pushing()
 
     async def __call__(self, request: Request) -> Response:
         self.requests.append(await request.received("somebody"))
@@ -35,6 +61,8 @@ class Handler:
                 return Response(200, TEXT, self._ticks(3))
             case "/endless":
                 return Response(200, TEXT, self._ticks(None))
+            case "/pushed":
+                return Response(200, TEXT, self.pushing)
             case "/broken":
                 return Response(200, TEXT, self._break())
             case "/flood":

@@ -115,6 +115,30 @@ async def test_a_client_that_does_not_read_holds_the_stream_back():
         await asyncio.wait_for(handler.closed.wait(), 30)
 
 
+async def test_what_a_stream_pushes_is_written_at_once():
+    handler = Handler()
+    async with visiting(handler) as session, session.get("/pushed") as answer:
+        assert handler.pushing.push(b"tick\n")
+        assert handler.pushing.push(b"tock\n")
+        assert await answer.content.readline() == b"tick\n"
+        assert await answer.content.readline() == b"tock\n"
+    await asyncio.wait_for(handler.pushing.closed.wait(), 30)
+
+
+async def test_a_client_that_does_not_take_what_is_pushed_is_cut_off(monkeypatch):
+    monkeypatch.setattr("controller_manager.serving.connection._WRITE_TIMEOUT", 0.1)
+    handler = Handler()
+    async with serving(handler) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(b"GET /pushed HTTP/1.1\r\nhost: x\r\n\r\n")
+        await handler.pushing.ready.wait()
+        while handler.pushing.push(b"x" * 65536):  # noqa: ASYNC110 - until buffers are full
+            await asyncio.sleep(0)
+        await asyncio.wait_for(handler.pushing.closed.wait(), 30)
+        assert not handler.pushing.push(b"x")
+        writer.transport.abort()
+
+
 async def test_a_stream_that_breaks_is_visibly_incomplete():
     async with visiting(Handler()) as session, session.get("/broken") as answer:
         assert await answer.content.readany() == b"first"
