@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, or those that are named: the keys of `SUITES`."""
+"""`make bench`: every benchmark, or those that are named: the keys of `SUITES` and `LONG`."""
 
 import asyncio
 import sys
@@ -26,6 +26,7 @@ from benchmarks import (
     namespaces,
     policies,
     rbac,
+    scale,
     scheduling,
     start,
     webhooks,
@@ -59,19 +60,27 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "memory": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(memory.run()),
     "autoscalers": autoscalers.run,
     "scheduling": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scheduling.run()),
+    "scale": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scale.run()),
     "start": start.run,
     "informer": informer.run,
 }
 
 
+LONG: dict[str, Callable[[], list[Result]]] = {
+    "scale-full": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scale.run_full()),
+}
+"""Those that take minutes, and run only if they are named."""
+
+
 def main() -> None:
     names = sys.argv[1:] or list(SUITES)
-    unknown = [name for name in names if name not in SUITES]
+    suites = {**SUITES, **LONG}
+    unknown = [name for name in names if name not in suites]
     if unknown:
-        sys.exit(f"there is no benchmark named {unknown[0]}; there are {', '.join(SUITES)}")
+        sys.exit(f"there is no benchmark named {unknown[0]}; there are {', '.join(suites)}")
     print(f"{'':34} {'measured':>18} {'ceiling':>20} {'ratio':>8}")
     for name in names:
-        for result in SUITES[name]():
+        for result in suites[name]():
             print(result, flush=True)
 
 

@@ -49,12 +49,15 @@ class Population:
             yield Write("ipaddresses.networking.k8s.io", address, 0, _encoded(_ip_address(number, namespace)))
             yield Write("services", f"{namespace}/service-{number}", 0, _encoded(_service(number, namespace)))
         for number in range(self.pods):
-            namespace = self.namespace_of(number // _REPLICAS)
-            yield Write("pods", f"{namespace}/{pod_name(number)}", 0, self.pod(number))
+            yield Write("pods", f"{self.namespace_of_pod(number)}/{pod_name(number)}", 0, self.pod(number))
 
     def pod(self, number: int) -> bytes:
         """Return a pod that runs."""
-        return pod_bytes(number, self.namespace_of(number // _REPLICAS), f"node-{number % self.nodes}")
+        return pod_bytes(number, self.namespace_of_pod(number), f"node-{number % self.nodes}")
+
+    def namespace_of_pod(self, number: int) -> str:
+        """Return the namespace of a pod by its number."""
+        return self.namespace_of(number // _REPLICAS)
 
     def namespace_of(self, number: int) -> str:
         """Return the namespace of a service, or of a replica set, by its number."""
