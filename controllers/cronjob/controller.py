@@ -141,7 +141,7 @@ class CronJobController:
         """Delete jobs beyond the history, and bring up to date what the status says of the others."""
         for job in superfluous(run.cron, jobs):
             await self._delete_superfluous(run, job)
-        found = review(run.cron, jobs)
+        found = review(replace(run.cron, status=run.status), jobs)
         for job in found.ended:
             end = end_of(job.status.conditions)
             text = f"Saw completed job: {job.metadata.name}, condition: {end.type if end is not None else ''}"

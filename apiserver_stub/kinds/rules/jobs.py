@@ -23,6 +23,7 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.formats import QUALIFIED, schedule, time_zone
+from apiserver_stub.kinds.rules.job_status import change_status
 from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.workloads import matching
@@ -221,6 +222,6 @@ _CRON = record({
 })  # fmt: skip
 
 RULES = {
-    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED)),
+    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}),
     "batch/v1/CronJob": KindRules(both(within("spec", _CRON), _cron_name)),
 }

@@ -1,0 +1,230 @@
+"""The rules of the status of a job: which parts go together, and what is not taken back (KEP-4368).
+
+A rule is judged only where a part changes that it is about: a status that breaks it for another reason, such as that of
+a job that was made smaller since, can be written all the same.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, place
+from apiserver_stub.kinds.rules.combine import IMMUTABLE, at_least, record
+from apiserver_stub.kinds.schema import Tree
+
+_AT = place("status")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
+_PARTS = (*_COUNTS, "startTime", "completionTime", "completedIndexes", "failedIndexes", "uncountedTerminatedPods")
+_ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
+
+
+class _Said(NamedTuple):
+    """A job: its spec, and its status with the conditions that are true as parts by their type."""
+
+    spec: Tree
+    status: Tree
+
+    @classmethod
+    def of(cls, job: Tree) -> "_Said":
+        status = job.get("status") or {}
+        true = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
+        parts: Tree = {name: status[name] for name in _PARTS if status.get(name) is not None}
+        parts |= {name: True for name in _ENDS if name in true}
+        if "Complete" in true or "Failed" in true:
+            parts["finished"] = True
+        return cls(job.get("spec") or {}, parts)
+
+    def __contains__(self, part: object) -> bool:
+        return part in self.status
+
+    def count(self, name: str) -> int:
+        found: int = self.status.get(name, 0)
+        return found
+
+    @property
+    def is_indexed(self) -> bool:
+        return self.spec.get("completionMode") == "Indexed"
+
+
+class _Rule(NamedTuple):
+    """What is told of a field if a job is wrong, where one of these parts has changed."""
+
+    parts: frozenset[str]
+    wrong: Callable[[_Said], bool]
+    field: str
+    why: str
+    required: bool = False
+
+
+def _rule(parts: str, wrong: Callable[[_Said], bool], field: str, why: str, *, required: bool = False) -> _Rule:
+    return _Rule(frozenset(parts.split()), wrong, field, why, required)
+
+
+def _ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
+    """Return the ranges of a list of indexes below `completions`; None if it is no such list, in order."""
+    found: list[tuple[int, int]] = []
+    for part in text.split(",") if text else ():
+        limits = part.split("-")
+        if len(limits) > 2 or not all(map(_NUMBER.fullmatch, limits)):
+            return None
+        first, last = int(limits[0]), int(limits[-1])
+        in_order = (first < last or len(limits) == 1) and (not found or found[-1][1] < first)
+        if not in_order or last >= completions:
+            return None
+        found.append((first, last))
+    return found
+
+
+def _misread(name: str) -> Callable[[_Said], bool]:
+    def wrong(said: _Said) -> bool:
+        completions = said.spec.get("completions")
+        return completions is not None and _ranges(said.status.get(name, ""), completions) is None
+
+    return wrong
+
+
+def _overlap(said: _Said) -> bool:
+    completions = said.spec.get("completions")
+    if completions is None:
+        return False
+    done, failed = (_ranges(said.status.get(name, ""), completions) for name in ("completedIndexes", "failedIndexes"))
+    return any(first <= end and start <= last for first, last in done or () for start, end in failed or ())
+
+
+def _ends_early(said: _Said) -> bool:
+    times = [said.status.get(name) for name in ("startTime", "completionTime")]
+    return None not in times and times[1] < times[0]
+
+
+def _unstarted(said: _Said) -> bool:
+    waits = said.spec.get("suspend") is True and said.spec.get("completions") == 0
+    return "finished" in said and "startTime" not in said and not waits
+
+
+def _uncounted(said: _Said) -> bool:
+    pods = said.status.get("uncountedTerminatedPods") or {}
+    return "finished" in said and bool(pods.get("succeeded") or pods.get("failed"))
+
+
+def _together(*names: str) -> Callable[[_Said], bool]:
+    return lambda said: all(name in said for name in names)
+
+
+def _without(name: str, other: str) -> Callable[[_Said], bool]:
+    return lambda said: name in said and other not in said
+
+
+def _busy(name: str) -> Callable[[_Said], bool]:
+    return lambda said: "finished" in said and said.count(name) > 0
+
+
+_RULES = (
+    _rule("Complete Failed", _together("Complete", "Failed"), "conditions", "Complete and Failed exclude one another"),
+    _rule("Complete FailureTarget", _together("Complete", "FailureTarget"), "conditions",
+          "Complete and FailureTarget exclude one another"),
+    _rule("Complete completionTime", _without("completionTime", "Complete"), "completionTime",
+          "only a job that is Complete has one"),
+    _rule("Complete completionTime", _without("Complete", "completionTime"), "completionTime",
+          "a job that is Complete has one", required=True),
+    _rule("startTime completionTime", _ends_early, "completionTime", "may not be before `startTime`"),
+    _rule("Failed failedIndexes", _without("Failed", "FailureTarget"), "conditions", "Failed needs FailureTarget"),
+    _rule("Complete SuccessCriteriaMet", _without("Complete", "SuccessCriteriaMet"), "conditions",
+          "Complete needs SuccessCriteriaMet"),
+    _rule("finished active", _busy("active"), "active", "must be 0 for a job that is over"),
+    _rule("finished startTime", _unstarted, "startTime", "a job that is over has one", required=True),
+    _rule("finished uncountedTerminatedPods", _uncounted, "uncountedTerminatedPods",
+          "must be empty for a job that is over"),
+    _rule("completedIndexes", _misread("completedIndexes"), "completedIndexes",
+          "must be numbers and ranges of numbers in order, below `completions`"),
+    _rule("failedIndexes", lambda said: "backoffLimitPerIndex" in said.spec and _misread("failedIndexes")(said),
+          "failedIndexes", "must be numbers and ranges of numbers in order, below `completions`"),
+    _rule("completedIndexes", lambda said: bool(said.status.get("completedIndexes")) and not said.is_indexed,
+          "completedIndexes", "only an indexed job has some"),
+    _rule("failedIndexes", lambda said: "failedIndexes" in said and "backoffLimitPerIndex" not in said.spec,
+          "failedIndexes", "only a job with backoffLimitPerIndex has some"),
+    _rule("failedIndexes completedIndexes", _overlap, "failedIndexes", "no index has both failed and completed"),
+    _rule("finished terminating", _busy("terminating"), "terminating", "must be 0 for a job that is over"),
+    _rule("ready active", lambda said: "ready" in said and said.count("ready") > said.count("active"), "ready",
+          "may not be more than `active`"),
+)  # fmt: skip
+_ALWAYS = (
+    _rule("", _together("SuccessCriteriaMet", "Failed"), "conditions",
+          "SuccessCriteriaMet and Failed exclude one another"),
+    _rule("", _together("SuccessCriteriaMet", "FailureTarget"), "conditions",
+          "SuccessCriteriaMet and FailureTarget exclude one another"),
+    _rule("", lambda said: "successPolicy" in said.spec and _without("Complete", "SuccessCriteriaMet")(said),
+          "conditions", "Complete needs SuccessCriteriaMet where there is a successPolicy"),
+)  # fmt: skip
+
+
+def _distinct_pods(pods: Any, at: Any, errors: ErrorList) -> None:
+    """A pod is told of once, whether it has succeeded or failed."""
+    seen: set[str] = set()
+    for name in ("succeeded", "failed"):
+        for index, uid in enumerate(pods.get(name) or ()):
+            if not uid:
+                errors.invalid(((at, name), index), uid, "must not be empty")
+            elif uid in seen:
+                errors.duplicate(((at, name), index), uid)
+            seen.add(uid)
+
+
+_STATUS = record({
+    **dict.fromkeys(_COUNTS, at_least(0)),
+    "uncountedTerminatedPods": _distinct_pods,
+})  # fmt: skip
+
+
+def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """An update through the status subresource."""
+    _STATUS(new.get("status") or {}, _AT, errors)
+    now, before = _Said.of(new), _Said.of(old)
+    for rule in _RULES:
+        if any(now.status.get(part) != before.status.get(part) for part in rule.parts) and rule.wrong(now):
+            _tell(rule, now, errors)
+    for rule in _ALWAYS:
+        if rule.wrong(now):
+            _tell(rule, now, errors)
+    _kept(now, before, errors)
+    _times(now, before, _resumes(new, old), errors)
+
+
+def _tell(rule: _Rule, said: _Said, errors: ErrorList) -> None:
+    at = (_AT, rule.field)
+    if rule.required:
+        errors.required(at, rule.why)
+    else:
+        errors.invalid(at, said.status.get(rule.field, NO_VALUE), rule.why)
+
+
+def _kept(now: _Said, before: _Said, errors: ErrorList) -> None:
+    """What ends a job stays, and counts do not go down, but that of an indexed job that is made smaller."""
+    for name in _ENDS:
+        if name in before and name not in now:
+            errors.invalid((_AT, "conditions"), NO_VALUE, f"{name} may not be taken back")
+    if "Complete" in before and "SuccessCriteriaMet" in now and "SuccessCriteriaMet" not in before:
+        errors.invalid((_AT, "conditions"), NO_VALUE, "SuccessCriteriaMet comes before Complete")
+    elastic = now.is_indexed and now.spec.get("completions") == now.spec.get("parallelism")
+    for name in ("failed",) if elastic else ("failed", "succeeded"):
+        if now.count(name) < before.count(name):
+            errors.invalid((_AT, name), now.count(name), "may not decrease")
+
+
+def _times(now: _Said, before: _Said, resumes: bool, errors: ErrorList) -> None:
+    done, was_done = (one.status.get("completionTime") for one in (now, before))
+    if done and was_done and done != was_done:
+        errors.invalid((_AT, "completionTime"), done, IMMUTABLE)
+    start, was = (one.status.get("startTime") for one in (now, before))
+    if was and start != was and not resumes and now.spec.get("suspend") is not True:
+        errors.invalid((_AT, "startTime"), start, "may not change once set, but for a job that is suspended")
+
+
+def _resumes(new: Tree, old: Tree) -> bool:
+    """Return whether the status says just now that a job is suspended no more."""
+    return _suspended(old) == "True" and _suspended(new) == "False"
+
+
+def _suspended(job: Tree) -> str | None:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return next((one.get("status") for one in conditions if one.get("type") == "Suspended"), None)

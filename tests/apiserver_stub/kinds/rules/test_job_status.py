@@ -1,0 +1,36 @@
+"""What a real API server of Kubernetes 1.36 said of changes of the status of jobs.
+
+A line of `job_status.jsonl` has fields of a spec, the status there was, and a merge patch of it, with the code of the
+answer, and the fields that were told of with reasons.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.clean import clean
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.validate import validate
+
+JOB = "batch/v1/Job"
+ROWS = [json.loads(line) for line in Path(__file__).with_name("job_status.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("spec", "old", "patch", "code", "causes"), ROWS, ids=[str(row[:3]) for row in ROWS])
+def test_answers_are_those_of_a_real_server(
+    judge: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
+) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    before = judge.tree(JOB, {"spec": {"template": template, "managedBy": "example.org/x", **spec}})
+    before["status"] = old
+    after = copy.deepcopy(before)
+    after["status"] = {name: value for name, value in {**old, **patch}.items() if value is not None}
+    kind = judge.kind(JOB)
+    if clean(after, kind).wrong:
+        assert code == 422
+        return
+    found = validate(kind, after, before, "status")
+    assert sorted([one.field, one.reason.removeprefix("FieldValue")] for one in found) == causes

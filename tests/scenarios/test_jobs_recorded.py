@@ -1,0 +1,73 @@
+"""What kube-controller-manager 1.36 was seen to do with jobs and cron jobs, step by step, in virtual time.
+
+A line of `jobs.jsonl` and `cron_jobs.jsonl` is a life: steps that were taken (`hands.py`), and what was to be seen at a
+second after its begin (`at`), before the next one was taken. That is left out while the original waits before it
+replaces a pod that failed: until then its status says that no pod is active, and is refused where one is ready.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from controller_manager.api.errors import ApiError
+from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.client.client import Call
+from controller_manager.testing import Cluster
+from tests.scenarios.hands import Ask, CronHand, Hand, JobHand, Tree
+
+FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
+CRON_BEGIN = 5
+"""The second of the minute in which the lives of cron jobs began."""
+
+
+def recorded(name: str) -> Sequence[Tree]:
+    return [json.loads(line) for line in Path(__file__).with_name(name).read_text().splitlines()]
+
+
+JOBS, CRON_JOBS = recorded("jobs.jsonl"), recorded("cron_jobs.jsonl")
+
+
+def sender(cluster: Cluster) -> Ask:
+    async def ask(method: str, path: str, body: Tree | None) -> tuple[int, Tree]:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = json.dumps(body).encode() if body is not None else b""
+        try:
+            return 200, json.loads(await cluster.client.raw(Call(method, path, body=data, content_type=kind)))
+        except ApiError as refusal:
+            return refusal.code, {}
+
+    return ask
+
+
+async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
+    for step in row["steps"]:
+        refused = await hand.take(*step["do"])
+        await cluster.sleep(begin + step["at"] - monotonic())
+        seen = await hand.seen()
+        assert {name: seen[name] for name in seen if name in step} == {
+            name: step[name] for name in seen if name in step
+        }
+        assert refused == step.get("refused", 0), step["do"]
+        if "whole" in step:
+            assert await hand.whole() == step["whole"], step["do"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("row", JOBS, ids=[row["scenario"] for row in JOBS])
+async def test_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await replay(cluster, JobHand(sender(cluster), "default", utc_now), row, monotonic())
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("row", CRON_JOBS, ids=[row["scenario"] for row in CRON_JOBS])
+async def test_cron_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        now = utc_now()
+        await cluster.sleep((CRON_BEGIN - now.second - now.microsecond / 1e6) % 60)
+        hand = CronHand(sender(cluster), "default", utc_now)
+        await replay(cluster, hand, row, monotonic() - CRON_BEGIN)
