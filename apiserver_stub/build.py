@@ -122,7 +122,7 @@ class _Assembly:
         self.runtime = runtime
         self.serving, self.features = options[ServingOptions], options[FeatureOptions]
         self.offload = Offload()
-        self.kinds = built_in(self._is_served)
+        self.kinds = built_in(self._is_served, self.features.enabled)
         self.objects = Objects(lambda request: self.server.handle(request))
         self.storage = StorageFactory(options, storage, self.kinds, self.egress.etcd, runtime)
         self._components = components

@@ -28,6 +28,13 @@ STREAM_CREATION = "AuthorizePodWebsocketUpgradeCreatePermission"
 LOG_STREAMS = "PodLogsQuerySplitStreams"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
+STOP_SIGNALS = "ContainerStopSignals"
+CROSS_NAMESPACE_SOURCES = "CrossNamespaceVolumeDataSource"
+NODE_ALLOCATABLE = "DRANodeAllocatableResources"
+WORKLOADS = "GenericWorkload"
+STATEFUL_MAX_UNAVAILABLE = "MaxUnavailableStatefulSet"
+PROJECTED_BUNDLES = "ClusterTrustBundleProjection"
+VOLUME_LIMITS = "VolumeLimitScaling"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -50,7 +57,14 @@ _READ: Mapping[str, str] = MappingProxyType(
         TUNNELS: "speaks WebSocket with clients that forward ports, for kubelets that do not",
         STREAM_CREATION: "lets only those have commands and forwarded ports who may create them, however they ask",
         LOG_STREAMS: "lets one of the two streams of a container's log be asked for",
-        POD_CERTIFICATES: "serves requests for certificates of pods where --runtime-config says so",
+        POD_CERTIFICATES: "lets pods mount certificates, and serves requests for them where --runtime-config says so",
+        STOP_SIGNALS: "lets objects have signals that containers are stopped by",
+        CROSS_NAMESPACE_SOURCES: "lets objects have claims filled from another namespace",
+        NODE_ALLOCATABLE: "lets objects have devices that are resources of their nodes",
+        WORKLOADS: "lets objects have pods that are scheduled in groups",
+        STATEFUL_MAX_UNAVAILABLE: "lets objects have maxUnavailable, of stateful sets",
+        PROJECTED_BUNDLES: "lets objects have cluster trust bundles in projected volumes",
+        VOLUME_LIMITS: "lets objects have preventPodSchedulingIfMissing, of CSI drivers",
     }
 )
 

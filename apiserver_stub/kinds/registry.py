@@ -1,11 +1,12 @@
 """The resources that are served: the built-in ones, and those that come, change and go while the server runs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from apiserver_stub.kinds import built_in as built_in_kinds
 from apiserver_stub.kinds.api_service import priority_of, version_rank
+from apiserver_stub.kinds.gated_fields import gated_fields
 from apiserver_stub.kinds.resource_info import ResourceInfo
 
 
@@ -108,6 +109,15 @@ def _is_stable(info: ResourceInfo) -> bool:
     return version_rank(info.version)[0] == 0
 
 
-def built_in(serves: Callable[[ResourceInfo], bool] = _is_stable) -> ResourceRegistry:
-    """Return a registry of the built-in resources that are served: by default those of stable versions."""
-    return ResourceRegistry(filter(serves, built_in_kinds.resources()))
+def built_in(
+    serves: Callable[[ResourceInfo], bool] = _is_stable, enabled: Callable[[str], bool] = lambda _: True
+) -> ResourceRegistry:
+    """Return a registry of the built-in resources that are served: by default those of stable versions. Their objects
+    have no fields of features that are not enabled.
+    """
+    return ResourceRegistry(_without_gated(info, enabled) for info in built_in_kinds.resources() if serves(info))
+
+
+def _without_gated(info: ResourceInfo, enabled: Callable[[str], bool]) -> ResourceInfo:
+    fields = gated_fields(f"{info.plural}.{info.group}".rstrip("."), enabled)
+    return replace(info, strategy=replace(info.strategy, gated=fields)) if fields else info

@@ -174,9 +174,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "endpointslices.discovery.k8s.io": Strategy(generation=True),
     "events": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
     "events.events.k8s.io": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
-    "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(
-        generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
-    ),
+    "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "ingressclasses.networking.k8s.io": Strategy(generation=True),
     "ingresses.networking.k8s.io": Strategy(generation=True),
     "jobs.batch": Strategy(generation=True, on_create=_job_on_create, dependents="Orphan"),
@@ -208,9 +206,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     ),
     "podtemplates": Strategy(generation=True, shows_deleted=True),
     "priorityclasses.scheduling.k8s.io": Strategy(generation=True),
-    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(
-        generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
-    ),
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "replicasets.apps": Strategy(generation=True),
     "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),
     "resourceclaims.resource.k8s.io": Strategy(reset_fields=_ALL_RESET, shows_deleted=True),

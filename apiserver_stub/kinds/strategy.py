@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from apiserver_stub.kinds.gated_fields import Fields, drop_gated
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in, same_but
 
@@ -17,6 +18,7 @@ Merge = Callable[[Tree, Tree], Tree]
 STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",),)})
 NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
 METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_NONE_GATED: Fields = MappingProxyType({})
 _NONE_SHARED: Mapping[str, Merge] = MappingProxyType({})
 _NONE_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
@@ -54,7 +56,7 @@ class Strategy:
     `unconditional_update` whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is
     answered with the object instead of a `Status`, `lists_deleted` whether a deletecollection is answered with the list
     of the objects instead of a `Status`,
-    `has_ttl` whether objects expire that nobody writes any more.
+    `has_ttl` whether objects expire that nobody writes any more. `gated` are the fields of features that are off.
     """
 
     subresources: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -75,6 +77,7 @@ class Strategy:
     shows_deleted: bool = False
     lists_deleted: bool = True
     has_ttl: bool = False
+    gated: Fields = field(default_factory=lambda: _NONE_GATED)
 
     @property
     def graceful(self) -> bool:
@@ -93,6 +96,8 @@ class Strategy:
             new["status"] = {}
         metadata = new.setdefault("metadata", {})
         self.forget(metadata)
+        if self.gated:
+            drop_gated(self.gated, new)
         if self.generation:
             metadata["generation"] = 1
         self.on_create(new)
@@ -108,6 +113,8 @@ class Strategy:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
         for path in (path for paths in self.subresources.values() for path in paths):
             put_in(new, path, get_in(old, path))
+        if self.gated:
+            drop_gated(self.gated, new, old)
         self.on_update(new, old, "")
         self._own_metadata(new, old)
 

@@ -103,7 +103,7 @@ async def check(cluster: Cluster, replicas: int) -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
+    async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         made = stateful_set(replicas=REPLICAS, volumeClaimTemplates=[claim_template()])
@@ -124,7 +124,7 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5):
+    async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
         limit, management = one_of((None, 1, 2, "50%")), one_of(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False)
@@ -148,7 +148,7 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_a_set_comes_to_rest_whatever_people_do() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=5) as agent:
+    async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5) as agent:
         management = one_of(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         made = stateful_set(replicas=REPLICAS, volumeClaimTemplates=[claim_template()], podManagementPolicy=management)

@@ -151,7 +151,7 @@ async def status_of(cluster: Cluster) -> list[Any]:
 @pytest.mark.parametrize("row", ROWS, ids=[row["scenario"] for row in ROWS])
 async def test_the_same_happens_as_with_kube_controller_manager(row: dict[str, Any]) -> None:
     gate = [GATE] if row["limits"] else []
-    async with Cluster() as cluster:
+    async with Cluster((GATE,)) as cluster:
         await cluster.manage(*FLAGS, *gate)
         hand = Hand(cluster)
         for step in row["steps"]:

@@ -9,6 +9,7 @@ from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
     between,
+    changes,
     each,
     form,
     need,
@@ -17,6 +18,7 @@ from apiserver_stub.kinds.rules.combine import (
     record,
     within,
 )
+from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import SHARE
 from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import SELECTOR
@@ -127,6 +129,9 @@ RULES = {
     "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
     "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
     "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), subresources={
-        "status": _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
+        "status": changes(
+            _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
+            outcome(within("status.conditions", CONDITIONS)),
+        ),
     }),
 }  # fmt: skip

@@ -27,7 +27,7 @@ from apiserver_stub.kinds.rules.combine import (
 )
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN
-from apiserver_stub.kinds.rules.metadata import TEMPLATE
+from apiserver_stub.kinds.rules.metadata import CLAIM_METADATA
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
@@ -173,7 +173,7 @@ RULES = {
         within("spec", _CLAIM), fixed("spec"), {"status": _claim_status},
     ),
     "resource.k8s.io/v1/ResourceClaimTemplate": KindRules(
-        within("spec", record({"metadata": TEMPLATE, "spec": _CLAIM})), fixed("spec"),
+        within("spec", record({"metadata": CLAIM_METADATA, "spec": _CLAIM})), fixed("spec"),
     ),
     **dict.fromkeys(("resource.k8s.io/v1alpha3/DeviceTaintRule", "resource.k8s.io/v1beta2/DeviceTaintRule"), KindRules(
         within("spec", _TAINT_RULE),

@@ -14,6 +14,7 @@ from apiserver_stub.kinds.rules.combine import (
     form,
     need,
     one_of,
+    outcome,
     record,
     within,
 )
@@ -206,7 +207,10 @@ _LEVEL = record({
     "exempt": record({"nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100)}),
 }, _level)  # fmt: skip
 
+_STATUS = {"status": outcome(within("status.conditions", each(need("type"))))}
 RULES = {
-    f"{_GROUP}/FlowSchema": KindRules(both(within("spec", _SCHEMA), _schema_name), by_schema=False),
-    f"{_GROUP}/PriorityLevelConfiguration": KindRules(both(within("spec", _LEVEL), _level_name)),
+    f"{_GROUP}/FlowSchema": KindRules(
+        both(within("spec", _SCHEMA), _schema_name), subresources=_STATUS, by_schema=False
+    ),
+    f"{_GROUP}/PriorityLevelConfiguration": KindRules(both(within("spec", _LEVEL), _level_name), subresources=_STATUS),
 }

@@ -6,10 +6,11 @@ a job that was made smaller since, can be written all the same.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, place
-from apiserver_stub.kinds.rules.combine import IMMUTABLE, at_least, record
+from apiserver_stub.kinds.error_list import IMMUTABLE, NO_VALUE, ErrorList, place
+from apiserver_stub.kinds.rules.combine import at_least, record
 from apiserver_stub.kinds.schema import Tree
 
 _AT = place("status")
@@ -19,7 +20,8 @@ _PARTS = (*_COUNTS, "startTime", "completionTime", "completedIndexes", "failedIn
 _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
-class _Said(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Said:
     """A job: its spec, and its status with the conditions that are true as parts by their type."""
 
     spec: Tree
@@ -93,8 +95,8 @@ def _overlap(said: _Said) -> bool:
 
 
 def _ends_early(said: _Said) -> bool:
-    times = [said.status.get(name) for name in ("startTime", "completionTime")]
-    return None not in times and times[1] < times[0]
+    start, completion = said.status.get("startTime"), said.status.get("completionTime")
+    return bool(start and completion and completion < start)
 
 
 def _unstarted(said: _Said) -> bool:

@@ -116,6 +116,16 @@ _MANAGER = record({
 })  # fmt: skip
 
 TEMPLATE = record({"labels": labels, "annotations": annotations})
+
+
+def _nothing_else(metadata: Any, at: FieldPath, errors: ErrorList) -> None:
+    for name, value in metadata.items():
+        if value and name not in ("labels", "annotations"):
+            errors.forbidden((at, name), "cannot be set")
+
+
+CLAIM_METADATA = both(TEMPLATE, _nothing_else)
+"""The rule of what templates of claims say of these."""
 _ANY: Rule = record({
     "labels": labels,
     "annotations": annotations,

@@ -33,7 +33,7 @@ from apiserver_stub.kinds.rules.formats import (
     lower_subdomain,
     no_backsteps,
 )
-from apiserver_stub.kinds.rules.metadata import TEMPLATE
+from apiserver_stub.kinds.rules.metadata import CLAIM_METADATA
 from apiserver_stub.kinds.rules.quantities import amounts, compares, positive, resource_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
@@ -274,7 +274,7 @@ _ALONE: dict[str, Rule] = {
     "projected": record({"sources": each(_PROJECTION), "defaultMode": _MODE}, _paths_differ),
     "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": record({"name": SUBDOMAIN}, need("name"))},
                   need("driver")),
-    "ephemeral": record({"volumeClaimTemplate": record({"metadata": TEMPLATE, "spec": CLAIM_SPEC})},
+    "ephemeral": record({"volumeClaimTemplate": record({"metadata": CLAIM_METADATA, "spec": CLAIM_SPEC})},
                         need("volumeClaimTemplate")),
     "image": record({"pullPolicy": one_of("Always", "IfNotPresent", "Never")}),
 }  # fmt: skip

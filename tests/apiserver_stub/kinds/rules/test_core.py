@@ -231,6 +231,31 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
 
 
 VERDICT = {"type": "Approved", "status": "True"}
+GOOD = {"type": "X", "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+FLOWS = "flowcontrol.apiserver.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", "x"), ("namespace", "x"), ("generateName", "x"), ("finalizers", ["a/b"]), ("generation", 2),
+        ("uid", "x"), ("resourceVersion", "1"), ("creationTimestamp", "2026-01-01T00:00:00Z"),
+        ("ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]),
+    ],
+)  # fmt: skip
+def test_a_template_of_claims_gives_them_labels_and_annotations_alone(judge: Any, name: str, value: Any) -> None:
+    good, here = {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec.volumes[0].ephemeral.volumeClaimTemplate"
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {
+        "name": "scratch",
+        "ephemeral": {"volumeClaimTemplate": {"metadata": {**good, name: value}, "spec": size}},
+    }
+    assert judge(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": good}) == []
+    assert judge(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": {**good, name: value}}) == [
+        (f"spec.metadata.{name}", F)
+    ]
+    found = judge("v1/Pod", {"spec.volumes.0": volume})
+    assert [cause for cause in found if cause[0].startswith(here)] == [(f"{here}.metadata.{name}", F)]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +281,15 @@ def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[t
         ("v1/Namespace", {"phase": "Terminating"}, [("status.phase", I)]),
         (QUOTA, {"used": {"pods": "-1"}}, [("status.used[pods]", I)]),
         (BUDGET, {"disruptionsAllowed": -1}, [("status.disruptionsAllowed", I)]),
+        (BUDGET, {"conditions": [GOOD]}, []),
+        (BUDGET, {"conditions": [{"type": "X", "status": "True"}]},
+         [("status.conditions[0].lastTransitionTime", R), ("status.conditions[0].reason", R)]),
+        (BUDGET, {"conditions": [{**GOOD, "status": "Maybe", "reason": "a b"}]},
+         [("status.conditions[0].reason", I), ("status.conditions[0].status", N)]),
+        (f"{FLOWS}/FlowSchema", {"conditions": [{"type": "", "status": "Maybe"}]},
+         [("status.conditions[0].type", R)]),
+        (f"{FLOWS}/PriorityLevelConfiguration", {"conditions": [{"type": ""}]}, [("status.conditions[0].type", R)]),
     ],
-)
+)  # fmt: skip
 def test_statuses(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(kind, {}, {"status": status}, "status") == causes

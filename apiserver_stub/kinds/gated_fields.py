@@ -1,0 +1,93 @@
+"""Fields of features that are off: what is written loses them, unless the object has fields of that feature already."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.flags.features import (
+    CROSS_NAMESPACE_SOURCES,
+    NODE_ALLOCATABLE,
+    POD_CERTIFICATES,
+    PROJECTED_BUNDLES,
+    STATEFUL_MAX_UNAVAILABLE,
+    STOP_SIGNALS,
+    VOLUME_LIMITS,
+    WORKLOADS,
+)
+from apiserver_stub.kinds.schema import Tree
+
+Fields = Mapping[str, Any]
+"""The features of fields, by their places: the fields below one, in the items of lists too, or its feature."""
+
+_CONTAINERS: Fields = MappingProxyType({"lifecycle": {"stopSignal": STOP_SIGNALS}})
+_POD_SPEC: Fields = MappingProxyType({
+    "containers": _CONTAINERS, "initContainers": _CONTAINERS, "ephemeralContainers": _CONTAINERS,
+    "schedulingGroup": WORKLOADS,
+    "volumes": {"projected": {"sources": {
+        "clusterTrustBundle": PROJECTED_BUNDLES, "podCertificate": POD_CERTIFICATES,
+    }}},
+})  # fmt: skip
+_POD: Fields = MappingProxyType({"spec": _POD_SPEC})
+_WORKLOAD: Fields = MappingProxyType({"spec": {"template": _POD}})
+FIELDS: Mapping[str, Fields] = MappingProxyType({
+    "pods": _POD,
+    "podtemplates": {"template": _POD},
+    **dict.fromkeys(
+        ("replicationcontrollers", "daemonsets.apps", "deployments.apps", "replicasets.apps", "jobs.batch"), _WORKLOAD
+    ),
+    "cronjobs.batch": {"spec": {"jobTemplate": _WORKLOAD}},
+    "statefulsets.apps": {"spec": {
+        "template": _POD, "updateStrategy": {"rollingUpdate": {"maxUnavailable": STATEFUL_MAX_UNAVAILABLE}},
+    }},
+    "persistentvolumeclaims": {"spec": {"dataSourceRef": {"namespace": CROSS_NAMESPACE_SOURCES}}},
+    "csidrivers.storage.k8s.io": {"spec": {"preventPodSchedulingIfMissing": VOLUME_LIMITS}},
+    "resourceslices.resource.k8s.io": {"spec": {"devices": {"nodeAllocatableResourceMappings": NODE_ALLOCATABLE}}},
+})  # fmt: skip
+"""The gated fields of kinds."""
+
+# What goes with a field: what holds it, if nothing else is in that, or whatever is.
+_WITH_ALL, _WITH_NOTHING_LEFT = frozenset({"dataSourceRef"}), frozenset({"lifecycle"})
+
+
+def gated_fields(name: str, enabled: Callable[[str], bool]) -> Fields:
+    """Return the fields of a kind that it has not while some features are not enabled; often none."""
+    return _gated(FIELDS.get(name, {}), enabled)
+
+
+def _gated(fields: Fields, enabled: Callable[[str], bool]) -> Fields:
+    rest = {
+        name: inner if isinstance(inner, str) else _gated(inner, enabled)
+        for name, inner in fields.items()
+        if not (isinstance(inner, str) and enabled(inner))
+    }
+    return {name: inner for name, inner in rest.items() if inner}
+
+
+def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
+    """Take fields from a new object, or from an update of one that has none of their feature."""
+    found = list(_found(fields, new))
+    if not found:
+        return
+    used = {feature for _, feature in _found(fields, old)} if old is not None else frozenset()
+    for (*path, holder, name), feature in found:
+        if feature not in used:
+            _drop(path, holder, name)
+
+
+def _found(fields: Fields, tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield where there are gated fields, as the objects and names on the way to each, and their features."""
+    for name, inner in fields.items():
+        value = tree.get(name)
+        if value is None:
+            continue
+        if type(inner) is str:
+            yield (*path, tree, name), inner
+            continue
+        for one in value if type(value) is list else (value,):
+            yield from _found(inner, one, (*path, tree, name))
+
+
+def _drop(path: list[Any], holder: Tree, name: str) -> None:
+    holder.pop(name, None)
+    if path and (path[-1] in _WITH_ALL or (path[-1] in _WITH_NOTHING_LEFT and not holder)):
+        path[-2].pop(path[-1], None)
