@@ -8,7 +8,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -22,6 +22,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.errors import CannotStart, describe
 from controller_manager.base.files import private_folder
 from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.cluster_watch import Screen, wants_color, watch
 from controller_manager.component.signals import obey_signals
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
@@ -68,6 +69,7 @@ class ClusterOptions(Options):
         "Have the managers schedule pods too, unless arguments for them name controllers; without it another scheduler "
         "can be run.",
     )
+    watch: bool = flag(False, "Show the cluster in this terminal, once it is ready, drawn anew every second.")
     apiserver_arg: Arguments = flag((), "A further argument for the API server; repeatable.")
     manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
 
@@ -86,7 +88,7 @@ def main() -> None:
     """Entry point of the console script."""
     parsed = command_line("cluster-up", "Start a control plane on this machine.", FlagSet(ClusterOptions), sys.argv[1:])
     try:
-        status = asyncio.run(LocalCluster(parsed[ClusterOptions], say=_print).run())
+        status = asyncio.run(LocalCluster(parsed[ClusterOptions], Screen(_write, colored=wants_color())).run())
     except CannotStart as error:
         sys.stderr.write(f"cluster-up: {error}\n")
         status = 1
@@ -99,9 +101,10 @@ class LocalCluster:
     They are given a pipe as standard input and end when it closes: whatever ends this process, ends them.
     """
 
-    def __init__(self, options: ClusterOptions, say: Callable[[str], None]) -> None:
+    def __init__(self, options: ClusterOptions, screen: Screen) -> None:
         self._options = options
-        self._say = say
+        self._screen = screen
+        self._say = say = screen.say
         self._folder = Path(options.data_dir).absolute()
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._children = {child.name: child for child in self._plan()}
@@ -123,12 +126,15 @@ class LocalCluster:
                 await self._say_page()
             return await self._watch_over()
         finally:
+            self._screen.close()
             await self._stop_all()
             os.close(lock)
 
     def _prepare(self) -> int:
         """Everything that can be refused before a process runs or a file is changed; the lock of the folder."""
         options = self._options
+        if options.watch and not (sys.stdout.isatty() and options.managers):
+            raise CannotStart("--watch: it needs a terminal, and a manager that tells of the cluster")
         try:
             private_folder(self._folder, MARKS)
             lock = _lock(self._folder)
@@ -160,15 +166,18 @@ class LocalCluster:
             await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
+    @property
+    def _managers(self) -> Sequence[Child]:
+        return [child for child in self._children.values() if child.name != API_SERVER]
+
     async def _say_page(self) -> None:
         """Say where the cluster can be looked at in a browser: to who sits at a terminal with what opens the page."""
-        managers = [child for child in self._children.values() if child.name != API_SERVER]
-        if not managers or self._stop.is_set():
+        if not self._managers or self._stop.is_set():
             return
         from controller_manager.app.pages.ui import PATH
         from controller_manager.app.viewer import viewer_token
 
-        address = f"https://127.0.0.1:{await _leading_port(managers, _without_verifying())}{PATH}"
+        address = f"https://127.0.0.1:{await _leading_port(self._managers, _without_verifying())}{PATH}"
         if sys.stdout.isatty():
             address += f"#token={await self._as_admin(viewer_token)}"
         self._say(f"  {address}    # the cluster in a browser, which warns of the certificate")
@@ -227,6 +236,8 @@ class LocalCluster:
             waiting = {tasks.start(process.wait(), name=name): name for name, process in self._processes.items()}
             stop = tasks.start(self._stop.wait(), name="stop")
             tasks.start(self._kubeconfigs.keep(), name="kubeconfigs")
+            if self._options.watch:
+                tasks.start(self._show(), name="watch")
             while True:
                 done, _ = await asyncio.wait((stop, *waiting), return_when=asyncio.FIRST_COMPLETED)
                 if stop in done:
@@ -236,6 +247,23 @@ class LocalCluster:
                     self._say(self._obituary(self._children[name], task.result()))
                 if self._is_over(set(waiting.values())):
                     return 1
+
+    async def _show(self) -> None:
+        """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
+        from controller_manager.app.pages.ui import STATE_PATH
+        from controller_manager.client import Client, HttpTransport
+        from controller_manager.client.client import Call
+
+        admin = kubeconfig.load(self._folder / "admin.kubeconfig")
+        port = await _leading_port(self._managers, _without_verifying())
+        (child,) = (child for child in self._managers if child.port == port)
+        authority = b"".join(file.read_bytes() for file in (self._folder / child.name).glob("*.crt"))
+        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority))
+        try:
+            client = Client(transport)
+            await watch(self._screen, lambda: client.raw(Call("GET", STATE_PATH)))
+        finally:
+            await transport.close()
 
     def _is_over(self, alive: set[str]) -> bool:
         managers = [name for name in alive if name != API_SERVER]
@@ -426,8 +454,8 @@ async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
         return b""
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
+def _write(text: str) -> None:
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

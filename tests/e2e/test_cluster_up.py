@@ -133,6 +133,8 @@ def test_a_stopped_leader_hands_over_at_once_and_everything_is_there_after_a_res
         make_service(up, "kept")
         wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would end
         assert up.stop() == 0
+    (page,) = (line for line in up.said if "/ui" in line)
+    assert re.fullmatch(r"  https://127\.0\.0\.1:\d+/ui  .*", page)  # a token is shown at a terminal alone
     with running(up.folder, "--managers=0") as again:
         assert "kept" in again.kubectl("get", "services", "-o", "name")
 
@@ -171,6 +173,14 @@ def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
     assert re.fullmatch(r"cluster-up: --data-dir: .* is not a writable folder: .*\n", done.stderr)
+
+
+def test_there_is_nothing_to_watch_without_a_terminal(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'data'}", "--watch")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+    assert re.fullmatch(r"cluster-up: --watch: it needs a terminal.*\n", done.stderr)
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""The cluster in a terminal: what needs a look first, in the lines and letters there are."""
+
+from typing import Any
+
+import pytest
+
+from controller_manager.cluster_watch import Screen, lines_of
+
+EVIL = "web\x1b[2J\n"
+
+
+def row(name: str, state: str = "Running", severity: str = "well", kind: str = "Pod", **columns: str) -> dict[str, Any]:
+    since = "2026-01-01T00:00:00Z"
+    found = {"severity": severity, "kind": kind, "namespace": "shop", "name": name, "state": state, "why": ""}
+    return {**found, "since": since, "columns": columns}
+
+
+def section(*rows: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    many = len(rows) if count is None else count
+    return {"count": many, "found": many, "states": [{"state": "Running", "count": many}], "rows": list(rows)}
+
+
+def told(**sections: Any) -> dict[str, Any]:
+    manager = {
+        "name": "manager-0",
+        "time": "2026-01-01T03:00:05Z",
+        "stopping": "",
+        "standingBy": "",
+        "summary": "Well.",
+    }
+    acted = [
+        {"key": "shop/web", "seconds": 4.2, "causes": ["it came"], "writes": ["wrote pods shop/web-1"], "count": 3}
+    ]
+    controllers = [{"name": "replicaset-controller", "acted": acted}, {"name": "idle", "acted": []}]
+    return {"manager": manager, "denied": ["nodes"], "unread": {}, "sections": sections, "controllers": controllers}
+
+
+def test_it_tells_numbers_rows_and_who_acted() -> None:
+    workloads = section(row("web", "Progressing", "struggling", "Deployment", Ready="1 of 3"))
+    lines = lines_of(told(workloads=workloads, pods=section(row("web-1"))), 100, 40)
+    assert lines == [
+        "manager-0 at 03:00:05 UTC: Well.",
+        "nodes      not to be listed",
+        "workloads       1  1 Running",
+        "pods            1  1 Running",
+        "",
+        "KIND        WORKLOADS  STATE        READY   AGE",
+        "Deployment  shop/web   Progressing  1 of 3  3h",
+        "",
+        "PODS        STATE    AGE",
+        "shop/web-1  Running  3h",
+        "",
+        "CONTROLLERS THAT ACTED LAST",
+        "    4s  replicaset-controller: wrote pods shop/web-1 and 2 more, because: it came",
+    ]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (20, 10), (300, 100), (1, 1)])
+def test_it_fits_whatever_there_is(width: int, height: int) -> None:
+    many = section(*(row(f"pod-{number}-{'x' * 90}") for number in range(200)), count=50_000)
+    lines = lines_of(told(workloads=many, pods=many, events=many, nodes=many), width, height)
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+
+
+def test_every_section_gets_room_and_small_ones_all_they_want() -> None:
+    many, few = section(*(row(f"pod-{number}") for number in range(200))), section(row("one"), row("two"))
+    lines = lines_of(told(workloads=few, pods=many, events=many, nodes=few), 80, 40)
+    assert sum("shop/one" in line for line in lines) == 2
+    assert sum("shop/two" in line for line in lines) == 2
+    assert sum("shop/pod-" in line for line in lines) > 10
+
+
+def test_a_terminal_obeys_nothing_that_the_cluster_says() -> None:
+    lines = lines_of(told(pods=section(row(EVIL))), 80, 40, colored=True)
+    assert not any("\x1b[2J" in line or "\n" in line for line in lines)
+
+
+def test_what_is_said_meanwhile_is_shown_and_stays() -> None:
+    written: list[str] = []
+    screen = Screen(written.append, colored=False)
+    screen.say("before")
+    screen.open()
+    screen.say("manager-1 ended\n  its last line")
+    screen.draw(told(), "")
+    assert "manager-1 ended" in written[-1]
+    assert "  its last line" in written[-1]
+    screen.close()
+    assert written[0] == "before\n"
+    assert written[-1] == "manager-1 ended\n  its last line\n"
+
+
+def test_an_answer_that_does_not_come_is_told_of() -> None:
+    written: list[str] = []
+    screen = Screen(written.append, colored=False)
+    screen.open()
+    screen.draw(None, "the connection was refused")
+    assert "The manager does not answer: the connection was refused" in written[-1]
