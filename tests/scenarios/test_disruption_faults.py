@@ -1,0 +1,94 @@
+"""Budgets of disruptions while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed, while pods go only by eviction:
+
+1. Once all pods were healthy, never fewer are than the budget says, however many are asked to go.
+2. Once everything works again, the status counts what there is, and nobody writes anything any more.
+
+A budget whose controller hears nothing of pods for two minutes takes those that were let go for still there; so it is
+deaf for less than that.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.apps import REPLICA_SETS
+from controller_manager.api.core import PODS, Pod, is_pod_ready
+from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
+from controller_manager.base.random import random_source
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.test_disruption import evict, numbers, protect
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+from tests.scenarios.workloads import pods, replica_set
+
+FLAGS = ("--leader-elect=false", "--controllers=disruption,replicaset")
+READ = (PODS.path(), POD_DISRUPTION_BUDGETS.path(), REPLICA_SETS.path())
+REPLICAS = 6
+ACTIONS = 20
+LONGEST_DEAFNESS = 60.0
+# Budgets, and how many of the pods are to be healthy.
+BUDGETS: tuple[tuple[dict[str, Any], int], ...] = (
+    ({"minAvailable": 4}, 4),
+    ({"minAvailable": "50%"}, 3),
+    ({"minAvailable": "100%"}, 6),
+    ({"maxUnavailable": 1}, 5),
+    ({"maxUnavailable": "30%"}, 4),
+    ({"maxUnavailable": 3, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, 3),
+)
+
+
+class Healthy:
+    """How many pods were ready and not being deleted, after each change of one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.least = REPLICAS
+        self._pods: dict[str, bool] = {}
+        cluster.api.store.subscribe(self._note)
+
+    def begin(self) -> None:
+        """All are healthy from now on."""
+        self.least = self._count()
+
+    def _note(self, changes: Sequence[Change]) -> None:
+        for one in changes:
+            if one.row.resource == PODS.name:
+                pod = Pod.decode(one.row.data)
+                stays = not one.deleted and pod.metadata.deletion_timestamp is None
+                self._pods[one.row.key] = stays and is_pod_ready(pod)
+        self.least = min(self.least, self._count())
+
+    def _count(self) -> int:
+        return sum(self._pods.values())
+
+
+@pytest.mark.virtual(seeds=50)
+async def test_never_more_go_than_a_budget_allows() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
+        spec, desired = one_of(BUDGETS)
+        healthy = Healthy(cluster)
+        replica = await cluster.manage(*FLAGS, strict=False)
+        await cluster.client.create(REPLICA_SETS, replica_set(replicas=REPLICAS))
+        await protect(cluster, **spec)
+        await cluster.advance(60)
+        healthy.begin()
+        replica.network.rate = RATE
+        faults = FaultInjector(cluster, replica, FLAGS, READ)
+
+        async def drain() -> None:
+            await evict(cluster, one_of(await pods(cluster)).metadata.name)
+
+        async def deafen() -> None:
+            await faults.deafen()
+            await cluster.sleep(random_source().uniform(0, LONGEST_DEAFNESS))
+            faults.replica.network.intercept(None)
+
+        await go_on(cluster, (drain, drain, drain, drain, faults.kill, faults.cut, deafen), ACTIONS, longest=10)
+        await calm(cluster, faults)
+        assert healthy.least >= desired
+        assert await numbers(cluster) == (REPLICAS, desired, REPLICAS, REPLICAS - desired)
+        await is_quiet(cluster)

@@ -1,0 +1,93 @@
+"""A volume that is to grow, while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. The volume never becomes smaller, nor larger than its claim has asked for; the claim never has more than the volume.
+2. Once everything works again, claim and volume have the size that was asked for at last, and nothing is said of what
+   was before.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import PODS
+from controller_manager.api.resource import key_of
+from controller_manager.api.storage import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controllers._claims import size_of
+from controllers.persistent_volume_expander import finished
+from tests.scenarios.storage import the_claim, the_volume
+from tests.scenarios.test_persistent_volume_expander import FLEX, ON, make_bound
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+
+READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
+ACTIONS = 12
+
+
+class Sizes:
+    """What the claim asks for and has, and how large the volume is, in bytes; and what was wrong with that."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.wrong: list[str] = []
+        self._asked = self._given = self._has = 0
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == PERSISTENT_VOLUME_CLAIMS.name:
+                claim = PersistentVolumeClaim.decode(change.row.data)
+                self._asked = max(self._asked, int(size_of(claim.spec.resources.requests)))
+                self._has = int(size_of(claim.status.capacity))
+            elif change.row.resource == PERSISTENT_VOLUMES.name:
+                given = int(size_of(PersistentVolume.decode(change.row.data).spec.capacity))
+                if given < self._given:
+                    self.wrong.append("the volume became smaller")
+                self._given = given
+            if self._given > self._asked:
+                self.wrong.append("the volume is larger than was asked for")
+            if self._given and self._has > self._given:
+                self.wrong.append("the claim has more than the volume")
+
+
+@pytest.mark.virtual(seeds=100)
+async def test_a_volume_gets_the_size_that_was_asked_for() -> None:
+    async with Cluster() as cluster:
+        sizes = Sizes(cluster)
+        await make_bound(cluster, mode=one_of(("Filesystem", "Block")), **FLEX)
+        replica = await cluster.manage(*ON, strict=False, faults=RATE)
+        faults = FaultInjector(cluster, replica, ON, READ)
+        wanted = 1
+
+        async def ask() -> None:
+            nonlocal wanted
+            wanted += 1
+            change = {"spec": {"resources": {"requests": {STORAGE: f"{wanted}Gi"}}}}
+            await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, key_of(await the_claim(cluster)), change)
+
+        async def grow() -> None:
+            """The node makes the file system as large as the volume."""
+            claim, volume = await the_claim(cluster), await the_volume(cluster)
+            if (claim.status.allocated_resource_statuses or {}).get(STORAGE) == "NodeResizePending":
+                done = finished(claim, (volume.spec.capacity or {})[STORAGE])
+                await cluster.client.update(PERSISTENT_VOLUME_CLAIMS, done, subresource="status")
+
+        await go_on(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await calm(cluster, faults)
+        for _ in range(2):  # one that was begun may be of an earlier size
+            await grow()
+            await cluster.advance(60)
+        claim, volume = await the_claim(cluster), await the_volume(cluster)
+        assert sizes.wrong == []
+        assert volume.spec.capacity == claim.status.capacity == {STORAGE: f"{wanted}Gi"}
+        assert not claim.status.conditions
+        assert not volume.metadata.annotations
+        await is_quiet(cluster)

@@ -1,0 +1,118 @@
+"""Secrets with tokens of service accounts, while requests fail, watches fall silent and managers are lost, by seed
+(virtual time).
+
+What holds for every seed:
+
+1. No secret is deleted but by people, or since the account that it is for was not there within the `LATENESS` seconds
+   before.
+2. Once everything works again, each secret is of an account that is there, and its token says so.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
+from controller_manager.api.resource import Key, key_of
+from controller_manager.base.clock import monotonic
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.test_service_account_tokens import NAME, UID, account, claims_of, flags, secret
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+
+__all__ = ["flags"]  # a fixture
+
+ON = "--controllers=serviceaccount-token"
+READ = (SECRETS.path(), SERVICE_ACCOUNTS.path())
+ACTIONS = 25
+NAMES = ("a", "b", "c")
+# From the answer of the server that there is no account to the deletion, which may be delayed or repeated.
+LATENESS = 20.0
+
+
+class World:
+    """Accounts and secrets as the store has them, and what people do with them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.secrets: dict[str, Secret] = {}
+        self.accounts: dict[str, ServiceAccount] = {}
+        self._since: dict[str, float] = {}
+        self._dropped = ""
+        self._made = 0
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            name = change.row.name
+            if change.row.resource == SERVICE_ACCOUNTS.name:
+                if change.deleted:
+                    del self.accounts[name]
+                else:
+                    if name not in self.accounts:
+                        self._since[name] = monotonic()
+                    self.accounts[name] = ServiceAccount.decode(change.row.data)
+            elif change.row.resource == SECRETS.name:
+                found = Secret.decode(change.row.data)
+                if change.deleted:
+                    del self.secrets[name]
+                    self._judge_end(found)
+                else:
+                    self.secrets[name] = found
+
+    def _judge_end(self, found: Secret) -> None:
+        said = found.metadata.annotations or {}
+        there = self.accounts.get(said[NAME])
+        if there is None or found.metadata.name == self._dropped or said.get(UID, "") not in ("", there.metadata.uid):
+            return
+        if self._since[said[NAME]] < monotonic() - LATENESS:
+            self.wrong.append(f"{found.metadata.name} is deleted, and its account is there")
+
+    async def join(self) -> None:
+        """Somebody makes an account."""
+        await account(self.cluster, one_of(NAMES))
+
+    async def leave(self) -> None:
+        """Somebody deletes an account."""
+        await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(one_of(list(self.accounts.values()))))
+
+    async def ask(self) -> None:
+        """Somebody makes a secret for the token of an account."""
+        self._made += 1
+        await self.cluster.client.create(SECRETS, secret(f"s{self._made}", one_of(NAMES)))
+
+    async def drop(self) -> None:
+        """Somebody deletes a secret."""
+        self._dropped = one_of(sorted(self.secrets))
+        try:
+            await self.cluster.client.delete(SECRETS, Key("default", self._dropped))
+        finally:
+            self._dropped = ""
+
+    async def empty(self) -> None:
+        """Somebody takes the token out of a secret."""
+        key = Key("default", one_of(sorted(self.secrets)))
+        await self.cluster.client.patch(SECRETS, key, {"data": {"token": None}})
+
+
+@pytest.mark.virtual(seeds=100)
+async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str]) -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        given = (*flags, ON)
+        replica = await cluster.manage(*given, strict=False, faults=RATE)
+        faults = FaultInjector(cluster, replica, given, READ)
+        people = (world.join, world.join, world.leave, world.ask, world.ask, world.drop, world.empty)
+        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await calm(cluster, faults)
+        assert world.wrong == []
+        for found in world.secrets.values():
+            said = found.metadata.annotations or {}
+            owner = world.accounts[said[NAME]]
+            assert said[UID] == owner.metadata.uid
+            claims = claims_of(found.data["token"])
+            assert claims["kubernetes.io/serviceaccount/service-account.uid"] == owner.metadata.uid
+            assert claims["kubernetes.io/serviceaccount/secret.name"] == found.metadata.name
+        await is_quiet(cluster)

@@ -1,0 +1,106 @@
+"""Jobs that are kept for a while after their end, while requests fail, watches fall silent and managers are lost, by
+seed (virtual time).
+
+What holds for every seed:
+
+1. No job is deleted that has not ended, or is kept for good, or before its time: as it says at the moment, or said
+   within the `LATENESS` seconds before.
+2. Once everything works again, every job whose time is over is being deleted.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.batch import JOBS, Job
+from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now, wall_seconds
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controllers.ttl_after_finished import seconds_left
+from tests.scenarios.batch import job
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+
+FLAGS = ("--leader-elect=false", "--controllers=ttl-after-finished")
+READ = (JOBS.path(),)
+ACTIONS = 25
+TIMES = (None, 0, 30, 200)
+# From the answer of the server that a job's time is over to its deletion, which may be delayed or repeated.
+LATENESS = 20.0
+
+
+class World:
+    """Jobs as the store has them, and had them in the last seconds."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.jobs: dict[str, Job] = {}
+        self._made = 0
+        # By job what it said before, and until when.
+        self._before: dict[str, list[tuple[float, Job]]] = {}
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == JOBS.name:
+                self._judge(Job.decode(change.row.data))
+
+    def _judge(self, now: Job) -> None:
+        name, before = now.metadata.name, self.jobs.get(now.metadata.name)
+        if before is not None:
+            self._before.setdefault(name, []).append((wall_seconds(), before))
+            if before.metadata.deletion_timestamp is None and now.metadata.deletion_timestamp is not None:
+                self._judge_end(name)
+        self.jobs[name] = now
+
+    def _judge_end(self, name: str) -> None:
+        lately = [(until, job) for until, job in self._before[name] if until > wall_seconds() - LATENESS]
+        if not any(is_over(job, until) for until, job in lately):
+            self.wrong.append(f"{name} is deleted too early")
+
+    async def make(self) -> None:
+        """Somebody makes a job."""
+        self._made += 1
+        await self.cluster.client.create(JOBS, job(f"j{self._made}", ttlSecondsAfterFinished=one_of(TIMES)))
+
+    async def end(self) -> None:
+        """A job ends."""
+        now = format_time(utc_now())
+        kinds = one_of((("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")))
+        conditions = [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds]
+        status = {"conditions": conditions, "startTime": now}
+        if "Complete" in kinds:
+            status["completionTime"] = now
+        await self.cluster.client.patch(JOBS, self._some(), {"status": status}, subresource="status")
+
+    async def keep(self) -> None:
+        """Somebody has a job be kept for longer, less long, or for good."""
+        change = {"spec": {"ttlSecondsAfterFinished": one_of(TIMES)}}
+        await self.cluster.client.patch(JOBS, self._some(), change)
+
+    def _some(self) -> Key:
+        there = [one.metadata.name for one in self.jobs.values() if one.metadata.deletion_timestamp is None]
+        return Key("default", one_of(there))
+
+
+def is_over(job: Job, now: float) -> bool:
+    """Return whether a job may go at a moment, in seconds since the Unix epoch."""
+    left = seconds_left(job, now)
+    return left is not None and left <= 0
+
+
+@pytest.mark.virtual(seeds=100)
+async def test_no_job_goes_early_and_all_do_in_the_end() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
+        faults = FaultInjector(cluster, replica, FLAGS, READ)
+        people = (world.make, world.make, world.end, world.end, world.keep, faults.kill, faults.cut, faults.deafen)
+        await go_on(cluster, people, ACTIONS)
+        await calm(cluster, faults)
+        assert world.wrong == []
+        assert not [name for name, one in world.jobs.items() if is_over(one, wall_seconds())]
+        await is_quiet(cluster)

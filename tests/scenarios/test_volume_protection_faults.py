@@ -1,0 +1,138 @@
+"""Claims and volumes that people delete while they are used, while requests fail, watches fall silent and managers are
+lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. No claim goes while a pod that was given a node has it, and no volume while it is bound.
+2. Once everything works again, whatever was deleted and nobody needs is gone, and all that stays is protected.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.storage import (
+    BOUND,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PV_PROTECTION,
+    PVC_PROTECTION,
+    RELEASED,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from controllers.volume_protection import uses
+from tests.scenarios.storage import add, claim, pod, volume
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+
+T = TypeVar("T")
+
+FLAGS = ("--leader-elect=false", "--controllers=pvc-protection,pv-protection")
+READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
+ACTIONS = 30
+NAMES = ("a", "b", "c", "d")
+
+
+class World:
+    """Claims, volumes and pods as the store has them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.pods: dict[str, Pod] = {}
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self._made = 0
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            name, data, gone = change.row.name, change.row.data, change.deleted
+            match change.row.resource:
+                case PODS.name:
+                    _keep(self.pods, name, Pod.decode(data), gone=gone)
+                case PERSISTENT_VOLUME_CLAIMS.name:
+                    _keep(self.claims, name, PersistentVolumeClaim.decode(data), gone=gone)
+                    if gone and self.is_used(PersistentVolumeClaim.decode(data)):
+                        self.wrong.append(f"claim {name} is gone and was used")
+                case PERSISTENT_VOLUMES.name:
+                    _keep(self.volumes, name, PersistentVolume.decode(data), gone=gone)
+                    if gone and PersistentVolume.decode(data).status.phase == BOUND:
+                        self.wrong.append(f"volume {name} is gone and was bound")
+
+    def is_used(self, claim: PersistentVolumeClaim) -> bool:
+        """Return whether a pod keeps a claim."""
+        return any(uses(pod, claim) for pod in self.pods.values())
+
+    async def ask(self) -> None:
+        """Somebody makes a claim."""
+        await add(self.cluster, claim(one_of(NAMES)))
+
+    async def use(self) -> None:
+        """A pod that was given a node comes to a claim; none comes to one that is being deleted."""
+        there = [one.metadata.name for one in self.claims.values() if one.metadata.deletion_timestamp is None]
+        self._made += 1
+        await add(self.cluster, pod(f"p{self._made}", one_of(there), nodeName="node-1"))
+
+    async def stop(self) -> None:
+        """A pod goes."""
+        await self.cluster.client.delete(PODS, Key("default", one_of(sorted(self.pods))), grace=0)
+
+    async def end(self) -> None:
+        """A pod ends, and stays."""
+        change = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
+        await self.cluster.client.patch(PODS, Key("default", one_of(sorted(self.pods))), change, subresource="status")
+
+    async def drop(self) -> None:
+        """Somebody deletes a claim."""
+        await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+
+    async def offer(self) -> None:
+        """Somebody makes a volume."""
+        await add(self.cluster, volume(one_of(NAMES)))
+
+    async def turn(self) -> None:
+        """A volume is bound, or released."""
+        change = {"status": {"phase": one_of((BOUND, BOUND, RELEASED))}}
+        key = Key("", one_of(sorted(self.volumes)))
+        await self.cluster.client.patch(PERSISTENT_VOLUMES, key, change, subresource="status")
+
+    async def discard(self) -> None:
+        """Somebody deletes a volume."""
+        await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", one_of(sorted(self.volumes))))
+
+
+def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
+    if gone:
+        there.pop(name, None)
+    else:
+        there[name] = one
+
+
+@pytest.mark.virtual(seeds=100)
+async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
+        faults = FaultInjector(cluster, replica, FLAGS, READ)
+        people = (
+            *(world.ask, world.use, world.use, world.stop, world.end, world.drop),
+            *(world.offer, world.turn, world.turn, world.discard),
+            *(faults.kill, faults.cut, faults.deafen),
+        )
+        await go_on(cluster, people, ACTIONS)
+        await calm(cluster, faults)
+        assert world.wrong == []
+        for claim in world.claims.values():
+            assert PVC_PROTECTION in claim.metadata.finalizers
+            assert claim.metadata.deletion_timestamp is None or world.is_used(claim)
+        for volume in world.volumes.values():
+            assert PV_PROTECTION in volume.metadata.finalizers
+            assert volume.metadata.deletion_timestamp is None or volume.status.phase == BOUND
+        await is_quiet(cluster)
