@@ -6,7 +6,6 @@ secrets lead where the claim does that the volume is bound to.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
@@ -193,9 +192,9 @@ class NodeGraph:
             return
         metadata = {"annotations": pod.metadata.annotations}
         parts = {"metadata": metadata, "spec": spec, "status": _claims_of(pod.status)}
-        references = pod_references(row.namespace, row.name, parts) - {Reference(POD, row.namespace, row.name)}
+        references = pod_references(row.namespace, row.name, parts)
         signature = _signature(pod.metadata, len(spec.get("ephemeralContainers") or ()), pod.status)
-        self._link(row, _Edges(sys.intern(node), _shared(references), signature))
+        self._link(row, _Edges(sys.intern(node), references, signature))
 
     def _put_named(self, row: Row) -> None:
         """Take in an object that names a node, or none any more."""
@@ -259,12 +258,6 @@ def _claims_of(status: _Status) -> dict[str, Any]:
         "extendedResourceClaimStatus": status.extended_resource_claim_status,
     }
     return {name: msgspec.json.decode(raw) for name, raw in fields.items() if bytes(raw)}
-
-
-@lru_cache(maxsize=4096)
-def _shared(references: frozenset[Reference]) -> frozenset[Reference]:
-    """Return the same references, as pods of one template and namespace have them in common."""
-    return references
 
 
 def _discard(volumes: dict[Reference, set[str]], secret: Reference, volume: str) -> None:

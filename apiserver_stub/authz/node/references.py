@@ -1,6 +1,7 @@
 """What pods and volumes refer to: secrets, config maps, claims and service accounts, by plain trees; pure."""
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 Tree = Mapping[str, Any]
@@ -33,15 +34,19 @@ class Reference(NamedTuple):
 
 
 def pod_references(namespace: str, name: str, pod: Tree) -> frozenset[Reference]:
-    """Return the pod and all that it needs on its node. A mirror pod needs nothing: a node could make one that grants
-    it what it likes.
+    """Return what a pod needs on its node. A mirror pod needs nothing: a node could make one that grants it what it
+    likes. Pods of one template and namespace have the same set.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    itself = Reference(POD, namespace, name)
     if MIRROR in (metadata.get("annotations") or {}):
-        return frozenset({itself})
+        return frozenset()
     claims = ((RESOURCE_CLAIM, each) for each in _resource_claims(spec, pod.get("status") or {}) if each)
-    return frozenset({itself, *(Reference(kind, namespace, name) for kind, name in (*needs(spec, name), *claims))})
+    return _references(namespace, (*needs(spec, name), *claims))
+
+
+@lru_cache(maxsize=4096)
+def _references(namespace: str, named: tuple[tuple[str, str], ...]) -> frozenset[Reference]:
+    return frozenset(Reference(kind, namespace, name) for kind, name in named)
 
 
 def needs(spec: Tree, pod: str) -> Iterator[tuple[str, str]]:

@@ -271,6 +271,7 @@ def _expected(objects: dict[tuple[str, str], Tree]) -> set[tuple[str, str, str, 
         node = tree["spec"].get("nodeName")
         if kind == "Pod" and node:
             found |= {(*reference, node) for reference in pod_references("ns", name, tree)}
+            found.add(("pods", "ns", name, node))
         if kind == "VolumeAttachment" and node:
             found.add(("volumeattachments", "", name, node))
     for (kind, name), tree in objects.items():
@@ -300,6 +301,10 @@ def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
         row = Row(RESOURCES[kind], f"ns/{name}" if kind == "Pod" else name, revision, json.dumps(tree).encode())
         graph._hear([Change(row, None, change[0] == "gone", 0.0)])
         expected = _expected(objects)
-        for reference in {each[:3] for each in expected} | {("secrets", "ns", "a"), ("persistentvolumes", "", "b")}:
+        for reference in {each[:3] for each in expected} | {
+            ("pods", "ns", "a"),
+            ("secrets", "ns", "a"),
+            ("persistentvolumes", "", "b"),
+        }:
             for node in ("n1", "n2"):
                 assert graph.leads(*reference, node) is ((*reference, node) in expected)
