@@ -12,6 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from controller_manager.api.errors import ApiError
+from controller_manager.client.client import Call
+from controller_manager.testing import Cluster
+
 Tree = dict[str, Any]
 Ask = Callable[[str, str, Tree | None], Awaitable[tuple[int, Tree]]]
 """Sends a request (method, path, body) and returns the status of the answer, and its body."""
@@ -22,6 +26,20 @@ FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 TRACKED = "batch.kubernetes.io/job-tracking"
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def asked_of(cluster: Cluster) -> Ask:
+    """Return what asks the server of a cluster."""
+
+    async def ask(method: str, path: str, body: Tree | None) -> tuple[int, Tree]:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = json.dumps(body).encode() if body is not None else b""
+        try:
+            return 200, json.loads(await cluster.client.raw(Call(method, path, body=data, content_type=kind)))
+        except ApiError as refusal:
+            return refusal.code, {}
+
+    return ask
 
 
 def template(**spec: Any) -> Tree:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.errors import ApiError
 from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.client.client import Call
 from controller_manager.testing import Cluster
-from tests.scenarios.hands import Ask, CronHand, Hand, JobHand, Tree
+from tests.scenarios.hands import CronHand, Hand, JobHand, Tree, asked_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
 CRON_BEGIN = 5
@@ -27,18 +25,6 @@ def recorded(name: str) -> Sequence[Tree]:
 
 
 JOBS, CRON_JOBS = recorded("jobs.jsonl"), recorded("cron_jobs.jsonl")
-
-
-def sender(cluster: Cluster) -> Ask:
-    async def ask(method: str, path: str, body: Tree | None) -> tuple[int, Tree]:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        data = json.dumps(body).encode() if body is not None else b""
-        try:
-            return 200, json.loads(await cluster.client.raw(Call(method, path, body=data, content_type=kind)))
-        except ApiError as refusal:
-            return refusal.code, {}
-
-    return ask
 
 
 async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
@@ -59,7 +45,7 @@ async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
 async def test_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
-        await replay(cluster, JobHand(sender(cluster), "default", utc_now), row, monotonic())
+        await replay(cluster, JobHand(asked_of(cluster), "default", utc_now), row, monotonic())
 
 
 @pytest.mark.virtual
@@ -69,5 +55,5 @@ async def test_cron_jobs_become_what_they_became_with_the_original(row: Tree) ->
         await cluster.manage(*FLAGS)
         now = utc_now()
         await cluster.sleep((CRON_BEGIN - now.second - now.microsecond / 1e6) % 60)
-        hand = CronHand(sender(cluster), "default", utc_now)
+        hand = CronHand(asked_of(cluster), "default", utc_now)
         await replay(cluster, hand, row, monotonic() - CRON_BEGIN)

@@ -1,0 +1,32 @@
+"""What kube-controller-manager 1.36 was seen to do with an autoscaler of a custom resource that has a scale.
+
+A line of `autoscaled_custom.jsonl` has steps (`boats.py`), and what was to be seen six seconds, or three periods, after
+each; there were no metrics. What steps before the autoscaler is made bring about was not looked at.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller_manager.testing import Cluster
+from tests.scenarios.boats import Harbour
+from tests.scenarios.hands import Tree, asked_of
+
+ROWS = [json.loads(line) for line in Path(__file__).with_name("autoscaled_custom.jsonl").read_text().splitlines()]
+FLAGS = (
+    "--leader-elect=false", "--controllers=horizontalpodautoscaling", "--horizontal-pod-autoscaler-sync-period=2s",
+)  # fmt: skip
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("row", ROWS, ids=[row["scenario"] for row in ROWS])
+async def test_it_is_scaled_as_with_the_original(row: Tree) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        harbour = Harbour(asked_of(cluster), "default")
+        for step in row["steps"]:
+            await harbour.take(*step["do"])
+            await cluster.sleep(40 if step["do"][0] == "define" else 6)
+            expected = {name: value for name, value in step.items() if name != "do"}
+            assert expected == ({} if not expected else await harbour.seen()), step["do"]
