@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 from apiserver_stub.storage.interface import Record
 from controller_manager.base.clock import monotonic, wall_seconds
@@ -51,10 +52,20 @@ class TTLIndex:
         return min((next(iter(rows.values()))[0] + ttl for ttl, rows in self._rows.items()), default=None)
 
 
+class Ages(Protocol):
+    """Rows by when their time is over."""
+
+    def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
+        """Yield resource, key and revision of rows whose time is over, at most `limit` of each kind of lifetime."""
+
+    def next(self) -> float | None:
+        """Return the time at which the next row is due; None while there is none."""
+
+
 class Expiry:
     """Removes rows within seconds after their time is over. What could not be removed is tried again."""
 
-    def __init__(self, ages: TTLIndex, remove: Remove, clock: Callable[[], float]) -> None:
+    def __init__(self, ages: Ages, remove: Remove, clock: Callable[[], float]) -> None:
         self._ages = ages
         self._clock = clock
         self._remove = remove

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from apiserver_stub.storage.expiry import SteadyClock
 from apiserver_stub.storage.interface import Listing, Record, RevisionConflict, Storage, Write
+from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.commits import Commits, WriteLimits
 from apiserver_stub.watch_cache.compactor import Compactor
@@ -61,6 +62,7 @@ class WatchCache:
         self._upkeep = Compactor(storage, self._collections, self.retention, self.now)
         self._replay: Replay | None = None
         self._packer = RowPacker() if packs else None
+        self._adopted: Mapping[str, Snapshot] | None = None
         self._started = False
 
     async def start(self) -> None:
@@ -68,18 +70,36 @@ class WatchCache:
         await self.storage.open()
         self._clock = SteadyClock()
         try:
-            await self._reflector.start()
+            if self._adopted is not None:
+                await self._resume(self._adopted)
+            else:
+                await self._reflector.start()
         except BaseException:
             await self.storage.close()
             raise
         replay, self._replay, self._started = self._replay, None, True
-        assert replay is not None
-        self._collections.update(replay.collections())
-        self._upkeep.start(replay.changes())
-        if self._packer is not None:
-            for collection in self._collections.values():
-                self._packer.add(collection.rows())
-        self._tell_corrupt(replay.corrupt())
+        if replay is not None:
+            self._collections.update(replay.collections())
+            self._upkeep.start(replay.changes())
+            if self._packer is not None:
+                for collection in self._collections.values():
+                    self._packer.add(collection.rows())
+            self._tell_corrupt(replay.corrupt())
+
+    def adopt(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Have `start` begin with the `snapshots` of another cache instead of reading the storage, which holds the same
+        rows and no history.
+        """
+        self._adopted = snapshots
+
+    async def _resume(self, snapshots: Mapping[str, Snapshot]) -> None:
+        self.revision = self._floor = await self.storage.current_revision()
+        self._collections.update(
+            (resource, Collection(self.retention, self._floor, OrderedMap.copy(snapshot.view)))
+            for resource, snapshot in snapshots.items()
+        )
+        self._started = True
+        await self._reflector.start(after=self.revision)
 
     async def pack(self) -> None:
         """Pack the rows that there were at the start, and give the memory back."""
@@ -114,6 +134,10 @@ class WatchCache:
     def snapshot(self, resource: str) -> Snapshot:
         """Return all current rows of a resource."""
         return self._collection(resource).snapshot(self.revision)
+
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """Return all current rows by resource, for ever; no row is looked at."""
+        return {resource: found.snapshot(self.revision) for resource, found in self._collections.items()}
 
     def snapshot_at(self, resource: str, revision: int) -> Snapshot:
         """Return all rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""

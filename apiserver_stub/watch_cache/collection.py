@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from heapq import merge
 
 from apiserver_stub.storage.interface import Record, TooNew, TooOld, as_of
+from apiserver_stub.storage.ordered import OrderedMap, View
 from apiserver_stub.watch_cache.field_index import MOST, WORTH, FieldIndex
-from apiserver_stub.watch_cache.ordered import OrderedMap, View
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of, uid_of
 
 _PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page
@@ -131,26 +131,27 @@ def _revision(change: Change) -> int:
 class Snapshot:
     """All rows of one resource as they were at `revision`."""
 
-    __slots__ = ("_rows", "revision")
+    __slots__ = ("revision", "view")
 
-    def __init__(self, rows: View[Row], revision: int) -> None:
-        self._rows = rows
+    def __init__(self, view: View[Row], revision: int) -> None:
+        self.view = view
+        """The rows by key."""
         self.revision = revision
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.view)
 
     def get(self, key: str) -> Row | None:
         """Return the row of `key`, if there was one."""
-        return self._rows.get(key)
+        return self.view.get(key)
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[Row]:
         """Yield rows in the order of their keys: the keys greater than `after` that begin with `prefix`."""
-        return self._rows.items(after, prefix)
+        return self.view.items(after, prefix)
 
     def count(self, after: str = "", prefix: str = "") -> int:
         """Return how many rows `items` yields, without visiting them."""
-        return self._rows.count(after, prefix)
+        return self.view.count(after, prefix)
 
 
 def _is_gone(row: Row, record: Record | None) -> bool:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 
-from apiserver_stub.watch_cache.ordered import OrderedMap, behind
+from apiserver_stub.storage.ordered import OrderedMap, behind
 from apiserver_stub.watch_cache.row import Corrupt, Row
 
 WORTH = 256

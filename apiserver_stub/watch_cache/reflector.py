@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from apiserver_stub.storage.interface import Deliver, Listing, Record, Storage, TooOld
+from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention
-from apiserver_stub.watch_cache.ordered import OrderedMap
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import Logger
@@ -48,18 +48,14 @@ class Reflector:
         self.trouble = ""
         """Why nothing is told at present; empty if all is well."""
 
-    async def start(self) -> None:
-        """Load the oldest state there is, and follow from there. Raises what the storage does, and `ServiceUnavailable`
-        where history is compacted faster than it can be read.
+    async def start(self, after: int = 0) -> None:
+        """Load the oldest state there is, unless what there was at revision `after` is known, and follow from there.
+        Raises what the storage does, and `ServiceUnavailable` where history is compacted faster than it can be read.
         """
-        for _ in range(_ATTEMPTS):
-            with suppress(TooOld):  # another server has it compacted meanwhile
-                listing = await self._storage.list(at=await self._storage.oldest_revision())
-                self._load(listing)
-                await self._watch(listing.revision)
-                break
+        if after:
+            await self._watch(after)
         else:
-            raise ServiceUnavailable("the history of the store is too short to read it")
+            await self._read()
         self._tasks = await Tasks().__aenter__()
         following = keep_running(
             self._follow,
@@ -70,6 +66,15 @@ class Reflector:
             on_failure=self._note,
         )
         self._tasks.start(following, name="watch of the storage")
+
+    async def _read(self) -> None:
+        for _ in range(_ATTEMPTS):
+            with suppress(TooOld):  # another server has it compacted meanwhile
+                listing = await self._storage.list(at=await self._storage.oldest_revision())
+                self._load(listing)
+                await self._watch(listing.revision)
+                return
+        raise ServiceUnavailable("the history of the store is too short to read it")
 
     async def close(self) -> None:
         """Follow no longer."""

@@ -71,7 +71,7 @@ class Manager:
     replicas share the controllers, there is one group with a lock for each.
 
     `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0). `cloud_providers`
-    are there besides those that are installed.
+    are there besides those that are installed. `me` is its identity; by default one that nobody has had.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Manager:
         network: Network,
         runtime: Runtime,
         cloud_providers: Mapping[str, MakeCloudProvider] = _NO_CLOUDS,
+        me: str = "",
     ) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
@@ -95,7 +96,7 @@ class Manager:
         self._stop = asyncio.Event()
         self._why = ""
         self._clients = Clients(parsed[ClientOptions], network, runtime)
-        self._me = identity()
+        self._me = me or identity()
         resync, streams = parsed[ManagerOptions].min_resync_period, parsed[FeatureOptions].enabled(WATCH_LIST)
         self._informers = Informers(self._clients.reader, runtime, resync=resync, streams=streams)
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
@@ -119,6 +120,11 @@ class Manager:
         if lacking and self._cloud is not None:
             self._log.info("left out: the provider of the cloud has nothing for them", controllers=lacking)
         return [spec for spec in specs if spec.name not in lacking]
+
+    @property
+    def identity(self) -> str:
+        """Return the name by which it holds leases."""
+        return self._me
 
     def may_write(self) -> bool:
         """Return whether any of the controllers may change anything right now."""

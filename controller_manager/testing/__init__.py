@@ -3,13 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controller_manager.testing.cluster import Cluster, ManagerFailedError, Replica, UnsettledError
+    from controller_manager.testing.cluster import Cluster, UnsettledError
     from controller_manager.testing.faults import FaultyNetwork
+    from controller_manager.testing.replica import ManagerFailedError, Replica
+    from controller_manager.testing.snapshots import ClusterSnapshot
     from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
 
 __all__ = [
     "AllBlockedError",
     "Cluster",
+    "ClusterSnapshot",
     "FaultyNetwork",
     "ManagerFailedError",
     "Replica",
@@ -20,8 +23,9 @@ __all__ = [
 
 _HOMES = {
     "Cluster": "cluster",
-    "ManagerFailedError": "cluster",
-    "Replica": "cluster",
+    "ClusterSnapshot": "snapshots",
+    "ManagerFailedError": "replica",
+    "Replica": "replica",
     "UnsettledError": "cluster",
     "FaultyNetwork": "faults",
 }

@@ -5,47 +5,43 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from apiserver_stub.admission import MakePlugin
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
-from apiserver_stub.flags import FLAGS, EncryptionOptions
-from apiserver_stub.storage.backend import MemoryBackend
-from apiserver_stub.storage_factory import embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions
-from controller_manager.app.manager import Ending, Manager
 from controller_manager.app.permissions import grant
 from controller_manager.app.program import flag_set
-from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.cloud_provider import MakeCloudProvider
-from controller_manager.controller.runner import Phase
 from controller_manager.options import Parsed
-from controller_manager.testing.faults import FaultyNetwork, Link
-from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
+from controller_manager.testing.faults import Link
+from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
+from controller_manager.testing.snapshots import ClusterSnapshot
 from controller_manager.testing.virtual import LoopWatch, VirtualLoop, random_state_of
 from controller_manager.transport.credentials import Obtain
-from controller_manager.work import Failing
 
 _NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
-_MOST_KEPT = 32  # logs, each of about a hundred records
-# The log that a first start leaves, by what it depends on: the flags of the server, and the time.
-_KEPT: dict[tuple[tuple[str, ...], float], MemoryBackend] = {}
-_Build = Callable[[MemoryBackend], ApiServer]
+_MOST_KEPT = 32  # first starts, each of about a hundred rows
+# What a first start leaves, by what it depends on: the flags of the server, and the time.
+_KEPT: dict[tuple[tuple[str, ...], float], MemoryRows] = {}
+_Build = Callable[[MemoryRows], ApiServer]
 
 
-async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...], build: _Build) -> None:
-    """Start a server that was built on an empty log.
+async def _first_start(api: ApiServer, rows: MemoryRows, flags: tuple[str, ...], build: _Build) -> None:
+    """Start a server that was built on no rows.
 
-    In virtual time it is given the log that another one left, which `build` makes where none has: so that all begin
+    In virtual time it is given the rows that another one left, which `build` makes where none has: so that all begin
     alike, whoever was first in a process. What is drawn by chance meanwhile, uids for example, is the same for every
     seed, of which the start uses up nothing.
     """
@@ -53,25 +49,30 @@ async def _first_start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...
     if not isinstance(loop, VirtualLoop):
         await api.start()
         return
-    began, own = (flags, loop.time()), loop.random_state
+    began, own = (flags, loop.wall_time()), loop.random_state
     loop.random_state = random_state_of(_NO_SEED)
     known = _KEPT.get(began)
     if known is None:
-        known = MemoryBackend()
+        known = MemoryRows()
         other = build(known)
         await other.start()
         left = known.copy()
         await other.stop()
         known = left
-        if loop.time() == began[1]:
+        if loop.wall_time() == began[1]:
             if len(_KEPT) >= _MOST_KEPT:
                 _KEPT.pop(next(iter(_KEPT)))
             _KEPT[began] = known
         loop.random_state = random_state_of(_NO_SEED)
-    log.adopt(known)
+    rows.adopt(known)
+    await _resume(api)
+    loop.random_state = own
+
+
+async def _resume(api: ApiServer) -> None:
+    """Start a server on rows that another one has settled."""
     await api.resume()
     await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
-    loop.random_state = own
 
 
 @lru_cache(maxsize=64)
@@ -99,75 +100,14 @@ class UnsettledError(AssertionError):
     """The cluster went on changing, or working, for longer than anybody should wait; says at what."""
 
 
-class ManagerFailedError(AssertionError):
-    """A manager ended unasked, or a controller does what cannot work; says which, on which key, and why."""
+class Follower(Protocol):
+    """Who follows the objects of a cluster, whichever server serves them."""
 
+    def note(self, changes: Sequence[Change]) -> None:
+        """Hear of changes, as soon as they are visible."""
 
-class Replica:
-    """A controller manager of a cluster; nobody complains of one that is not `strict`."""
-
-    def __init__(
-        self,
-        manager: Manager,
-        network: FaultyNetwork,
-        enforcer: RBACEnforcer,
-        task: "asyncio.Task[Ending]",
-        *,
-        strict: bool = True,
-        may_end: bool = False,
-    ) -> None:
-        self.manager = manager
-        self.network = network
-        self.enforcer = enforcer
-        self._task = task
-        self._strict = strict
-        # Whether the test reckons with its end.
-        self._may_end = may_end
-
-    async def stop(self) -> Ending:
-        """Stop it as SIGTERM would."""
-        self._may_end = True
-        self.manager.stop("the test stopped it")
-        return await self._task
-
-    async def kill(self) -> None:
-        """End it as SIGKILL would: nothing it still wants to say gets out."""
-        self._may_end = True
-        self.network.cut()
-        self._task.cancel()
-        await asyncio.wait((self._task,))
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether it ended by itself."""
-        return self._task.done()
-
-    def busy_with(self) -> tuple[str, ...]:
-        """Return what it has yet to do right now; nothing once it has ended."""
-        return () if self.has_ended else self.manager.busy_with()
-
-    async def ended(self) -> Ending:
-        """Wait until it ends by itself."""
-        self._may_end = True
-        return await self._task
-
-    def _is_wrong(self, one: Failing) -> bool:
-        """Return whether the controller is to blame: where watches were disturbed, it may not know better yet."""
-        return one.defect and not (one.stubborn and self.network.disturbed)
-
-    def complaints(self) -> list[str]:
-        """Return what no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
-        if not self._strict:
-            return []
-        name, found = self._task.get_name(), list(self.enforcer.refused)
-        if self.has_ended:
-            return found if self._may_end else [*found, f"{name} ended unasked: {_end(self._task)}"]
-        for controller in self.manager.state().controllers:
-            if controller.phase is Phase.CRASHED:
-                found.append(f"{controller.name} crashed: {controller.crash}")
-            failing = controller.work.failing if controller.work is not None else ()
-            found += [_failure(controller.name, one) for one in failing if self._is_wrong(one)]
-        return found
+    def restart(self) -> None:
+        """The objects are others than before, without any change: what was begun is void."""
 
 
 class Cluster:
@@ -193,9 +133,10 @@ class Cluster:
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = _server_options(self._flags)
         self._plugins = admission_plugins
-        self._log = MemoryBackend()
+        self.rows = MemoryRows()
+        """What the server keeps, which outlives it."""
         self._link = Link()
-        self.api = self._build(self._log)
+        self.api = self._build(self.rows)
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
@@ -206,18 +147,25 @@ class Cluster:
         self._controllers: set[str] = set()
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
+        self._followers: list[Follower] = []
+        self._origin: ClusterSnapshot | None = None  # of a fork
 
-    def _build(self, log: MemoryBackend) -> ApiServer:
-        encrypts = bool(self._options[EncryptionOptions].encryption_provider_config)
-        storage = embedded_storage(log, encrypts=encrypts)
+    def _build(self, rows: MemoryRows) -> ApiServer:
+        storage = MemoryStorage(rows)
         return build(self._options, Runtime("apiserver"), storage, admission_plugins=self._plugins)
 
     async def __aenter__(self) -> Self:
-        self.api.store.subscribe(self._count)
+        if self._origin is not None:
+            await self._tasks.__aenter__()
+            await self._begin_as(self._origin, 0)
+            self._replicas = [Replica(replica.plan) for replica, _ in self._origin.replicas]
+            self._start_replicas(self._replicas, self._origin)
+            return self
+        self._listen()
         if self._plugins:  # which may change what a start leaves
             await self.api.start()
         else:
-            await _first_start(self.api, self._log, self._flags, self._build)
+            await _first_start(self.api, self.rows, self._flags, self._build)
         await self._tasks.__aenter__()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         return self
@@ -277,19 +225,78 @@ class Cluster:
         else:
             parsed = flag_set(every, cloud_providers=cloud_providers).parse(flags)
         chosen = catalog.choose(every, parsed)
-        enforcer = RBACEnforcer(chosen)
-        network = FaultyNetwork(
-            lambda obtain: PermittedTransport(self._reach(parsed, obtain), enforcer), faults, election=may_lose_lead
-        )
         self._watch_over(chosen)
         if parsed[ClientOptions].use_service_account_credentials:
             await grant(self.client, chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
-        manager = Manager(parsed, chosen, network, Runtime(name), cloud_providers)
-        task = self._tasks.start(manager.run(), name=name)
-        replica = Replica(manager, network, enforcer, task, strict=strict, may_end=may_lose_lead)
+        replica = Replica(ManagerPlan(name, parsed, chosen, faults, may_lose_lead, strict, cloud_providers))
+        replica.start(self._tasks, self._reach)
         self._replicas.append(replica)
         return replica
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """Return the managers that were started, those that have ended too."""
+        return tuple(self._replicas)
+
+    def follow(self, follower: "Follower") -> None:
+        """Tell `follower` of all changes, also of those by a server that is started again, and when the cluster is
+        restored.
+        """
+        self._followers.append(follower)
+        self.api.store.subscribe(follower.note)
+
+    def snapshot(self) -> ClusterSnapshot:
+        """Return the cluster as it is now, to `restore` it later. No object is looked at: it costs the same for ten and
+        for ten thousand.
+
+        It holds the objects, which managers run (their flags and identities), and in virtual time the wall clock and
+        the state of randomness. What processes know only themselves is not in it: the history that watches resume from,
+        what was written but not answered yet, what controllers remember, and which keys wait in their queues, with
+        their back-off and what was due later. Nor are a network that is cut or intercepted, and what is beside the
+        cluster: clouds, metrics, the test's own objects.
+        """
+        return ClusterSnapshot.of(self.rows, self.api, self._replicas)
+
+    async def restore(self, snapshot: ClusterSnapshot, *, seed: int | None = None) -> None:
+        """Make this cluster what it was at one of its snapshots.
+
+        Server and managers end as if they were killed, and others start on what the snapshot holds: controllers look at
+        everything anew, as after a restart, and hold the leases that they held. A `Replica` of then stands for the
+        manager that takes its place; managers of after the snapshot are gone. Uids and resource versions of objects are
+        those of then; new resource versions are greater than all that were ever given. Watches break, and whoever wants
+        to resume one gets 410 and lists again.
+
+        In virtual time the wall clock is set back too, for the whole loop, so for forks as well, and chance says what
+        it then said: whatever is done the same way again ends the same way. With a `seed` it says something else.
+        """
+        for replica in self._replicas:
+            await replica.kill()
+        if not self._link.is_cut:
+            await self.kill_api()
+        self._replicas = [replica for replica, _ in snapshot.replicas]
+        if snapshot.clock is not None:
+            snapshot.clock.set_time()
+        await self._begin_as(snapshot, self.rows.revision + 1)
+        if snapshot.clock is not None:
+            snapshot.clock.set_chance(seed)
+        self._start_replicas(self._replicas, snapshot)
+        for follower in self._followers:
+            follower.restart()
+
+    def fork(self) -> "Cluster":
+        """Return another cluster that is like this one is now, for `async with`: to try what if. It costs the same
+        however many objects there are, but for what its server and managers read at their start.
+
+        What is changed in one is never seen in the other. They share the loop, so its time and its randomness, and what
+        is beside them: clouds, and what answers by `serve_beside`. The fork has managers of its own, in `replicas`; of
+        what is not taken over `snapshot` says more.
+        """
+        other = Cluster(self._flags, self._plugins)
+        other._beside = dict(self._beside)
+        other._controllers = set(self._controllers)
+        other._origin = self.snapshot()
+        return other
 
     def serve_beside(self, path: str, answer: Answer) -> None:
         """Have `answer` answer, in the server's place, what is asked of `path` and below: an API of somebody else's.
@@ -307,7 +314,7 @@ class Cluster:
 
     async def kill_api(self) -> None:
         """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
-        self._log = self._log.copy()
+        self.rows = self.rows.copy()
         self._link.cut()
         self._upkeep.cancel()
         await self.api.stop()
@@ -315,12 +322,34 @@ class Cluster:
     async def start_api(self, *, wiped: bool = False) -> None:
         """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
         if wiped:
-            self._log = MemoryBackend()
-        self.api = self._build(self._log)
-        self.api.store.subscribe(self._count)
+            self.rows = MemoryRows()
+        self.api = self._build(self.rows)
+        self._listen()
         await self.api.start()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         self._link = Link()
+
+    async def _begin_as(self, snapshot: ClusterSnapshot, revision: int) -> None:
+        """Start the server on what a snapshot holds, at a revision that is not lower than this one."""
+        self.rows = MemoryRows.of(snapshot.rows, revision)
+        self.api = self._build(self.rows)
+        if snapshot.cached is not None:
+            self.api.store.adopt(snapshot.cached)
+        self._listen()
+        await _resume(self.api)
+        self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
+        self._link = Link()
+
+    def _start_replicas(self, replicas: Sequence[Replica], snapshot: ClusterSnapshot) -> None:
+        for replica, (_, me) in zip(replicas, snapshot.replicas, strict=True):
+            self._watch_over(replica.plan.specs)
+            replica.start(self._tasks, self._reach, me)
+
+    def _listen(self) -> None:
+        """Hear of all changes of a new server."""
+        self.api.store.subscribe(self._count)
+        for follower in self._followers:
+            self.api.store.subscribe(follower.note)
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -343,9 +372,11 @@ class Cluster:
         changes = [f"{count} changes of {what}" for what, count in self._changed.most_common(5)]
         raise UnsettledError(f"the cluster does not come to rest; in the last {quiet:g} s: {', '.join(changes + busy)}")
 
-    async def advance(self, seconds: float) -> None:
-        """Let time pass, then settle."""
-        await asyncio.sleep(seconds)
+    async def advance(
+        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+    ) -> None:
+        """Let so much time pass, all taken together, then settle."""
+        await asyncio.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         await self.settle()
 
     def _watch_over(self, specs: Sequence[AnySpec]) -> None:
@@ -371,15 +402,3 @@ class Cluster:
         self._changed.update(
             f"{change.row.resource} {change.row.key}" for change in changes if change.row.resource not in RESTLESS
         )
-
-
-def _end(task: "asyncio.Task[Ending]") -> str:
-    if task.cancelled():
-        return "it was cancelled"
-    error = task.exception()
-    return describe(error) if error is not None else task.result().reason
-
-
-def _failure(controller: str, one: Failing) -> str:
-    times = "once" if one.failures == 1 else f"{one.failures} times in a row"
-    return f"{controller} failed {times} on {one.key}: {one.error}"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from controller_manager.api.wire import Response
 from controller_manager.base.random import random_source
-from controller_manager.testing.cluster import Cluster, Replica
+from controller_manager.testing.cluster import Cluster
+from controller_manager.testing.replica import Replica
 
 LONGEST_CUT = 30.0
 RATE = 0.2

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from apiserver_stub.watch_cache.row import Change
+from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.api.core import NODES, PODS, Pod, is_pod_terminal
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, key_of
@@ -64,18 +64,30 @@ class PodAgent:
         self._binds = binds
         self._bound = 0
         self._changed: asyncio.Queue[Key] = asyncio.Queue()
-        self._busy: set[tuple[str, str]] = set()
+        self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._tasks = Tasks()
-        cluster.api.store.subscribe(self._note)
+        cluster.follow(self)
 
-    def _note(self, changes: Sequence[Change]) -> None:
+    def note(self, changes: Sequence[Change]) -> None:
+        """Hear of changes."""
         for change in changes:
             if change.row.resource == PODS.name:
-                namespace, _, name = change.row.key.partition("/")
-                self._changed.put_nowait(Key(namespace, name))
+                self._look_at(change.row)
+
+    def restart(self) -> None:
+        """Begin anew with the pods there are."""
+        for task in self._busy.values():
+            task.cancel()
+        self._busy.clear()
+        for row in self._cluster.api.store.snapshot(PODS.name).items():
+            self._look_at(row)
+
+    def _look_at(self, row: Row) -> None:
+        self._changed.put_nowait(Key(row.namespace, row.name))
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
+        self.restart()
         self._tasks.start(self._run(), name="pod agent")
         return self
 
@@ -92,8 +104,8 @@ class PodAgent:
             pod = Pod.decode(row.data) if row is not None else None
             step = self._step(pod) if pod is not None else None
             if pod is not None and step is not None and (pod.metadata.uid, step) not in self._busy:
-                self._busy.add((pod.metadata.uid, step))
-                self._tasks.start(self._take(step, pod), name=f"{step} {key}")
+                taken = self._tasks.start(self._take(step, pod), name=f"{step} {key}")
+                self._busy[pod.metadata.uid, step] = taken
 
     def _step(self, pod: Pod) -> str | None:
         """Return what is next for a pod."""

@@ -127,6 +127,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, seed: int = 0) -> None:
         self._now = 0.0
+        self.epoch = EPOCH
+        """The wall time at which the loop was born, in seconds since the Unix epoch; to change it sets the clock."""
         self.threads_busy = 0
         self.turns = 0
         selector = _JumpingSelector()
@@ -141,8 +143,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def wall_time(self) -> float:
-        """Virtual seconds since the Unix epoch; a loop is born at the start of 2026."""
-        return EPOCH + self._now
+        """Virtual seconds since the Unix epoch; a loop is born at the start of 2026, unless its clock was set."""
+        return self.epoch + self._now
 
     @property
     def random_state(self) -> Any:

@@ -13,8 +13,8 @@ from controller_manager.api.resource import Key
 from controller_manager.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
 from controller_manager.api.wire import Response
 from controller_manager.testing import Cluster
-from controller_manager.testing.cluster import Replica
 from controller_manager.testing.csi_driver import SimulatedDriver
+from controller_manager.testing.replica import Replica
 from controllers.attach_detach import SPECS
 from tests.scenarios.volumes import (
     DRIVER,

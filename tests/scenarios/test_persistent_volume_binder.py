@@ -18,9 +18,9 @@ from controller_manager.api.storage import (
 )
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
-from controller_manager.testing.cluster import Replica
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.pod_agent import PodAgent
+from controller_manager.testing.replica import Replica
 from tests.scenarios.storage import (
     add,
     claim,

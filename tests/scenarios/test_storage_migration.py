@@ -168,8 +168,8 @@ async def test_secrets_are_encrypted_with_the_present_key(tmp_path: Path) -> Non
         file.write_text(json.dumps({**kind, "resources": [{"resources": ["secrets"], "providers": providers}]}))
 
     def stored(cluster: Cluster) -> list[bytes]:
-        records = cluster._log._records.values()
-        return [bytes(record.data)[:40] for record in records if record.resource == "secrets"]
+        records = cluster.rows.at(cluster.rows.revision, "secrets")
+        return [bytes(record.data)[:40] for record in records]
 
     write("old")
     async with Cluster((*SERVED, f"--encryption-provider-config={file}")) as cluster:

@@ -21,7 +21,7 @@ from controller_manager.api.storage import (
 )
 from controller_manager.api.wire import Request
 from controller_manager.testing import Cluster
-from controller_manager.testing.cluster import Replica
+from controller_manager.testing.replica import Replica
 
 Tree = dict[str, Any]
 DRIVER = "disks.example.org"

@@ -21,13 +21,14 @@ from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
+from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import get_logger
 from tests.apiserver_stub.owned import OwnedStorage
 from tests.etcd import Etcd
 
-LOCAL = ("memory", "sqlite", "encrypted", "shared")  # in this process, where time may be virtual
+LOCAL = ("memory", "rows", "sqlite", "encrypted", "shared")  # in this process, where time may be virtual
 ELSEWHERE = (pytest.param("etcd", marks=pytest.mark.needs("etcd")),)
 KINDS = (*LOCAL, *ELSEWHERE)
 _NUMBERS = count(1)
@@ -85,6 +86,9 @@ def place(kind: str, folder: Path, etcd: Callable[[], Etcd]) -> Reopen:
         rules = EtcdRules(prefix=f"/test-{os.getpid()}-{next(_NUMBERS)}", compaction=1e-9)
         return lambda: EtcdStorage(servers, rules)
     log = MemoryBackend()
+    if kind == "rows":
+        rows = MemoryRows()
+        return lambda: MemoryStorage(rows)
     if kind == "shared":
         return lambda: OwnedStorage(SqliteBackend(folder / "store.db"))
     if kind == "encrypted":

@@ -48,7 +48,7 @@ async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: Wat
     for key in "abc":
         await store.commit(Write("pods", key, 0, body()))
     page = store.snapshot_at("pods", 3)
-    assert store.snapshot_at("pods", 3)._rows is page._rows
+    assert store.snapshot_at("pods", 3).view is page.view
     for revision in range(1, 4):
         store.snapshot_at("pods", revision)
     assert [row.key for row in page.items(after="a")] == ["b"]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache import collection as collection_module
 from apiserver_stub.watch_cache.collection import Collection, Retention
 from apiserver_stub.watch_cache.field_index import MOST, WORTH, FieldIndex
-from apiserver_stub.watch_cache.ordered import OrderedMap
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 
 KEYS = [f"{namespace}/{name}" for namespace in ("a", "b") for name in ("k", "l", "m", "n")]

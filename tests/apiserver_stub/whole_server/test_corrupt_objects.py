@@ -250,9 +250,9 @@ async def test_the_namespace_controller_goes_on_once_it_is_removed(speak: Any) -
             for config in ("a", "b"):
                 await api("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": config}})
         await cluster.stop_api()
-        async for records in cluster._log.replay():
-            (record,) = [record for record in records if record.key == "n/b"]
-        cluster._log.append([record._replace(data=b"{")], lambda _: None)
+        (record,) = [record for record in cluster.rows.at(cluster.rows.revision, "configmaps") if record.key == "n/b"]
+        why = decode_error_of(b"{")
+        cluster.rows.add(record._replace(revision=cluster.rows.revision + 1, data=b"{", decode_error=why))
         await cluster.start_api()
         await cluster.manage()
         api = speak(cluster.api)

@@ -17,7 +17,7 @@ async def live(flags: tuple[str, ...] = FLAGS) -> tuple[Any, ...]:
     """Everything a cluster holds, what comes of a write, and what chance says next."""
     async with Cluster(flags) as started:
         made = await started.client.create(PODS, builders.pod("p"))
-        records = list(started._log._records.values())
+        records = sorted(started.rows.at(started.rows.revision, None))
         events = [event async for event in started.client.watch(NAMESPACES, resource_version="1", timeout=1)]
         return made.metadata.uid, records, events, random_source().token(), asyncio.get_running_loop().time()
 

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from apiserver_stub.watch_cache.ordered import OrderedMap, View
+from apiserver_stub.storage.ordered import OrderedMap, View
 
 NAMES = st.builds(
     lambda namespace, name: f"{namespace}/{name}", st.sampled_from(["a", "ab", "b", "\U0010ffff"]), st.integers(0, 3000)

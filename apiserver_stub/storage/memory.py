@@ -1,0 +1,273 @@
+"""A storage in memory alone, of which a snapshot costs nothing: for clusters within one process, and what they try."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from apiserver_stub.storage.expiry import Expiry, SteadyClock
+from apiserver_stub.storage.interface import (
+    Compare,
+    Deliver,
+    Ended,
+    Listing,
+    Record,
+    RevisionConflict,
+    TooNew,
+    TooOld,
+    Write,
+    as_of,
+    stamped,
+)
+from apiserver_stub.storage.ordered import OrderedMap, View
+from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pipeline
+from apiserver_stub.storage.users import UsedByMany
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """All rows as they were at `revision`, for ever, and those with a lifetime by when it ends; no history."""
+
+    revision: int
+    rows: Mapping[str, View[Record]]
+    deadlines: View[Record]
+
+
+class _Written(NamedTuple):
+    """A record, and the row that it replaced."""
+
+    record: Record
+    before: Record | None
+
+
+class MemoryRows:
+    """The rows, and what was written since the last compaction; pure. `revision` is the newest one."""
+
+    def __init__(self) -> None:
+        self.revision = self.compacted = 1
+        self._rows: dict[str, OrderedMap[Record]] = {}
+        self._history: list[_Written] = []
+        self._deadlines: OrderedMap[Record] = OrderedMap()  # by when a lifetime ends
+
+    @classmethod
+    def of(cls, snapshot: MemorySnapshot, revision: int = 0) -> Self:
+        """Return rows that begin as those of a snapshot, at its revision or a later one; history begins there. What
+        is not changed is shared.
+        """
+        made = cls()
+        made.revision = made.compacted = max(revision, snapshot.revision)
+        made._rows = {resource: OrderedMap.copy(rows) for resource, rows in snapshot.rows.items()}
+        made._deadlines = OrderedMap.copy(snapshot.deadlines)
+        return made
+
+    def snapshot(self) -> MemorySnapshot:
+        """Return the rows as they are now; no row is looked at."""
+        rows = {resource: rows.snapshot() for resource, rows in self._rows.items()}
+        return MemorySnapshot(self.revision, MappingProxyType(rows), self._deadlines.snapshot())
+
+    def copy(self) -> Self:
+        """Return the same rows with the same history, which go on by themselves: what a crash at this moment leaves."""
+        made = type(self)()
+        made.adopt(self)
+        return made
+
+    def adopt(self, other: "MemoryRows") -> None:
+        """Hold what others hold instead, history included; nothing may be open on these yet."""
+        same = self.of(other.snapshot())
+        self.revision, self._rows, self._deadlines = same.revision, same._rows, same._deadlines
+        self.compacted, self._history = other.compacted, other._history.copy()
+
+    def get(self, resource: str, key: str) -> Record | None:
+        """Return the current row of a key."""
+        rows = self._rows.get(resource)
+        return None if rows is None else rows.get(key)
+
+    def add(self, record: Record) -> None:
+        """Take in a record; records come in the order of their revisions."""
+        rows = self._rows.get(record.resource)
+        if rows is None:
+            rows = self._rows[record.resource] = OrderedMap()
+        before = rows.get(record.key)
+        if before is not None and before.ttl:
+            self._deadlines.remove(_deadline(before))
+        if record.deleted:
+            rows.remove(record.key)
+        else:
+            rows.put(record.key, record)
+            if record.ttl:
+                self._deadlines.put(_deadline(record), record)
+        self._history.append(_Written(record, before))
+        self.revision = record.revision
+
+    def at(self, revision: int, resource: str | None) -> list[Record]:
+        """Return the rows of a resource (None: of all) at a revision, in order. Raises `TooOld` or `TooNew`."""
+        if revision > self.revision:
+            raise TooNew(revision, self.revision)
+        self._check(revision)
+        found = {one: rows for one, rows in self._rows.items() if resource in (None, one)}
+        if revision < self.revision:
+            found = {one: OrderedMap.copy(rows.snapshot()) for one, rows in found.items()}
+            for record, before in reversed(self._history[self._position(revision) :]):
+                if record.resource not in found:
+                    continue
+                if before is None:
+                    found[record.resource].remove(record.key)
+                else:
+                    found[record.resource].put(record.key, before)
+        return [record for one in sorted(found) for record in found[one].items()]
+
+    def after(self, revision: int) -> list[Record]:
+        """Return what was written behind a revision. Raises `TooOld`."""
+        self._check(revision)
+        return [written.record for written in self._history[self._position(revision) :]]
+
+    def compact(self, revision: int) -> None:
+        """Forget what was superseded up to a revision."""
+        self.compacted = max(self.compacted, min(revision, self.revision))
+        del self._history[: self._position(self.compacted)]
+
+    def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
+        """Yield resource, key and revision of at most `limit` rows whose time is over."""
+        for record in islice(self._deadlines.items(), limit):
+            if record.at + record.ttl > now:
+                break
+            yield record.resource, record.key, record.revision
+
+    def next(self) -> float | None:
+        """Return the time at which the next row is due; None while there is none."""
+        return next((record.at + record.ttl for record in self._deadlines.items()), None)
+
+    def _position(self, revision: int) -> int:
+        return bisect_right(self._history, revision, key=_revision)
+
+    def _check(self, revision: int) -> None:
+        if revision < self.compacted:
+            raise TooOld(revision, self.compacted)
+
+
+class MemoryStorage(UsedByMany):
+    """A `Storage` of `rows`; what it writes is told before its writer is answered, as by the one with a log."""
+
+    trouble = ""
+    checkpoint_counts = (0, 0)
+    failures: Mapping[str, int] = MappingProxyType({"refused": 0, "unknown": 0})
+
+    def __init__(self, rows: MemoryRows | None = None) -> None:
+        super().__init__()
+        self.rows = rows or MemoryRows()
+        """What is kept; another storage may go on with it once this one is closed."""
+        self._pipeline = Pipeline(self._admit, self._write, GroupLimits())
+        self._watchers: dict[Deliver, Ended | None] = {}
+        self._expiry = Expiry(self.rows, self._expire, self._now)
+
+    async def current_revision(self) -> int:
+        """Return the newest revision."""
+        return self.rows.revision
+
+    async def oldest_revision(self) -> int:
+        """Return the revision up to which history was compacted."""
+        return self.rows.compacted
+
+    async def get(self, resource: str, key: str) -> Record | None:
+        """Return the current row of `key`."""
+        return self.rows.get(resource, key)
+
+    async def is_stale(self, resource: str, key: str) -> bool:
+        """Return False: bytes are kept as they come."""
+        return False
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        """Return all rows of a resource, or of all, at a revision."""
+        at = self.rows.revision if at is None else at
+        return Listing(self.rows.at(at, resource), at)
+
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        """Make all writes or none, if the `compares` hold."""
+        return self._pipeline.submit(writes, compares)
+
+    async def watch(self, after: int, deliver: Deliver, ended: Ended | None = None) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens, until the storage is closed."""
+        deliver(self.rows.after(after), max(after, self.rows.revision))
+        self._watchers[deliver] = ended
+
+        def stop() -> None:
+            self._watchers.pop(deliver, None)
+
+        return stop
+
+    def compact(self, revision: int) -> "asyncio.Future[None]":
+        """Forget history up to a revision."""
+        self.rows.compact(revision)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def _begin(self) -> None:
+        self._clock = SteadyClock()
+        self._allotted = self.rows.revision
+        self._expiry.wake()
+
+    async def _end(self) -> None:
+        self._expiry.close()
+        await self._pipeline.drain()
+        watchers, self._watchers = self._watchers, {}
+        for ended in filter(None, watchers.values()):
+            ended("the storage is closed")
+
+    def _now(self) -> float:
+        return self._clock.now()
+
+    def _admit(self, transaction: PendingTransaction) -> bool:
+        """Compare, and give a transaction the next revisions."""
+        expectations: tuple[Write | Compare, ...] = (*transaction.writes, *transaction.compares)
+        for row in expectations:
+            found = self.rows.get(row.resource, row.key)
+            current = 0 if found is None else found.revision
+            if current != row.expected or (not current and isinstance(row, Write) and row.deleted):
+                if not transaction.done.done():
+                    transaction.done.set_exception(RevisionConflict(row.resource, row.key, current, self.rows.revision))
+                return False
+        transaction.records = [self._record(write) for write in transaction.writes]
+        return True
+
+    def _record(self, write: Write) -> Record:
+        self._allotted = revision = self._allotted + 1
+        data = stamped(write.data, revision)
+        return Record(revision, write.resource, write.key, data, write.deleted, self._now(), write.ttl)
+
+    def _write(self, group: Sequence[PendingTransaction]) -> None:
+        records = [record for transaction in group for record in transaction.records]
+        for record in records:
+            self.rows.add(record)
+        self._expiry.wake()
+        for transaction in group:
+            if not transaction.done.done():
+                transaction.done.set_result(transaction.records[-1].revision)
+        for deliver in tuple(self._watchers):  # before anybody hears of the results
+            deliver(records, self.rows.revision)
+        self._pipeline.written()
+
+    def _expire(self, overdue: Iterable[tuple[str, str, int]]) -> None:
+        for resource, key, revision in overdue:
+            record = self.rows.get(resource, key)
+            if record is not None and record.revision == revision:
+                write = Write(resource, key, revision, as_of(record.data, ""), deleted=True)
+                self.txn([write]).add_done_callback(_seen)
+
+
+def _revision(written: _Written) -> int:
+    return written.record.revision
+
+
+def _deadline(record: Record) -> str:
+    """Return the place of a row in the order in which lifetimes end."""
+    return f"{record.at + record.ttl:020.6f} {record.resource} {record.key}"
+
+
+def _seen(done: "asyncio.Future[int]") -> None:
+    """Nobody need wait for it: somebody was faster, or it will be tried again."""
+    if not done.cancelled():
+        done.exception()

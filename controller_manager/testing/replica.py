@@ -1,0 +1,124 @@
+"""A controller manager of a cluster of tests: by what it is started, how it ends, and what it should not do."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller_manager.app.catalog import AnySpec
+from controller_manager.app.manager import Ending, Manager
+from controller_manager.base.errors import describe
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.cloud_provider import MakeCloudProvider
+from controller_manager.controller.runner import Phase
+from controller_manager.options import Parsed
+from controller_manager.testing.faults import FaultyNetwork
+from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
+from controller_manager.transport.credentials import Obtain
+from controller_manager.transport.transport import Transport
+from controller_manager.work import Failing
+
+Reach = Callable[[Parsed, Obtain | None], Transport]
+
+
+class ManagerFailedError(AssertionError):
+    """A manager ended unasked, or a controller does what cannot work; says which, on which key, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerPlan:
+    """The flags, controllers and faults of a manager; see `Cluster.manage`."""
+
+    name: str
+    options: Parsed
+    specs: Sequence[AnySpec]
+    faults: float
+    may_lose_lead: bool
+    strict: bool
+    cloud_providers: Mapping[str, MakeCloudProvider]
+
+
+class Replica:
+    """A controller manager of a cluster; nobody complains of one that is not `strict`."""
+
+    def __init__(self, plan: ManagerPlan) -> None:
+        self.plan = plan
+        """By what it is started."""
+        self.manager: Manager
+        self.network: FaultyNetwork
+        self.enforcer: RBACEnforcer
+        self._task: asyncio.Task[Ending]
+        # Whether the test reckons with its end.
+        self._may_end = False
+
+    def start(self, tasks: Tasks, reach: Reach, me: str = "") -> None:
+        """Start it, by the identity `me` if there is one; `reach` makes transports to the server. One that was ended
+        starts anew: it knows nothing.
+        """
+        plan = self.plan
+        self.enforcer = enforcer = RBACEnforcer(plan.specs)
+        self.network = FaultyNetwork(
+            lambda obtain: PermittedTransport(reach(plan.options, obtain), enforcer),
+            plan.faults,
+            election=plan.may_lose_lead,
+        )
+        self.manager = Manager(plan.options, plan.specs, self.network, Runtime(plan.name), plan.cloud_providers, me)
+        self._task = tasks.start(self.manager.run(), name=plan.name)
+        self._may_end = plan.may_lose_lead
+
+    async def stop(self) -> Ending:
+        """Stop it as SIGTERM would."""
+        self._may_end = True
+        self.manager.stop("the test stopped it")
+        return await self._task
+
+    async def kill(self) -> None:
+        """End it as SIGKILL would: nothing it still wants to say gets out."""
+        self._may_end = True
+        self.network.cut()
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it ended by itself."""
+        return self._task.done()
+
+    def busy_with(self) -> tuple[str, ...]:
+        """Return what it has yet to do right now; nothing once it has ended."""
+        return () if self.has_ended else self.manager.busy_with()
+
+    async def ended(self) -> Ending:
+        """Wait until it ends by itself."""
+        self._may_end = True
+        return await self._task
+
+    def _is_wrong(self, one: Failing) -> bool:
+        """Return whether the controller is to blame: where watches were disturbed, it may not know better yet."""
+        return one.defect and not (one.stubborn and self.network.disturbed)
+
+    def complaints(self) -> list[str]:
+        """Return what no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
+        if not self.plan.strict:
+            return []
+        name, found = self._task.get_name(), list(self.enforcer.refused)
+        if self.has_ended:
+            return found if self._may_end else [*found, f"{name} ended unasked: {_end(self._task)}"]
+        for controller in self.manager.state().controllers:
+            if controller.phase is Phase.CRASHED:
+                found.append(f"{controller.name} crashed: {controller.crash}")
+            failing = controller.work.failing if controller.work is not None else ()
+            found += [_failure(controller.name, one) for one in failing if self._is_wrong(one)]
+        return found
+
+
+def _end(task: "asyncio.Task[Ending]") -> str:
+    if task.cancelled():
+        return "it was cancelled"
+    error = task.exception()
+    return describe(error) if error is not None else task.result().reason
+
+
+def _failure(controller: str, one: Failing) -> str:
+    times = "once" if one.failures == 1 else f"{one.failures} times in a row"
+    return f"{controller} failed {times} on {one.key}: {one.error}"
