@@ -28,6 +28,7 @@ from controller_manager.options import Parsed
 from controller_manager.testing.faults import Link
 from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
 from controller_manager.testing.snapshots import ClusterSnapshot
+from controller_manager.testing.timeline import Timeline, timeline
 from controller_manager.testing.virtual import LoopWatch, VirtualLoop, random_state_of
 from controller_manager.transport.credentials import Obtain
 
@@ -149,16 +150,30 @@ class Cluster:
         self._changed: Counter[str] = Counter()
         self._followers: list[Follower] = []
         self._origin: ClusterSnapshot | None = None  # of a fork
+        self.name = ""
+        """What it is called in the timeline, which it shares with other clusters of its loop."""
+        self._timeline: Timeline | None = None
+        self._forks = 0
 
     def _build(self, rows: MemoryRows) -> ApiServer:
         storage = MemoryStorage(rows)
         return build(self._options, Runtime("apiserver"), storage, admission_plugins=self._plugins)
 
+    @property
+    def timeline(self) -> Timeline:
+        """What happened, in order: who wrote what and what woke them, faults, ends and beginnings, steps of the test.
+
+        The last five thousand happenings are kept. Of a test that fails in virtual time the plugin prints it.
+        """
+        if self._timeline is None:
+            self._timeline = timeline()
+        return self._timeline
+
     async def __aenter__(self) -> Self:
         if self._origin is not None:
             await self._tasks.__aenter__()
             await self._begin_as(self._origin, 0)
-            self._replicas = [Replica(replica.plan) for replica, _ in self._origin.replicas]
+            self._replicas = [Replica(replica.plan, self._note) for replica, _ in self._origin.replicas]
             self._start_replicas(self._replicas, self._origin)
             return self
         self._listen()
@@ -229,7 +244,7 @@ class Cluster:
         if parsed[ClientOptions].use_service_account_credentials:
             await grant(self.client, chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
-        replica = Replica(ManagerPlan(name, parsed, chosen, faults, may_lose_lead, strict, cloud_providers))
+        replica = Replica(ManagerPlan(name, parsed, chosen, faults, may_lose_lead, strict, cloud_providers), self._note)
         replica.start(self._tasks, self._reach)
         self._replicas.append(replica)
         return replica
@@ -270,6 +285,7 @@ class Cluster:
         In virtual time the wall clock is set back too, for the whole loop, so for forks as well, and chance says what
         it then said: whatever is done the same way again ends the same way. With a `seed` it says something else.
         """
+        self._note("the cluster is restored")
         for replica in self._replicas:
             await replica.kill()
         if not self._link.is_cut:
@@ -293,6 +309,9 @@ class Cluster:
         what is not taken over `snapshot` says more.
         """
         other = Cluster(self._flags, self._plugins)
+        self._forks += 1
+        other.name = f"{self.name}fork-{self._forks}"
+        self._note(f"{other.name} goes on from here")
         other._beside = dict(self._beside)
         other._controllers = set(self._controllers)
         other._origin = self.snapshot()
@@ -308,12 +327,14 @@ class Cluster:
     async def stop_api(self) -> None:
         """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
         if not self._link.is_cut:
+            self._note("the server is stopped")
             self._upkeep.cancel()
             await self.api.stop()
             self._link.cut()
 
     async def kill_api(self) -> None:
         """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
+        self._note("the server is killed")
         self.rows = self.rows.copy()
         self._link.cut()
         self._upkeep.cancel()
@@ -321,6 +342,7 @@ class Cluster:
 
     async def start_api(self, *, wiped: bool = False) -> None:
         """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
+        self._note("the server starts on nothing" if wiped else "the server starts")
         if wiped:
             self.rows = MemoryRows()
         self.api = self._build(self.rows)
@@ -353,6 +375,7 @@ class Cluster:
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
+        self._note(f"the test lets {seconds:g} s pass")
         await asyncio.sleep(seconds)
 
     async def settle(self, quiet: float = QUIET_SECONDS) -> None:
@@ -376,7 +399,7 @@ class Cluster:
         self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
     ) -> None:
         """Let so much time pass, all taken together, then settle."""
-        await asyncio.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+        await self.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         await self.settle()
 
     def _watch_over(self, specs: Sequence[AnySpec]) -> None:
@@ -396,9 +419,15 @@ class Cluster:
 
     async def _handle(self, request: Request) -> Response:
         others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))
-        return await self._link.answer(partial(next(others, self.api.handle), request))
+        answer = partial(next(others, self.api.handle), request)
+        return await self.timeline.asked(self.name, request, lambda: self._link.answer(answer))
 
     def _count(self, changes: Sequence[Change]) -> None:
-        self._changed.update(
-            f"{change.row.resource} {change.row.key}" for change in changes if change.row.resource not in RESTLESS
-        )
+        for change in changes:
+            row = change.row
+            if row.resource not in RESTLESS:
+                self._changed[f"{row.resource} {row.key}"] += 1
+                self.timeline.changed(self.name, change)
+
+    def _note(self, what: str, request: Request | None = None) -> None:
+        self.timeline.step(self.name, what, request)

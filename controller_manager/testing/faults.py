@@ -22,10 +22,19 @@ from controller_manager.transport.transport import close_body, is_watch
 T = TypeVar("T")
 
 
-class Link:
-    """Carries requests and answers between two parties of one process."""
+# Is told what was done to the network, or to a request.
+Note = Callable[[str, Request | None], None]
 
-    def __init__(self) -> None:
+
+def _unnoted(_: str, __: Request | None) -> None:
+    """Nobody wants to know."""
+
+
+class Link:
+    """Carries requests and answers between two parties of one process; `note` is told what is done to them."""
+
+    def __init__(self, note: Note = _unnoted) -> None:
+        self._note = note
         self.is_cut = False
         self.disturbed = False
         """True once anything was kept from passing, or changed."""
@@ -34,6 +43,7 @@ class Link:
     def cut(self) -> None:
         """Let nothing through any more, in either direction; open watches break."""
         self.is_cut = self.disturbed = True
+        self._note("cut off", None)
         now = asyncio.get_running_loop().time()
         for waiting in self._under_way:
             if not waiting.expired():  # it was cut before, and mended, and has not heard of it yet
@@ -42,6 +52,7 @@ class Link:
     def mend(self) -> None:
         """Let everything through again."""
         self.is_cut = False
+        self._note("connected again", None)
 
     async def carry(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of `work`. Raises TransportError when the cable is cut before that is known."""
@@ -142,9 +153,14 @@ class FaultyNetwork(Link):
     """
 
     def __init__(
-        self, reach: Callable[[Obtain | None], Transport], rate: float = 0.0, *, election: bool = False
+        self,
+        reach: Callable[[Obtain | None], Transport],
+        rate: float = 0.0,
+        *,
+        election: bool = False,
+        note: Note = _unnoted,
     ) -> None:
-        super().__init__()
+        super().__init__(note)
         self.rate = rate
         self._election = election
         self._reach = reach
@@ -163,11 +179,13 @@ class FaultyNetwork(Link):
         response = await self.answer(lambda: self._send(inner, request))
         if isinstance(response.body, bytes | Upgrade):
             return response
-        return Response(response.status, response.headers, self._troubled(response.body))
+        return Response(response.status, response.headers, self._troubled(request, response.body))
 
     async def _send(self, inner: Transport, request: Request) -> Response:
         spared = not self._election and _is_of_election(request)
         fault = _draw(Fault, 0.0 if spared else self.rate)
+        if fault is not None:
+            self._note(fault.value, request)
         match fault:
             case Fault.LOST:
                 raise TransportError(fault.value)
@@ -177,6 +195,8 @@ class FaultyNetwork(Link):
                 await asyncio.sleep(random_source().uniform(0, LONGEST_DELAY))
         forged = self._intercept(request) if self._intercept else None
         self.disturbed = self.disturbed or forged is not None or fault is not None
+        if forged is not None:
+            self._note("somebody else answered", request)
         response = forged or await inner.send(request)
         if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
             await close_body(response)
@@ -184,12 +204,14 @@ class FaultyNetwork(Link):
             raise TransportError(fault.value)
         return response
 
-    async def _troubled(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async def _troubled(self, request: Request, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """The chunks of a watch, and what happens to them."""
         try:
             async for chunk in body:
                 fault = _draw(WatchFault, self.rate * CHUNK_RATE)
-                self.disturbed = self.disturbed or fault is not None
+                if fault is not None:
+                    self.disturbed = True
+                    self._note(fault.value, request)
                 match fault:
                     case WatchFault.BROKEN:
                         yield chunk[: len(chunk) // 2]

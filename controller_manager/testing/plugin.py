@@ -6,12 +6,14 @@ times, each with randomness of its own. `pytest --seeds=5000` runs those tests a
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
 import pytest
 
 from controller_manager.testing.virtual import VirtualLoop
+
+_LOOP = pytest.StashKey[VirtualLoop]()  # the one that was made last
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,9 +58,26 @@ def pytest_asyncio_loop_factories(
         return {"real": asyncio.new_event_loop}
     if _seeds(item):
         seeds = range(config.getoption("--seeds") or _seeds(item))
-        return {f"seed-{seed}": partial(VirtualLoop, seed) for seed in seeds}
+        return {f"seed-{seed}": partial(_make_loop, config, seed) for seed in seeds}
     seed = marker.args[0] if marker.args else marker.kwargs.get("seed", 0)
-    return {"virtual": partial(VirtualLoop, seed)}
+    return {"virtual": partial(_make_loop, config, seed)}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show, of a test that failed, what happened in its clusters."""
+    report = yield
+    loop = item.config.stash.get(_LOOP, None)
+    if report.failed and call.excinfo is not None and _marker(item) and loop is not None and loop.timeline is not None:
+        report.sections.append(("Timeline (seconds)", loop.timeline.text(call.excinfo.exconly())))
+    return report
+
+
+def _make_loop(config: pytest.Config, seed: int) -> VirtualLoop:
+    loop = config.stash[_LOOP] = VirtualLoop(seed)
+    return loop
 
 
 def _marker(item: pytest.Item) -> pytest.Mark | None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from controller_manager.api.wire import Request
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.base.errors import describe
@@ -12,7 +13,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.controller.runner import Phase
 from controller_manager.options import Parsed
-from controller_manager.testing.faults import FaultyNetwork
+from controller_manager.testing.faults import FaultyNetwork, Note
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 from controller_manager.transport.credentials import Obtain
 from controller_manager.transport.transport import Transport
@@ -41,7 +42,8 @@ class ManagerPlan:
 class Replica:
     """A controller manager of a cluster; nobody complains of one that is not `strict`."""
 
-    def __init__(self, plan: ManagerPlan) -> None:
+    def __init__(self, plan: ManagerPlan, note: Note) -> None:
+        self._note = note
         self.plan = plan
         """By what it is started."""
         self.manager: Manager
@@ -61,20 +63,27 @@ class Replica:
             lambda obtain: PermittedTransport(reach(plan.options, obtain), enforcer),
             plan.faults,
             election=plan.may_lose_lead,
+            note=self._say,
         )
         self.manager = Manager(plan.options, plan.specs, self.network, Runtime(plan.name), plan.cloud_providers, me)
         self._task = tasks.start(self.manager.run(), name=plan.name)
         self._may_end = plan.may_lose_lead
+        self._say("starts")
+
+    def _say(self, what: str, request: Request | None = None) -> None:
+        self._note(f"{self.plan.name}: {what}", request)
 
     async def stop(self) -> Ending:
         """Stop it as SIGTERM would."""
         self._may_end = True
+        self._say("is stopped")
         self.manager.stop("the test stopped it")
         return await self._task
 
     async def kill(self) -> None:
         """End it as SIGKILL would: nothing it still wants to say gets out."""
         self._may_end = True
+        self._say("is killed")
         self.network.cut()
         self._task.cancel()
         await asyncio.wait((self._task,))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, SupportsIndex, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.random import Random
 
@@ -102,6 +102,13 @@ class AllBlockedError(RuntimeError):
     """Every task waits for something that nothing can bring about any more."""
 
 
+class Report(Protocol):
+    """What happened, for whoever wonders why a test failed."""
+
+    def text(self, about: str = "") -> str:
+        """Return the lines, those that have to do with a text if there are any."""
+
+
 class _JumpingSelector(selectors.DefaultSelector):
     """Polls files without waiting and lets the loop's clock jump instead of sleeping."""
 
@@ -129,6 +136,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now = 0.0
         self.epoch = EPOCH
         """The wall time at which the loop was born, in seconds since the Unix epoch; to change it sets the clock."""
+        self.timeline: Report | None = None
+        """What happened in the clusters of the loop."""
         self.threads_busy = 0
         self.turns = 0
         selector = _JumpingSelector()

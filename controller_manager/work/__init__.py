@@ -1,7 +1,7 @@
 """The queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
 from controller_manager.work.failures import Due, Failing, LoopState, Running
-from controller_manager.work.loop import ControlLoop, Requeue, TerminalError
+from controller_manager.work.loop import ControlLoop, Requeue, Run, TerminalError, current_run
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
 
@@ -14,8 +14,10 @@ __all__ = [
     "LoopState",
     "Priority",
     "Requeue",
+    "Run",
     "Running",
     "TerminalError",
     "WorkMetrics",
     "WorkQueue",
+    "current_run",
 ]

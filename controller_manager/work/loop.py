@@ -3,8 +3,9 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from controller_manager.api import errors
 from controller_manager.base import clock
@@ -34,6 +35,22 @@ class TerminalError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Run(NamedTuple):
+    """A run of a control loop: of which one, on which key, and what woke it."""
+
+    loop: str
+    key: Hashable
+    causes: tuple[str, ...]
+
+
+_run: ContextVar[Run | None] = ContextVar("run", default=None)
+
+
+def current_run() -> Run | None:
+    """Return the run that this task, or one that started it, is part of."""
+    return _run.get()
 
 
 Handle = Callable[[K], Awaitable[Requeue | None]]
@@ -203,6 +220,7 @@ class ControlLoop(Generic[K]):
 
     async def _work(self, entry: Entry[K]) -> None:
         started = clock.monotonic()
+        _run.set(Run(self.name, entry.key, entry.causes))  # for this task alone
         try:
             outcome = await self._attempt(entry.key)
         finally:

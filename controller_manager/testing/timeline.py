@@ -1,0 +1,289 @@
+"""The timeline of clusters: writes and what woke who made them, faults, ends and beginnings, steps of the test."""
+
+import asyncio
+import base64
+import binascii
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from apiserver_stub.request_info import RequestInfo, last_values
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing.virtual import VirtualLoop
+from controller_manager.work import Run, current_run
+
+_MOST = 5000  # happenings that are kept
+_SHOWN = 200  # of those, the newest that a report shows
+_LONGEST = 300  # characters of causes and messages
+_READS = frozenset({"GET", "HEAD"})
+_MADE = range(200, 300)
+
+
+class _Step(NamedTuple):
+    """Something that was done to a cluster or its network, perhaps to a request."""
+
+    text: str
+    request: Request | None = None
+
+
+class _Asked(NamedTuple):
+    """A request to write, its answer (None: there was none), and the run of a control loop that made it."""
+
+    request: Request
+    response: Response | None
+    run: Run | None
+
+
+class _Happening(NamedTuple):
+    at: float
+    cluster: str
+    what: "_Step | _Asked | Change"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the timeline: at which second of the loop, in which cluster (empty: the first), `who` did what to the
+    object `key` of `resource`, to which `revision` (0: to none), and because of which `causes`.
+
+    A fault, a step of the test and the like have no resource; their `text` says what it was. That of a write is what
+    was answered, if that was a refusal or nothing.
+    """
+
+    at: float
+    cluster: str
+    who: str = ""
+    verb: str = ""
+    resource: str = ""
+    key: str = ""
+    revision: int = 0
+    run: str = ""
+    causes: tuple[str, ...] = ()
+    text: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.cluster}: " if self.cluster else ""
+        at = f"{self.at:12.3f}  {where}"
+        if not self.resource:
+            return f"{at}{self.text}"
+        made = f" -> {self.revision}" if self.revision else ""
+        refused = f": {self.text}" if self.text else ""
+        because = f"  ({self.run}: {_short(', '.join(self.causes))})" if self.run else ""
+        return f"{at}{self.who} {self.verb} {self.resource} {self.key}{made}{refused}{because}"
+
+
+class Timeline:
+    """The last happenings of the clusters of a loop, recorded as they are and put in words only when somebody reads.
+
+    Renewals of leases and reads are left out.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[_Happening] = deque(maxlen=_MOST)
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    @property
+    def dropped(self) -> int:
+        """Return how many happenings, the oldest, are not kept any more."""
+        return self._total - len(self._kept)
+
+    def step(self, cluster: str, text: str, request: Request | None = None) -> None:
+        """Note a step of a test, or what was done to a request."""
+        self._note(cluster, _Step(text, request))
+
+    def changed(self, cluster: str, change: Change) -> None:
+        """Note what became of an object."""
+        self._note(cluster, change)
+
+    async def asked(self, cluster: str, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer to a request, which is noted if it is one to write."""
+        if request.method in _READS or _renews(request):
+            return await answer()
+        response = None
+        try:
+            response = await answer()
+        finally:
+            self._note(cluster, _Asked(request, response, current_run()))
+        return response
+
+    def events(self) -> Sequence[Event]:
+        """Return what is kept, in order. A write stands where it became visible, with who asked for it."""
+        return list(_Reading(self._kept).events())
+
+    def text(self, about: str = "") -> str:
+        """Return the newest lines; if `about` names some objects, those about these, and those about no object."""
+        events = self.events()
+        named = [event for event in events if not event.resource or _names(about, event.key)]
+        chosen = named if any(event.resource for event in named) else events
+        left_out = f"{len(events) - len(chosen)} about other objects, " if chosen is not events else ""
+        earlier = f"{self.dropped + max(0, len(chosen) - _SHOWN)} earlier ones"
+        return "\n".join([f"(left out: {left_out}{earlier})", *map(str, chosen[-_SHOWN:])])
+
+    def _note(self, cluster: str, what: "_Step | _Asked | Change") -> None:
+        self._total += 1
+        self._kept.append(_Happening(asyncio.get_running_loop().time(), cluster, what))
+
+
+def timeline() -> Timeline:
+    """Return the timeline of the running loop: there is one for all clusters of a virtual loop."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        return Timeline()
+    if not isinstance(loop.timeline, Timeline):
+        loop.timeline = Timeline()
+    return loop.timeline
+
+
+class _Reading:
+    """Puts happenings in words: what was asked and what became of it are one event."""
+
+    def __init__(self, happenings: Sequence[_Happening]) -> None:
+        self._happenings = happenings
+        self._told: set[int] = set()  # numbers of requests that were told with their change
+        self._asked: dict[tuple[str, int], int] = {}  # by cluster and revision
+        # Of those whose answers name no revision, like bindings: by cluster, resource and key.
+        self._unnamed: dict[tuple[str, str, str], list[int]] = {}
+        for number, (_, cluster, what) in enumerate(happenings):
+            if isinstance(what, _Asked):
+                if revision := _revision(what.response):
+                    self._asked[cluster, revision] = number
+                elif what.response is not None and what.response.status in _MADE:
+                    self._unnamed.setdefault((cluster, *_place(what)), []).append(number)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events in order."""
+        for number, (at, cluster, what) in enumerate(self._happenings):
+            if isinstance(what, _Step):
+                yield Event(at, cluster, text=_step(what))
+            elif isinstance(what, Change):
+                yield self._change(at, cluster, what)
+            elif number not in self._told:
+                yield _request(at, cluster, what)
+
+    def _change(self, at: float, cluster: str, change: Change) -> Event:
+        row = change.row
+        number = self._asked.get((cluster, row.revision))
+        if number is None:
+            unnamed = self._unnamed.get((cluster, row.resource, row.key))
+            number = unnamed.pop(0) if unnamed else None
+        if number is None:
+            verb = "delete" if change.deleted else "update" if change.before is not None else "create"
+            return Event(at, cluster, "the server", verb, row.resource, row.key, row.revision)
+        self._told.add(number)
+        asked = self._happenings[number].what
+        assert isinstance(asked, _Asked)
+        made = _request(at, cluster, asked)
+        return Event(
+            at, cluster, made.who, made.verb, made.resource, row.key, row.revision, made.run, made.causes, made.text
+        )
+
+
+class _Meta(Model):
+    resource_version: str = ""
+    name: str = ""
+
+
+class _Answer(Model):
+    metadata: _Meta = _Meta()
+    message: str = ""
+    reason: str = ""
+
+
+_ANSWER = Decoder(_Answer)
+_NO_ANSWER = _Answer()
+
+
+class _Claims(Model):
+    sub: str = "somebody with a token"
+
+
+_CLAIMS = Decoder(_Claims)
+
+
+def _answer(response: Response | None) -> _Answer:
+    if response is None or not isinstance(response.body, bytes):
+        return _NO_ANSWER
+    try:
+        return _ANSWER.decode(response.body)
+    except msgspec.DecodeError:
+        return _NO_ANSWER
+
+
+def _revision(response: Response | None) -> int:
+    said = _answer(response).metadata.resource_version
+    return int(said) if said.isdecimal() and response is not None and response.status in _MADE else 0
+
+
+def _request(at: float, cluster: str, asked: _Asked) -> Event:
+    request, response, run = asked
+    info, said = _info(request), _answer(response)
+    resource, key = _place(asked)
+    if response is None:
+        text = "no answer"
+    elif response.status in _MADE:
+        text = ""
+    else:
+        text = _short(f"{response.status} {said.reason}: {said.message}")
+    below = f"/{info.subresource}" if info.subresource else ""
+    of_run = (f"{run.loop} {run.key}", run.causes) if run is not None else ("", ())
+    return Event(at, cluster, _who(request), info.verb, resource + below, key, _revision(response), *of_run, text=text)
+
+
+def _info(request: Request) -> RequestInfo:
+    return RequestInfo.of(request.method, request.path, last_values(request.query))
+
+
+def _place(asked: _Asked) -> tuple[str, str]:
+    """Return resource and key of the object that a request is about."""
+    info = _info(asked.request)
+    resource = f"{info.resource}.{info.group}" if info.group else info.resource
+    name = info.name or _answer(asked.response).metadata.name
+    namespace = "" if info.resource == "namespaces" else info.namespace
+    return resource or info.path, f"{namespace}/{name}" if namespace else name
+
+
+def _who(request: Request) -> str:
+    """Return the part of a process that asks, and as whom."""
+    user = request.certificate.common_name if request.certificate is not None else _subject(request.headers)
+    part = request.headers.get("user-agent", "")
+    return f"{part} [{user}]" if part and user else part or user or "somebody"
+
+
+def _subject(headers: Mapping[str, str]) -> str:
+    """Return whom a token names; of the token itself nothing is told."""
+    parts = headers.get("authorization", "").split(".")
+    if len(parts) != 3:
+        return ""
+    try:
+        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        return _CLAIMS.decode(claims).sub
+    except (binascii.Error, msgspec.DecodeError):
+        return _Claims().sub
+
+
+def _step(step: _Step) -> str:
+    if step.request is None:
+        return step.text
+    return f"{step.text}: {_who(step.request)} {step.request.method} {step.request.path}"
+
+
+def _renews(request: Request) -> bool:
+    """Return whether a request is of an election, or a heartbeat."""
+    return "/leases" in request.path
+
+
+def _names(about: str, key: str) -> bool:
+    """Return whether a text names an object, with or without its namespace."""
+    return bool(key) and key.rpartition("/")[2] in about
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

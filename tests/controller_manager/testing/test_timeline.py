@@ -1,0 +1,153 @@
+"""The timeline says in order who wrote what and why, and what was done to the cluster; tests that fail show it."""
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
+from controller_manager.api.core import NAMESPACES, PODS
+from controller_manager.api.errors import Conflict
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.testing import Cluster, builders, timeline
+from controller_manager.testing.pod_agent import PodAgent
+from tests.controller_manager.testing.test_snapshots import deployment
+
+pytest_plugins = ("pytester",)
+WEB = Key("default", "web")
+
+
+@pytest.mark.virtual
+async def test_a_write_is_told_with_who_made_it_and_what_woke_them() -> None:
+    async with Cluster() as cluster, PodAgent(cluster):
+        await cluster.manage()
+        await cluster.settle()
+        await cluster.client.create(DEPLOYMENTS, deployment(1))
+        await cluster.settle()
+        events = cluster.timeline.events()
+        pod = (await cluster.client.list(PODS)).items[0]
+        (replica_set,) = (await cluster.client.list(REPLICA_SETS)).items
+        made = [event for event in events if event.key == f"default/{pod.metadata.name}"]
+        assert [(event.verb, event.resource) for event in made] == [
+            ("create", "pods"),
+            ("create", "pods/binding"),
+            ("patch", "pods/status"),
+        ]
+        assert made[0].who == "manager-1/replicaset-controller [system:kube-controller-manager]"
+        assert made[0].run == f"replicaset-controller default/{replica_set.metadata.name}"
+        assert made[0].causes == (f"replicasets.apps default/{replica_set.metadata.name} created",)
+        assert made[2].revision == int(pod.metadata.resource_version)
+        assert [event.at for event in events] == sorted(event.at for event in events)
+        assert not any("leases" in event.resource for event in events)
+
+
+@pytest.mark.virtual
+async def test_refusals_and_what_the_server_does_by_itself_are_told() -> None:
+    async with Cluster(["--event-ttl=1m"]) as cluster:
+        first = await cluster.client.create(NAMESPACES, builders.namespace("n"))
+        await cluster.client.patch(NAMESPACES, Key("", "n"), {"metadata": {"labels": {"a": "b"}}})
+        with pytest.raises(Conflict):
+            await cluster.client.update(NAMESPACES, replace(first, metadata=ObjectMeta(name="n", resource_version="1")))
+        told = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
+        admin = "cluster-controller-manager [kubernetes-admin]"
+        assert told == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
+
+
+@pytest.mark.virtual
+async def test_what_is_done_to_the_cluster_is_told() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage()
+        await cluster.sleep(1)
+        snapshot = cluster.snapshot()
+        replica.network.cut()
+        replica.network.mend()
+        await replica.kill()
+        await cluster.kill_api()
+        await cluster.start_api()
+        await cluster.restore(snapshot)
+        async with cluster.fork():
+            pass
+        steps = [event.text for event in cluster.timeline.events() if not event.resource]
+        assert steps[:8] == [
+            "manager-1: starts",
+            "the test lets 1 s pass",
+            "manager-1: cut off",
+            "manager-1: connected again",
+            "manager-1: is killed",
+            "manager-1: cut off",
+            "the server is killed",
+            "the server starts",
+        ]
+        assert steps.index("the cluster is restored") < steps.index("fork-1 goes on from here")
+
+
+@pytest.mark.virtual
+async def test_each_fault_is_told_with_its_request() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(faults=0.5)
+        await cluster.sleep(10)
+        told = [str(event) for event in cluster.timeline.events() if not event.resource]
+        assert any("manager-1: the server refused: manager-1/informers GET /api" in line for line in told)
+        assert any("the request was lost" in line for line in told)
+
+
+@pytest.mark.virtual
+async def test_it_keeps_the_newest_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST", 10)
+    monkeypatch.setattr(timeline, "_SHOWN", 3)
+    async with Cluster() as cluster:
+        for number in range(30):
+            cluster.timeline.step("", f"step {number}")
+        assert len(cluster.timeline) == 30
+        assert cluster.timeline.dropped == 20
+        lines = cluster.timeline.text().splitlines()
+        assert lines[0] == "(left out: 27 earlier ones)"
+        assert [line.split("  ")[-1] for line in lines[1:]] == ["step 27", "step 28", "step 29"]
+
+
+@pytest.mark.virtual
+async def test_a_failure_that_names_objects_is_shown_what_concerns_them() -> None:
+    async with Cluster() as cluster:
+        for name in ("one", "two"):
+            await cluster.client.create(NAMESPACES, builders.namespace(name))
+        await cluster.sleep(1)
+        lines = cluster.timeline.text("AssertionError: 'two' is missing").splitlines()
+        assert lines[0] == "(left out: 1 about other objects, 0 earlier ones)"
+        assert ["two" in lines[1], "the test lets 1 s pass" in lines[2], len(lines)] == [True, True, 3]
+        assert "create namespaces one" in cluster.timeline.text("no object is named")
+
+
+@pytest.mark.virtual
+async def test_of_tokens_only_whom_they_name_is_told() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--use-service-account-credentials")
+        await cluster.client.create(DEPLOYMENTS, deployment(1))
+        await cluster.settle()
+        text = cluster.timeline.text()
+        assert "[system:serviceaccount:kube-system:replicaset-controller] create pods" in text
+        assert "eyJ" not in text
+
+
+def test_the_plugin_shows_it_of_a_test_that_fails(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from controller_manager.testing import Cluster, builders
+        from controller_manager.framework import Key
+        from controller_manager.api.core import NAMESPACES
+
+        @pytest.mark.virtual
+        async def test_fails():
+            async with Cluster() as cluster:
+                await cluster.client.create(NAMESPACES, builders.namespace("mine"))
+                await cluster.advance(minutes=1)
+                assert False, "mine"
+
+        @pytest.mark.virtual
+        async def test_passes():
+            async with Cluster() as cluster:
+                await cluster.advance(1)
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:randomly")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*Timeline*", "*create namespaces mine -> *", "*the test lets 60 s pass*"])
