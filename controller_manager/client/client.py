@@ -41,11 +41,14 @@ USER_AGENT = "cluster-controller-manager"
 _ATTEMPTS = 10
 _LONGEST_RETRY = 60.0
 _DECODED_AT_ONCE = 500
+_NOT_MODIFIED = 304
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request before it has headers: what to do, where, and what to send and accept."""
+    """A request before it has headers: what to do, where, and what to send and accept; with the `etag` of an answer
+    that is known already, which need not come again.
+    """
 
     method: str
     path: str
@@ -53,6 +56,7 @@ class Call:
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
+    etag: str = ""
 
 
 class Client:
@@ -267,6 +271,12 @@ class Client:
         """The whole body of the answer to any request, for what is no resource: discovery, health, versions."""
         return await self._answer(call)
 
+    async def raw_unless_known(self, call: Call) -> tuple[bytes | None, str]:
+        """The whole body of an answer and its entity tag, if it has one; None for the body that `call.etag` is of."""
+        response = await self._send(call)
+        body = await whole_body(response)
+        return None if response.status == _NOT_MODIFIED else body, response.headers.get("etag", "")
+
     def _codec(self, resource: Resource[T]) -> Codec[T]:
         codec = self._codecs.get(resource)
         if codec is None:
@@ -306,7 +316,7 @@ class Client:
         """The answer, once it is neither a refusal nor a request to come back later."""
         for attempt in range(1, _ATTEMPTS + 1):
             response = await self._exchange(call, again=attempt > 1)
-            if response.status < 300:
+            if response.status < 300 or (call.etag and response.status == _NOT_MODIFIED):
                 return response
             body = await whole_body(response)
             pause = _retry_after(response)
@@ -322,6 +332,8 @@ class Client:
         headers = {"accept": call.accept, "user-agent": self._user_agent}
         if call.body:
             headers["content-type"] = call.content_type
+        if call.etag:
+            headers["if-none-match"] = call.etag
         began, status = monotonic(), 0
         try:
             response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))

@@ -17,6 +17,7 @@ from controller_manager.transport.transport import TransportError
 T = TypeVar("T")
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+_AGGREGATED_KIND = "APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +135,54 @@ _UNDECODABLE = (msgspec.DecodeError, RecursionError)
 
 async def resources(client: Client) -> Discovery:
     """Ask a server for its resources: in two requests, or one per group version of a server without that form."""
-    return _joined(await all_of(_root(client, "/api"), _root(client, "/apis")))
+    return await DiscoveryClient(client).resources()
 
 
-async def _root(client: Client, path: str) -> Discovery:
-    root = await _read(client, path, _ROOT, accept=_AGGREGATED)
-    if isinstance(root, str):
-        return Discovery((), {path: root})
-    if root.kind == "APIGroupDiscoveryList":
-        return _joined(_from_group(path, data) for data in root.items)
-    pairs = [("", version) for version in root.versions]
-    failed: dict[str, str] = {}
-    for data in root.groups:
+class DiscoveryClient:
+    """Asks a server for its resources again and again. What is as it was is neither sent nor read once more, where the
+    server gives its documents entity tags.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[str, tuple[str, Discovery]] = {}  # by path, with the tag
+        self._parts: tuple[Discovery, ...] = ()
+        self._newest = Discovery((), {})
+
+    async def resources(self) -> Discovery:
+        """Return all resources: the very object that was returned the last time if nothing has changed."""
+        parts = tuple(await all_of(self._root("/api"), self._root("/apis")))
+        if not self._parts or any(part is not known for part, known in zip(parts, self._parts, strict=True)):
+            self._parts, self._newest = parts, _joined(parts)
+        return self._newest
+
+    async def _root(self, path: str) -> Discovery:
+        etag, known = self._known.get(path, ("", None))
         try:
-            pairs += _versions(_OLD_GROUP.decode(data))
-        except _UNDECODABLE as error:
-            failed[_unread(path, data)] = str(error)
-    parts = await all_of(*(_group_version(client, group, version) for group, version in pairs))
-    return _joined((*parts, Discovery((), failed)))
+            call = Call("GET", path, accept=_AGGREGATED, etag=etag)
+            body, etag = await self._client.raw_unless_known(call)
+            if body is None and known is not None:
+                return known
+            root = _ROOT.decode(body or b"")
+        except (ApiError, TransportError, *_UNDECODABLE) as error:
+            return Discovery((), {path: str(error)})
+        found = await self._read(path, root)
+        if etag and root.kind == _AGGREGATED_KIND:  # another form says nothing of the resources of groups
+            self._known[path] = etag, found
+        return found
+
+    async def _read(self, path: str, root: _Root) -> Discovery:
+        if root.kind == _AGGREGATED_KIND:
+            return _joined(_from_group(path, data) for data in root.items)
+        pairs = [("", version) for version in root.versions]
+        failed: dict[str, str] = {}
+        for data in root.groups:
+            try:
+                pairs += _versions(_OLD_GROUP.decode(data))
+            except _UNDECODABLE as error:
+                failed[_unread(path, data)] = str(error)
+        parts = await all_of(*(_group_version(self._client, group, version) for group, version in pairs))
+        return _joined((*parts, Discovery((), failed)))
 
 
 async def _group_version(client: Client, group: str, version: str) -> Discovery:

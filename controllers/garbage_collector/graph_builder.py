@@ -11,7 +11,7 @@ from controller_manager.api.resource import Resource
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
 from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, ServedResource, resources
+from controller_manager.client.discovery import Discovery, DiscoveryClient, ServedResource
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Add, Change, Informer, Informers, Priority
 
@@ -103,7 +103,8 @@ class Monitors:
     """
 
     def __init__(self, client: Client, informers: Informers, log: Logger) -> None:
-        self._client = client
+        self._discovery = DiscoveryClient(client)
+        self._found: Discovery | None = None
         self._informers = informers
         self._log = log
         self._monitors: dict[Name, _Monitor] = {}
@@ -119,7 +120,10 @@ class Monitors:
 
     async def refresh(self) -> bool:
         """Ask which resources there are, and watch these; whether all could be asked for."""
-        found = await resources(self._client)
+        found = await self._discovery.resources()
+        if found is self._found:
+            return not found.failed
+        self._found = found
         if found.failed and found.failed != self._failures:
             self._log.warning("some resources could not be discovered", failures=dict(found.failures))
         self._failures = found.failed
@@ -137,6 +141,7 @@ class Monitors:
         for monitor in self._monitors.values():
             self._end(monitor)
         self._monitors.clear()
+        self._found = None
 
     async def synced(self) -> None:
         """Wait until everything was read once."""

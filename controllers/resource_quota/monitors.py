@@ -23,7 +23,7 @@ from controller_manager.api.quota import (
 from controller_manager.api.resource import Resource
 from controller_manager.base.log import Logger
 from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, ServedResource, resources
+from controller_manager.client.discovery import Discovery, DiscoveryClient, ServedResource
 from controller_manager.controller import Change, Informer, Informers, Key
 
 # What an object that no server admits may raise: it counts by number.
@@ -66,7 +66,8 @@ class Monitors:
     """The watches, by the names of resources."""
 
     def __init__(self, client: Client, informers: Informers, log: Logger, on_change: OnChange) -> None:
-        self._client = client
+        self._discovery = DiscoveryClient(client)
+        self._found: Discovery | None = None
         self._informers = informers
         self._log = log
         self._on_change = on_change
@@ -81,7 +82,10 @@ class Monitors:
 
     async def refresh(self) -> Sequence[Monitor]:
         """Ask which resources there are, and watch these; return those that are new."""
-        found = await resources(self._client)
+        found = await self._discovery.resources()
+        if found is self._found:
+            return ()
+        self._found = found
         if found.failed and found.failed != self._failures:
             self._log.warning("some resources could not be discovered", failures=dict(found.failures))
         self._failures, self.is_complete = found.failed, not found.failed
@@ -98,6 +102,7 @@ class Monitors:
         """Watch nothing more."""
         for name in tuple(self._monitors):
             self._stop(name)
+        self._found = None
 
     def counting(self, names: Iterable[str]) -> Iterator[tuple[Monitor, list[str]]]:
         """Yield the watches whose objects count for some of the resources of a quota, and for which."""

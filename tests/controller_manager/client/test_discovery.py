@@ -10,7 +10,7 @@ from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.discovery import Discovery, resources
+from controller_manager.client.discovery import Discovery, DiscoveryClient, resources
 
 pytestmark = pytest.mark.virtual
 
@@ -168,3 +168,37 @@ async def test_a_group_that_can_not_be_decoded_costs_that_group_only() -> None:
     )
     assert [each.resource.name for each in found.resources] == ["goods.good.example"]
     assert found.failed == ("bad.example/*", "/apis")
+
+
+async def test_what_is_as_it_was_is_not_sent_again() -> None:
+    documents = {"/api": listed(group("", {"version": "v1", "resources": [document("pods", "Pod", "Namespaced")]}))}
+    documents["/apis"] = listed()
+    sent: list[tuple[str, int]] = []
+
+    async def handle(request: Request) -> Response:
+        body = msgspec.json.encode(documents[request.path])
+        etag = f'"{len(body)}"'
+        status = 304 if request.headers.get("if-none-match") == etag else 200
+        sent.append((request.path, status))
+        return Response(status, {"etag": etag}, body if status == 200 else b"")
+
+    discovery = DiscoveryClient(Client(InProcessTransport(handle)))
+    first = await discovery.resources()
+    assert await discovery.resources() is first
+    assert [status for _, status in sent] == [200, 200, 304, 304]
+    documents["/apis"] = listed(group("apps", {"version": "v1", "resources": [document("sets", "Set", "Namespaced")]}))
+    second = await discovery.resources()
+    assert [one.resource.plural for one in second.resources] == ["pods", "sets"]
+    assert dict(sent[-2:]) == {"/api": 304, "/apis": 200}
+
+
+async def test_what_failed_is_read_anew() -> None:
+    answers = [Response(200, {"etag": '"a"'}, msgspec.json.encode(listed())), Response(500, {}, b"")]
+
+    async def handle(request: Request) -> Response:
+        return answers[0] if request.path == "/api" else answers[1]
+
+    discovery = DiscoveryClient(Client(InProcessTransport(handle)))
+    assert (await discovery.resources()).failed == ("/apis",)
+    answers[1] = answers[0]
+    assert (await discovery.resources()).failed == ()
