@@ -43,6 +43,12 @@ class Row(msgspec.Struct, gc=False, eq=False):
         return held if isinstance(held, bytes) else b"".join(held)
 
     @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """Return the object in the pieces that it is held in."""
+        held = self._held
+        return (held,) if isinstance(held, bytes) else held
+
+    @property
     def is_whole(self) -> bool:
         """Return whether the object is held in one piece."""
         return isinstance(self._held, bytes)
@@ -103,6 +109,11 @@ class CorruptRow(Row, gc=False, eq=False):
 
     @property
     def data(self) -> bytes:
+        """Raises `Corrupt`."""
+        raise Corrupt(self)
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
         """Raises `Corrupt`."""
         raise Corrupt(self)
 

@@ -7,7 +7,7 @@ from functools import partial
 from apiserver_stub.offload import is_large
 from apiserver_stub.storage.interface import TooNew, TooOld
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, bookmark, event_of_change
+from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, bookmark, encode, event_of_change
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.selectors import FieldSelector, LabelSelector
@@ -16,6 +16,7 @@ from controller_manager.api.sharding import ShardSelector
 _BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
 _SCAN = 1000  # rows or changes looked at in one go
+_ADDED, _END = encode("ADDED", b"\0").split(b"\0")  # what is around an object
 
 
 def _nobody_counts() -> None:
@@ -65,6 +66,11 @@ class Filter:
         self._shard = options.shard
         self._left_out = options.left_out
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether everything in the namespace is wanted, or everything."""
+        return not self._name and self._labels is None and self._fields is None and self._shard is None
+
     def selects(self, row: Row) -> bool:
         """Return whether the row is wanted, its namespace included."""
         return self.in_scope(row) and self._matches(row)
@@ -80,6 +86,12 @@ class Filter:
         if not change.deleted and self._matches(change.row):
             return "MODIFIED" if was else "ADDED"
         return "DELETED" if was else ""
+
+    def event_in_namespace(self, change: Change) -> str:
+        """Return `event(change)` where all of the namespace is wanted."""
+        if not change.row.key.startswith(self.prefix) or (change.deleted and change.before is None):
+            return ""
+        return plain_event(change)
 
     def in_scope(self, row: Row) -> bool:
         """Return whether the row has the namespace and the name that are wanted."""
@@ -147,11 +159,14 @@ class Watcher:
         self._options = options
         self._filter = Filter(options)
         self._event: Callable[[Change], str] = plain_event if options.everything else self._filter.event
+        if self._filter.is_whole and not options.everything:
+            self._event = self._filter.event_in_namespace
         self._initial: Iterator[Row] | None = None
         self._refusal: ApiError | None = None
         self._bookmark_at = now + _BOOKMARK_EVERY
         self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
         self._slow = not target.represent.frames_only
+        self._is_plain = target.represent.frames_only and target.represent.rest is None and self._filter.is_whole
         self._keep: Callable[[bytes], None] = _nothing
         self.work: Callable[[], bytes] | None = None
         self.ended = False
@@ -258,6 +273,8 @@ class Watcher:
 
     def _added(self, rows: Iterator[Row]) -> tuple[bytes, bool]:
         """Return events of some of the rows, and whether they are through."""
+        if self._is_plain:
+            return _all_added(rows)
         parts: list[bytes] = []
         size = 0
         for seen, row in enumerate(rows, start=1):
@@ -323,3 +340,15 @@ class Watcher:
         else:
             self._bookmark_at = now + _BOOKMARK_EVERY
         return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
+
+
+def _all_added(rows: Iterator[Row]) -> tuple[bytes, bool]:
+    """Return events of the next rows, each but its bytes in a line, and whether they are through."""
+    parts: list[bytes] = []
+    size = 0
+    for row in rows:
+        parts += _ADDED, *row.pieces, _END
+        size += row.size
+        if size >= _CHUNK:
+            return b"".join(parts), False
+    return b"".join(parts), True

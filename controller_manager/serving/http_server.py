@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response, Upgrade, check_offered
-from controller_manager.base.clock import wall_seconds
+from controller_manager.base.clock import wall_clock
 from controller_manager.base.slices import Slices
 from controller_manager.base.tasks import spawn
 from controller_manager.serving import http
@@ -87,6 +87,7 @@ class HTTPServer:
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._date = (0, "")
+        self._wall = wall_clock()
 
     @property
     def held(self) -> int:
@@ -285,7 +286,7 @@ class HTTPServer:
         return http.head(response.status, response.headers, date, framing, keep=keep, repeated=repeated)
 
     def _date_line(self) -> str:
-        second = int(wall_seconds())
+        second = int(self._wall())
         if second != self._date[0]:
             self._date = (second, http.date_line(second))
         return self._date[1]

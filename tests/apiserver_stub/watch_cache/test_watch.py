@@ -381,6 +381,32 @@ async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(clu
     assert [seen.short for seen in watches] == [["ADDED a 2"]] * 200
 
 
+@pytest.mark.parametrize("namespace", ["", "ns"])
+async def test_whole_namespaces_are_told_as_those_who_choose_are_told(cluster: Cluster, namespace: str) -> None:
+    first = await cluster.put("ns/a", app="web")
+    await cluster.put("ns/b", app="web")
+    row = cluster.store.get("pods", "ns/b")
+    assert row is not None
+    row.hold((row.data[:20], row.data[20:]))
+    if not namespace:
+        await cluster.put("other/c", app="web")
+    chosen = LabelSelector.parse("app=web")
+    starts = None, first
+    watches = [
+        (cluster.watch(start=start, namespace=namespace), cluster.watch(start=start, namespace="ns", labels=chosen))
+        for start in starts
+    ]
+    await cluster.put("ns/a", app="web")
+    await cluster.delete("ns/b")
+    await cluster.delete("ns/a")
+    await ready()
+    for whole, chosen_of in watches:
+        of_all = [event for event in whole.events if event["object"]["metadata"]["namespace"] == "ns"]
+        assert of_all == chosen_of.events
+        assert len(of_all) == len(whole.events) - (not namespace)
+    assert watches[0][0].short[:2] == ["ADDED a 2", "ADDED b 3"]
+
+
 class Pushed(Seen):
     """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
 
