@@ -75,7 +75,7 @@ class EmbeddedStorage(UsedByMany):
         self._watchers: dict[Deliver, Ended | None] = {}
         # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more.
         self._replayed: dict[int, Record] = {}
-        self._garbage = GarbageCollection(backend, self._log)
+        self._garbage = GarbageCollection(backend, self._rows, self._log)
         self._ages = TTLIndex()
         self._expiring = 0  # removals under way
         self._expiry = Expiry(self._ages, self._expire, self.now)
@@ -177,7 +177,8 @@ class EmbeddedStorage(UsedByMany):
     def compact(self, revision: int) -> "asyncio.Future[None]":
         """Remove what was superseded up to a revision from the log."""
         self._replayed.clear()
-        return self._garbage.collect(self._rows.compact(min(revision, self._revision)), self._rows.compacted)
+        self._rows.compact(min(revision, self._revision))
+        return self._garbage.collect()
 
     async def _replay(self) -> None:
         compacted = await self.backend.open()
@@ -192,10 +193,10 @@ class EmbeddedStorage(UsedByMany):
         compacted = max(compacted, await self.backend.begin())
         self._revision = self._allotted = max(newest, compacted)
         self._reached(self._revision)
-        garbage = rows.compact(compacted)
-        for revision in garbage:
+        rows.compact(compacted)
+        for revision in rows.garbage():
             self._replayed.pop(revision, None)
-        self._garbage.collect(garbage, compacted)
+        self._garbage.collect()
 
     def _as_read(self, record: Record) -> Record:
         """Return a record of the log as it is told."""

@@ -3,7 +3,8 @@
 import asyncio
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.interface import Record
@@ -63,10 +64,17 @@ class RevisionIndex:
         found.update(number for number in self._rows(None) if number > revision)
         return sorted(found)
 
-    def compact(self, revision: int) -> list[int]:
-        """Forget what was superseded up to `revision`; returns the revisions of records that are useless now."""
+    def compact(self, revision: int) -> None:
+        """Forget what was superseded up to `revision`; the records that are useless now are there to `take`."""
         self.compacted = max(self.compacted, revision)
-        count = bisect_right(self._since, self.compacted)
+
+    def garbage(self) -> Iterator[int]:
+        """Yield the revisions of records that are useless and not taken yet."""
+        return islice(self._superseded, bisect_right(self._since, self.compacted))
+
+    def take(self, limit: int) -> list[int]:
+        """Return the revisions of some records that are useless, each once; none if that was all."""
+        count = min(limit, bisect_right(self._since, self.compacted))
         gone = self._superseded[:count].tolist()
         del self._since[:count], self._superseded[:count]
         return gone
@@ -84,54 +92,51 @@ class RevisionIndex:
 
 
 class GarbageCollection:
-    """Removes records until none is left. What could not be removed is tried again when more is to go; and after a
-    restart, since the log itself shows what is left to remove.
+    """Removes useless records until none is left, a batch at a time. A batch that could not be removed is tried again
+    when more is to go; and after a restart, since the log itself shows what is left to remove.
     """
 
-    def __init__(self, backend: Backend, log: Logger) -> None:
+    def __init__(self, backend: Backend, rows: RevisionIndex, log: Logger) -> None:
         self._backend = backend
+        self._rows = rows
         self._log = log
-        self._garbage: dict[int, None] = {}  # revisions, in the order they became useless
-        self._compacted = 0
         self._batch: list[int] = []
+        self._running = False
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
 
-    def collect(self, revisions: Sequence[int], compacted: int) -> "asyncio.Future[None]":
-        """Remove these too, and note up to where the log is compacted then; returns when nothing is left. Raises what
-        the backend does.
+    def collect(self) -> "asyncio.Future[None]":
+        """Remove what is useless, and note up to where the log is compacted then; returns when nothing is left. Raises
+        what the backend does.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_seen)
-        self._compacted = max(self._compacted, compacted)
-        self._garbage.update(dict.fromkeys(revisions))
         self._waiting.append(done)
-        if not self._batch:
+        if not self._running:
             self._next()
         return done
 
     async def close(self) -> None:
         """Stop; waits for a batch under way."""
         self._closed = True
-        if self._batch:
-            await self.collect((), 0)
+        if self._running:
+            await self.collect()
 
     def _next(self) -> None:
-        self._batch = []
-        if not self._garbage or self._closed:
+        self._batch = [] if self._closed else self._batch or self._rows.take(_BATCH)
+        self._running = bool(self._batch)
+        if self._running:
+            self._backend.compact(self._rows.compacted, self._batch, self._removed)
+        else:
             self._tell(None)
-            return
-        self._batch = [revision for revision, _ in zip(self._garbage, range(_BATCH), strict=False)]
-        self._backend.compact(self._compacted, self._batch, self._removed)
 
     def _removed(self, failure: BaseException | None) -> None:
         if failure is not None:
-            self._batch = []
+            self._running = False
             self._log.warning("the log could not be compacted; it will be tried again", error=failure)
             self._tell(failure)
             return
-        for revision in self._batch:
-            del self._garbage[revision]
+        self._batch = []
         asyncio.get_running_loop().call_soon(self._next)
 
     def _tell(self, failure: BaseException | None) -> None:

@@ -61,6 +61,8 @@ class SqliteSource:
                     if record.decode_error:
                         damaged[record.revision] = f"{record.resource} {record.key}"
                 self._index.compact(records[-1].revision)
+                while self._index.take(_PORTION):
+                    pass
         require_all(audit, self._path)
         if audit.state is None or (said is None and audit.state.written is None):
             raise Unusable(f"the witness of {self._path} is missing: what it should hold is unknown")

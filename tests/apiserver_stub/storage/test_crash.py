@@ -38,11 +38,18 @@ async def writer(store, name):
         made = await store.commit(Write("pods", key, expected, BODY, deleted=delete))
         print(key, made.revision, expected, int(delete), flush=True)
 
+async def tell(backend):
+    while not backend._state.floor:
+        await asyncio.sleep(0.01)
+    print("compacted", flush=True)
+
 async def main():
-    store = WatchCache(EmbeddedStorage(SqliteBackend(Path(sys.argv[1]))), Retention(total=40 * int(sys.argv[3])))
+    backend = SqliteBackend(Path(sys.argv[1]))
+    store = WatchCache(EmbeddedStorage(backend), Retention(total=40 * int(sys.argv[3])))
     await store.start()
     store._upkeep._pause = 0.05
     async with asyncio.TaskGroup() as group:
+        group.create_task(tell(backend))
         for number in range(16):
             group.create_task(writer(store, f"{sys.argv[2]}-{number}"))
 
@@ -59,19 +66,23 @@ class Acknowledged(NamedTuple):
     deleted: bool
 
 
-def run_and_kill(path: Path, name: str, changes: int, moment: float = 0.25) -> list[Acknowledged]:
-    """What the process has acknowledged until its sudden end."""
+def run_and_kill(
+    path: Path, name: str, changes: int, moment: float = 0.25, compacts: bool = False
+) -> list[Acknowledged]:
+    """What the process has acknowledged until its sudden end; one that `compacts` has done so before."""
     process = subprocess.Popen(
         [sys.executable, "-c", LOAD, str(path), name, str(changes)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     lines = [process.stdout.readline()]
+    while compacts and lines[-1] not in ("compacted\n", ""):
+        lines.append(process.stdout.readline())
     time.sleep(moment)
     process.send_signal(signal.SIGKILL)
     lines += process.stdout.readlines()
     process.wait()
     assert process.returncode == -signal.SIGKILL
-    whole = [line.split() for line in lines if line.endswith("\n")]
+    whole = [line.split() for line in lines if line.endswith("\n") and line != "compacted\n"]
     return [Acknowledged(key, int(revision), int(before), deleted == "1") for key, revision, before, deleted in whole]
 
 
@@ -81,7 +92,7 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
     rows: dict[str, int] = {}
     revision = 0
     for kill in range(KILLS):
-        writes = run_and_kill(tmp_path / "store.db", f"run{kill}", changes)
+        writes = run_and_kill(tmp_path / "store.db", f"run{kill}", changes, compacts=changes == 50)
         assert len(writes) > 16
         assert min(write.revision for write in writes) > revision
         store = WatchCache(EmbeddedStorage(SqliteBackend(tmp_path / "store.db")))
