@@ -29,6 +29,7 @@ from benchmarks import (
     scale,
     scheduling,
     start,
+    stores,
     webhooks,
     workers,
     workloads,
@@ -62,6 +63,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "scheduling": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scheduling.run()),
     "scale": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scale.run()),
     "start": start.run,
+    "stores": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(stores.run()),
     "informer": informer.run,
 }
 
