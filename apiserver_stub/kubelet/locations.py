@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from controller_manager.api.core import ContainerPort, Endpoints, NodeAddress, PodIP, Service
+from controller_manager.api.core import ContainerPort, DaemonEndpoints, Endpoints, NodeAddress, PodIP, Service
 from controller_manager.api.decode import Decoder
 from controller_manager.api.errors import BadRequest, ServiceUnavailable, UnknownError
 from controller_manager.api.model import Model
@@ -48,18 +48,6 @@ class Pod(Model):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-class DaemonEndpoint(Model):
-    """The port of a daemon of a node."""
-
-    port: int = msgspec.field(default=0, name="Port")
-
-
-class DaemonEndpoints(Model):
-    """The daemons of a node."""
-
-    kubelet_endpoint: DaemonEndpoint = DaemonEndpoint()
 
 
 class NodeStatus(Model):

@@ -382,6 +382,8 @@ def reference_to(obj: Object) -> ObjectReference:
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 HOSTNAME = "kubernetes.io/hostname"
+VIRTUAL_POOL = f"virtual-node.x-{GROUP_DOMAIN}/pool"
+"""The label of virtual nodes: which of them belong together."""
 
 
 class Taint(Model):
@@ -421,7 +423,20 @@ class AttachedVolume(Model):
     device_path: str = ""
 
 
+class DaemonEndpoint(Model):
+    """`status.daemonEndpoints.kubeletEndpoint`, complete."""
+
+    port: int = msgspec.field(default=0, name="Port")
+
+
+class DaemonEndpoints(Model):
+    """`status.daemonEndpoints`, complete."""
+
+    kubelet_endpoint: DaemonEndpoint = DaemonEndpoint()
+
+
 class NodeStatus(Model):
+    daemon_endpoints: DaemonEndpoints = DaemonEndpoints()
     volumes_attached: tuple[AttachedVolume, ...] = ()
     volumes_in_use: tuple[str, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()

@@ -1,18 +1,28 @@
 """Objects as a person would write them in a manifest, for tests."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import Namespace, Pod, Service
+from controller_manager.api.core import HOSTNAME, VIRTUAL_POOL, Namespace, Node, Pod, Service
 
 Tree = dict[str, Any]
+ROOM: Mapping[str, str] = MappingProxyType({"cpu": "32", "memory": "256Gi", "pods": "110"})
+"""The room of a virtual node, unless a test says otherwise."""
 
 
 def namespace(name: str) -> Namespace:
     """A namespace."""
     return Namespace.decode(_json("Namespace", name, "", {}))
+
+
+def virtual_node(name: str, labels: Mapping[str, str], capacity: Mapping[str, str]) -> Node:
+    """A node that the controller of virtual nodes takes care of; `capacity` is the room that it has for pods."""
+    room = dict(capacity)
+    parts = {"status": {"capacity": room, "allocatable": room}}
+    return Node.decode(_json("Node", name, "", parts, labels={HOSTNAME: name, VIRTUAL_POOL: "kit", **labels}))
 
 
 def pod(

@@ -13,7 +13,9 @@ from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.core import NODES
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
+from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec
@@ -25,6 +27,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.options import Parsed
+from controller_manager.testing.builders import ROOM, virtual_node
 from controller_manager.testing.faults import Link
 from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
 from controller_manager.testing.snapshots import ClusterSnapshot
@@ -95,6 +98,8 @@ MANAGER, WHOLE_MANAGER = Certificate(MANAGER_USER), Certificate(MANAGER_USER, (A
 RESTLESS = frozenset({"leases.coordination.k8s.io"})
 QUIET_SECONDS = 1.0
 LONGEST_SETTLE = 600.0
+# The controllers by which pods run.
+RUN_PODS = ("scheduler", "virtual-node-controller")
 
 
 class UnsettledError(AssertionError):
@@ -146,6 +151,7 @@ class Cluster:
         # Looks for reconciles that hold the loop; of those of these controllers.
         self._watch: LoopWatch | None = None
         self._controllers: set[str] = set()
+        self._nodes = 0  # that were added
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
         self._followers: list[Follower] = []
@@ -314,8 +320,39 @@ class Cluster:
         self._note(f"{other.name} goes on from here")
         other._beside = dict(self._beside)
         other._controllers = set(self._controllers)
+        other._nodes = self._nodes
         other._origin = self.snapshot()
         return other
+
+    async def add_nodes(
+        self,
+        count: int,
+        *,
+        prefix: str = "node",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        capacity: Mapping[str, str] = ROOM,
+        taints: Sequence[Mapping[str, str]] = (),
+        flags: Sequence[str] = (),
+    ) -> list[str]:
+        """Add virtual nodes that are ready, and return their names: `prefix` with numbers.
+
+        The first call starts a manager with the scheduler and the controller of virtual nodes, or the one of them that
+        no manager of this cluster has; `flags` are for that one. Pods are scheduled and run from then on, and what the
+        stages that are built in do, they do at once, so that after `settle` they have done it;
+        `--virtual-node-instant=false` has them take their time. Nodes answer no `logs` here.
+        """
+        there = {spec.name for replica in self._replicas if not replica.has_ended for spec in replica.plan.specs}
+        missing = [name for name in RUN_PODS if name not in there]
+        if missing:
+            flags = ("--leader-elect=false", "--virtual-node-instant", "--virtual-node-bind-address=", *flags)
+            await self.manage(f"--controllers={','.join(missing)}", *flags, name="nodes")
+        names = [f"{prefix}-{number}" for number in range(self._nodes + 1, self._nodes + count + 1)]
+        self._nodes += count
+        for name in names:
+            await self.client.create(NODES, virtual_node(name, labels, capacity))
+            # Who takes away the taint of nodes that are not ready may not be there.
+            await self.client.patch(NODES, Key("", name), {"spec": {"taints": list(taints)}})
+        return names
 
     def serve_beside(self, path: str, answer: Answer) -> None:
         """Have `answer` answer, in the server's place, what is asked of `path` and below: an API of somebody else's.

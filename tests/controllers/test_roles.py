@@ -15,7 +15,8 @@ from controller_manager.app import catalog
 from controller_manager.controller import PolicyRule
 
 ROLES = Path(__file__).with_name("roles.jsonl")
-SPECS = {spec.name: spec for spec in catalog.installed()}
+# Clusters have kubelets, and no role for who stands for all of them.
+SPECS = {spec.name: spec for spec in catalog.installed() if spec.name != "virtual-node-controller"}
 
 
 def granted(account: str) -> list[PolicyRule]:

@@ -20,6 +20,17 @@ OURS = {
     "scheduler-names": {"type": "strings", "default": "default-scheduler"},
     "percentage-of-nodes-to-score": {"type": "int32", "default": "0"},
     "concurrent-bindings": {"type": "int32", "default": "32"},
+    "virtual-nodes": {"type": "int32", "default": "0"},
+    "virtual-node-capacity": {
+        "type": "stringToString",
+        "default": "cpu=32,ephemeral-storage=1Ti,memory=256Gi,pods=110",
+    },
+    "virtual-node-zones": {"type": "strings", "default": "zone-a,zone-b,zone-c"},
+    "virtual-node-stages": {"type": "string", "default": ""},
+    "virtual-node-instant": {"type": "bool", "default": "false"},
+    "virtual-node-bind-address": {"type": "string", "default": "127.0.0.1"},
+    "virtual-node-port": {"type": "int32", "default": "0"},
+    "concurrent-virtual-node-syncs": {"type": "int32", "default": "64"},
 }
 FLAGS = flag_set(installed())
 DECLARED = {flag.name: flag for flag in FLAGS}

@@ -115,11 +115,12 @@ def test_a_controller_that_no_flag_asks_for_does_not_run():
         assert catalog.not_asked_for(catalog.installed(), parsed) == ([] if runs else ["node-ipam-controller"])
 
 
-def test_the_controllers_are_those_of_kube_controller_manager_by_all_their_names_and_a_scheduler():
+def test_the_controllers_are_those_of_kube_controller_manager_by_all_their_names_and_what_runs_pods():
     rows = [json.loads(line) for line in Path(__file__).with_name("controllers.jsonl").read_text().splitlines()]
     found = {spec.name: spec for spec in catalog.installed()}
-    assert sorted(found) == sorted([*(row["name"] for row in rows), "scheduler"])
-    assert not found["scheduler"].default_on
+    ours = ["scheduler", "virtual-node-controller"]
+    assert sorted(found) == sorted([*(row["name"] for row in rows), *ours])
+    assert not any(found[name].default_on for name in ours)
     for row in rows:
         spec = found[row["name"]]
         assert spec.default_on is row["default_on"], spec.name

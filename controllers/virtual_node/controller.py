@@ -1,0 +1,322 @@
+"""Runs virtual nodes and their pods: registers the nodes, keeps them alive, and writes what comes of their pods."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import msgspec
+
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod
+from controller_manager.api.errors import AlreadyExists, Conflict, NotFound
+from controller_manager.api.resource import key_of
+from controller_manager.api.timestamps import format_micro, format_time
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+)
+from controller_manager.options import Int32, Options, StringList, StringMap, flag
+
+from .._pods import PODS_BY_NODE, pods_on
+from .addresses import Addresses
+from .lifecycle import Decision, Place, decide
+from .nodes import (
+    LEASE_SECONDS,
+    OF_FLAGS,
+    NodeSettings,
+    is_virtual,
+    name_of,
+    registration,
+    renew_interval,
+    reports_now,
+    status_of,
+    until_report,
+)
+from .pods import POD, VirtualPod
+from .stages import load_stages
+
+_LEASE_NAMESPACE = "kube-node-lease"
+# Networks for tests and for what is shared: nodes have no others here, and pods those of nodes without a range.
+_NODE_NETWORK, _POD_NETWORK = "198.18.0.0/15", "100.64.0.0/10"
+# What API servers on this machine call the addresses that mean it.
+_LOCAL = {"127.0.0.1": "localhost", "::1": "localhost", "0.0.0.0": "localhost", "::": "localhost"}  # noqa: S104
+_NO_ADDRESS = 10.0  # seconds until a pod is looked at again for which there was no address
+
+
+class VirtualNodeOptions(Options):
+    """Flags of virtual nodes."""
+
+    title: ClassVar[str] = "Virtual node controller"
+
+    virtual_nodes: Int32 = flag(
+        0, "so many virtual nodes are there; those that an earlier start made beyond that are deleted", minimum=0
+    )
+    virtual_node_capacity: StringMap = flag(
+        {"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"},
+        "what a virtual node has room for",
+    )
+    virtual_node_zones: StringList = flag(
+        ("zone-a", "zone-b", "zone-c"), "zones of the nodes that --virtual-nodes asks for, in turn"
+    )
+    virtual_node_stages: str = flag(
+        "", "file (YAML or JSON) of stages of pods, which come before those that are built in", metavar="file"
+    )
+    virtual_node_instant: bool = flag(False, "the stages that are built in take no time")
+    virtual_node_bind_address: str = flag(
+        "127.0.0.1",
+        "address at which logs of pods are served, with an answer to who wants more of them; if empty, nowhere",
+    )
+    virtual_node_port: Int32 = flag(
+        0, "port at which logs of pods are served; 0 for any that is free", minimum=0, maximum=65535
+    )
+    concurrent_virtual_node_syncs: Int32 = flag(64, "nodes and pods that are looked at at the same time", minimum=1)
+
+
+# Observed: nodes with the label of a pool; pods bound to them.
+# Decided (`nodes.py`, `lifecycle.py`):      Done:
+#   a node that is asked for is not there      it registers, and has a lease
+#   it is time                                 the lease is renewed; every five minutes the node says how it is
+#   pods: see `lifecycle.py`                   one patch of the status for all that is due, or the last deletion
+
+
+class VirtualNodeController:
+    """Reconciles one node (a key without a namespace), or one pod."""
+
+    def __init__(self, context: Context, options: VirtualNodeOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._nodes = context.informers.get(NODES)
+        self._pods = context.informers.get(PODS)
+        self._options = options
+        self._settings = NodeSettings(options.virtual_node_capacity, zones=options.virtual_node_zones)
+        self._stages = load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)
+        self._pod_addresses: Addresses | None = None
+        self._node_addresses = Addresses(_NODE_NETWORK)
+        # Nodes that are to register, with their numbers; those that are to go; when leases were renewed.
+        self._wanted: dict[str, int] = {}
+        self._unwanted: set[str] = set()
+        self._renewed: dict[str, float] = {}
+        self._ready = asyncio.Event()
+        self._changes = Counters(_CHANGES, context.runtime.registry)
+
+    async def run(self, add: Add) -> None:
+        """Have the nodes be there that are asked for, and no others of their pool; serve their logs."""
+        self._wanted = {name_of(number): number for number in range(self._options.virtual_nodes)}
+        for node in self._nodes.list():
+            if (node.metadata.labels or {}).get(VIRTUAL_POOL) == OF_FLAGS and node.metadata.name not in self._wanted:
+                self._unwanted.add(node.metadata.name)
+        async with self._served():
+            self._ready.set()
+            for name in (*self._wanted, *self._unwanted):
+                add(Key("", name), "nodes are asked for")
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        """Serve what kubelets do, and know where."""
+        host = self._options.virtual_node_bind_address
+        if not host:
+            yield
+            return
+        from .kubelet_api import KubeletAPI  # needs what serves HTTPS, which others have no use for
+
+        api = KubeletAPI(host, self._options.virtual_node_port, self._virtual_pod)
+        await api.start()
+        self._settings = self._settings._replace(hostname=_LOCAL.get(host, host), port=api.port)
+        try:
+            yield
+        finally:
+            await api.stop()
+
+    def _virtual_pod(self, key: Key) -> VirtualPod | None:
+        pod = self._pods.get(key)
+        return POD.decode(pod.raw) if pod is not None else None
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Do what is due of a node or of a pod."""
+        await self._ready.wait()
+        return await (self._pod(key) if key.namespace else self._node(key))
+
+    # Nodes.
+
+    async def _node(self, key: Key) -> Requeue | None:
+        node, name = self._nodes.get(key), key.name
+        if name in self._unwanted:
+            self._unwanted.discard(name)
+            if node is not None:
+                await self._client.delete(NODES, key, uid=node.metadata.uid)
+            return None
+        if node is None:
+            if name not in self._wanted:
+                self._renewed.pop(name, None)
+                self._node_addresses.release(name)
+                return None
+            node = await self._register(name)
+        self._wanted.pop(name, None)
+        if not is_virtual(node):
+            return None
+        now = clock.wall_seconds()
+        if reports_now(node, self._settings, self._address(node), now):
+            await self._report(node)
+            now = clock.wall_seconds()
+        wait = self._until_renewal(name, now)
+        if wait <= 0:
+            await self._renew(node)
+            self._renewed[name] = now
+            wait = renew_interval(len(self._renewed))
+        return Requeue(min(wait, max(until_report(node, now), 1.0)))
+
+    async def _register(self, name: str) -> Node:
+        number, now = self._wanted[name], format_time(clock.utc_now())
+        tree = registration(name, number, self._settings, self._node_addresses.of(name)[0], now)
+        node = Node.decode(msgspec.json.encode(tree))
+        try:
+            return await self._client.create(NODES, node)
+        except AlreadyExists:
+            return await self._client.get(NODES, Key("", name))
+
+    async def _report(self, node: Node) -> None:
+        status = status_of(node, self._settings, self._address(node), format_time(clock.utc_now()))
+        body = {"metadata": {"uid": node.metadata.uid}, "status": status}
+        await self._client.patch(NODES, key_of(node), body, STRATEGIC_MERGE_PATCH, subresource="status")
+
+    def _address(self, node: Node) -> str:
+        """Return the address of a node: the one that it has, or else one that nobody has."""
+        name = node.metadata.name
+        self._node_addresses.mark(name, (one.address for one in node.status.addresses if one.type == "InternalIP"))
+        return next(iter(self._node_addresses.of(name)), "")
+
+    def _until_renewal(self, name: str, now: float) -> float:
+        renewed = self._renewed.get(name)
+        return renewed + renew_interval(len(self._renewed)) - now if renewed is not None else 0.0
+
+    async def _renew(self, node: Node) -> None:
+        """Renew the lease of a node, which is made with the first renewal."""
+        name, now = node.metadata.name, format_micro(clock.utc_now())
+        try:
+            await self._client.patch(LEASES, Key(_LEASE_NAMESPACE, name), {"spec": {"renewTime": now}})
+            return
+        except NotFound:
+            pass
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
+        meta = {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]}
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        lease = Lease.decode(msgspec.json.encode({"metadata": meta, "spec": spec}))
+        await self._client.create(LEASES, lease)
+
+    # Pods.
+
+    async def _pod(self, key: Key) -> Requeue | None:
+        pod = self._pods.get(key)
+        if pod is None:
+            self._addresses.release(key)
+            return None
+        node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
+        if node is None or not is_virtual(node):
+            return None
+        place = self._place(pod, node)
+        if not place.pod_ips:
+            return Requeue(_NO_ADDRESS)
+        now = clock.wall_seconds()
+        decision = decide(POD.decode(pod.raw), self._stages, place, now)
+        try:
+            await self._write(pod, decision)
+        except (NotFound, Conflict):
+            return None  # it is gone, or another one by now; the informer will tell
+        for told in decision.events:
+            self._events.event(pod, "Warning", told.reason, told.message)
+        return Requeue(max(0.0, decision.due - clock.wall_seconds())) if decision.due < math.inf else None
+
+    async def _write(self, pod: Pod, decision: Decision) -> None:
+        key, uid = key_of(pod), pod.metadata.uid
+        if decision.status:
+            body: Mapping[str, Any] = {"metadata": {"uid": uid}, "status": decision.status}
+            await self._client.patch(PODS, key, body, STRATEGIC_MERGE_PATCH, subresource="status")
+            self._changes.add("status")
+        if decision.removes:
+            await self._client.delete(PODS, key, grace=0, uid=uid)
+            self._changes.add("deletion")
+
+    def _place(self, pod: Pod, node: Node) -> Place:
+        """Return where a pod is: its addresses are those of its node, or its own, given now if it has none."""
+        hosts = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
+        hosts = hosts or (self._address(node),)
+        if _is_on_host(pod):
+            return Place(hosts, hosts)
+        return Place(hosts, self._addresses.of(key_of(pod), node.spec.pod_cidrs))
+
+    @property
+    def _addresses(self) -> Addresses:
+        """Return who has which address, as far as pods that are there say so."""
+        if self._pod_addresses is None:
+            self._pod_addresses = Addresses(_POD_NETWORK)
+            for pod in self._pods.list():
+                node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
+                if node is not None and VIRTUAL_POOL in (node.metadata.labels or {}) and not _is_on_host(pod):
+                    given = [one.ip for one in pod.status.pod_ips]
+                    self._pod_addresses.mark(key_of(pod), given, node.spec.pod_cidrs)
+        return self._pod_addresses
+
+
+def _is_on_host(pod: Pod) -> bool:
+    return POD.decode(pod.raw).spec.host_network
+
+
+def _pods_woken(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """A pod of a virtual node is looked at as it changes, and once more when it is gone."""
+    node = informers.get(NODES).get(Key("", change.object.spec.node_name)) if change.object.spec.node_name else None
+    if (node is not None and VIRTUAL_POOL in (node.metadata.labels or {})) or change.after is None:
+        yield change.key
+
+
+def _woken_by_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
+    """A virtual node is looked at as it changes, with its pods if it comes or is silent no longer."""
+    yield change.key
+    before, after = change.before, change.after
+    if after is not None and is_virtual(after) and not change.initial and (before is None or not is_virtual(before)):
+        yield from map(key_of, pods_on(informers.get(PODS), after.metadata.name))
+
+
+_CHANGES = Family("virtual_node_pod_writes_total", "Writes of pods by their virtual nodes.", "counter", ("verb",))
+SPECS = (
+    ControllerSpec(
+        name="virtual-node-controller",
+        aliases=("virtual-node",),
+        reconciler=VirtualNodeController,
+        options=VirtualNodeOptions,
+        check=lambda options: _check(options),
+        default_on=False,
+        workers=lambda options: options.concurrent_virtual_node_syncs,
+        retry_delays=(0.1, 30.0),
+        # Each kubelet has a limit of its own.
+        qps_factor=500,
+        watches=(
+            Mapped(NODES, keys=_woken_by_node),
+            Mapped(PODS, keys=_pods_woken, indexes=PODS_BY_NODE, echoes=False),
+        ),
+        rbac=(
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch", "create", "delete")),
+            PolicyRule(groups=("",), resources=("nodes/status",), verbs=("patch",)),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            PolicyRule(groups=(LEASES.group,), resources=("leases",), verbs=("create", "patch")),
+        ),
+    ),
+)
+
+
+def _check(options: VirtualNodeOptions) -> None:
+    """Raises ConfigError if the stages cannot be used."""
+    load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)

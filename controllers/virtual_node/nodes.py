@@ -1,0 +1,142 @@
+"""What a virtual node says of itself, and when: its object, its status, its lease; pure."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import HOSTNAME, REGION, VIRTUAL_POOL, ZONE, Node
+from controller_manager.api.platform import API_VERSION, PLATFORM_DOMAIN
+from controller_manager.api.timestamps import time_of
+
+from .stages import DOMAIN
+
+OF_FLAGS = "flags"
+"""The pool of the nodes that --virtual-nodes asks for."""
+SILENT = f"{DOMAIN}/silent"
+"""The annotation of a node that is to be as if it were cut off."""
+LEASE_SECONDS = 40
+STATUS_EVERY = 300.0
+"""Seconds between two reports of a node that nothing has happened to, as of kubelets."""
+_RENEW_EVERY = 10.0
+_LONGEST_RENEW = 20.0
+_MOST_RENEWALS = 250.0
+"""Renewals a second from which on leases are renewed less often, as long as one may be missed."""
+_CONDITIONS = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID"),
+    "Ready": ("True", "KubeletReady"),
+}
+_SAID = "virtual nodes are always well"
+
+
+class NodeSettings(NamedTuple):
+    """What virtual nodes have in common: what they have room for, where their kubelet is reached, where they are."""
+
+    capacity: Mapping[str, str]
+    hostname: str = ""
+    port: int = 0
+    zones: Sequence[str] = ()
+
+
+def name_of(number: int) -> str:
+    """Return the name of a node that the flags ask for, by its number from 0."""
+    return f"virtual-node-{number + 1}"
+
+
+def is_virtual(node: Node) -> bool:
+    """Return whether a node is one of these, and not silent."""
+    meta = node.metadata
+    return VIRTUAL_POOL in (meta.labels or {}) and (meta.annotations or {}).get(SILENT, "") != "true"
+
+
+def registration(name: str, number: int, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
+    """Return the node that registers, complete with its status."""
+    zone = settings.zones[number % len(settings.zones)] if settings.zones else ""
+    places = {ZONE: zone, REGION: "virtual"} if zone else {}
+    labels = {**labels_of(name), VIRTUAL_POOL: OF_FLAGS, **places}
+    meta = {"name": name, "labels": labels, "annotations": {"node.alpha.kubernetes.io/ttl": "0"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status_of(None, settings, address, now)}
+
+
+def labels_of(name: str) -> dict[str, str]:
+    """Return the labels that every node has."""
+    usual = {"os": "linux", "arch": "amd64"}
+    return {
+        HOSTNAME: name,
+        **{f"{PLATFORM_DOMAIN}/{key}": value for key, value in usual.items()},
+        **{f"beta.{PLATFORM_DOMAIN}/{key}": value for key, value in usual.items()},
+    }
+
+
+def status_of(node: Node | None, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
+    """Return what a node says of itself; what it has room for is left to who made it, if that said so."""
+    known = node.status if node is not None else None
+    has_room = known is not None and bool(known.allocatable)
+    room = {} if has_room else {"capacity": dict(settings.capacity), "allocatable": dict(settings.capacity)}
+    addresses = [{"type": "InternalIP", "address": address}]
+    if settings.hostname:
+        addresses.append({"type": "InternalDNS", "address": settings.hostname})
+    number = f"{zlib.crc32(address.encode()):08x}"
+    return {
+        **room,
+        "addresses": addresses,
+        "conditions": [_condition(node, kind, now) for kind in _CONDITIONS],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.port}},
+        "nodeInfo": {
+            "machineID": number,
+            "systemUUID": number,
+            "bootID": number,
+            "kernelVersion": "virtual",
+            "osImage": "virtual",
+            "containerRuntimeVersion": "virtual://1",
+            "kubeletVersion": f"v{API_VERSION}.0",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    }
+
+
+def reports_now(node: Node, settings: NodeSettings, address: str, now: float) -> bool:
+    """Return whether a node has something to say of itself: nothing yet, nothing for long, or what is believed is
+    wrong.
+    """
+    status = node.status
+    told = {one.type: one.address for one in status.addresses}
+    if told.get("InternalIP") != address or told.get("InternalDNS", "") != settings.hostname or not status.allocatable:
+        return True
+    if status.daemon_endpoints.kubelet_endpoint.port != settings.port:
+        return True
+    for kind, (expected, _) in _CONDITIONS.items():
+        found = condition_of(status.conditions, kind)
+        if found is None or found.status != expected:
+            return True
+    return until_report(node, now) <= 0
+
+
+def until_report(node: Node, now: float) -> float:
+    """Return the seconds until a node says again how it is."""
+    ready = condition_of(node.status.conditions, "Ready")
+    beat = time_of(ready.last_heartbeat_time) if ready is not None else None
+    return STATUS_EVERY - (now - beat.timestamp()) if beat is not None else 0.0
+
+
+def renew_interval(count: int) -> float:
+    """Return the seconds between two renewals of the lease of one of so many nodes."""
+    return min(max(_RENEW_EVERY, count / _MOST_RENEWALS), _LONGEST_RENEW)
+
+
+def _condition(node: Node | None, kind: str, now: str) -> dict[str, str]:
+    status, reason = _CONDITIONS[kind]
+    found = condition_of(node.status.conditions, kind) if node is not None else None
+    since = found.last_transition_time if found is not None and found.status == status else None
+    return {
+        "type": kind,
+        "status": status,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": since or now,
+        "reason": reason,
+        "message": _SAID,
+    }

@@ -1,0 +1,132 @@
+"""The phase and the conditions of a pod, by the states of its containers; pure."""
+
+from collections.abc import Iterator
+
+from controller_manager.api.conditions import Condition, condition_of, is_condition_true, with_conditions
+
+from .containers import restarts
+from .pods import Container, ContainerKind, ContainerStatus, VirtualPod
+
+_TRUE, _FALSE = "True", "False"
+
+
+def init_is_done(kind: ContainerKind, status: ContainerStatus) -> bool:
+    """Return whether those that wait for an init container may start: it has ended well, or a sidecar is up."""
+    end = status.state.terminated
+    return bool(status.started) if kind == "sidecar" else end is not None and end.exit_code == 0
+
+
+def init_is_over(pod: VirtualPod) -> bool:
+    """Return whether an init container has failed for good."""
+    return any(
+        kind == "init" and _failed(status) and not restarts(pod, kind, container, status)
+        for kind, container, status in _inits(pod)
+    )
+
+
+def all_over(pod: VirtualPod) -> bool:
+    """Return whether all main containers have ended for good."""
+    mains = zip(pod.spec.containers, pod.status.container_statuses, strict=False)
+    return all(
+        status.state.terminated is not None and not restarts(pod, "main", container, status)
+        for container, status in mains
+    )
+
+
+def phase_of(pod: VirtualPod, *, is_final: bool) -> str:
+    """Return the phase; a pod of which nothing runs, or ever will, has ended, if that `is_final`."""
+    mains = pod.status.container_statuses
+    sidecar_runs = any(one.state.running is not None for one in pod.status.init_container_statuses)
+    over = all_over(pod) or init_is_over(pod)
+    if is_final or (over and not sidecar_runs):
+        has_failed = any(map(_failed, mains)) or (not all_over(pod) and init_is_over(pod))
+        return "Failed" if has_failed else "Succeeded"
+    if not _is_initialized(pod):
+        return "Pending"
+    if any(one.state.waiting is not None and one.last_state.terminated is None for one in mains):
+        return "Pending"
+    return "Running"
+
+
+def conditions_of(pod: VirtualPod, *, has_sandbox: bool, now: str) -> tuple[Condition, ...]:
+    """Return the conditions, those of others included, with what this node says of the pod."""
+    is_over = pod.is_over
+    ready = _ready_containers(pod)
+    conditions = (
+        _condition(pod, "PodReadyToStartContainers", has_sandbox and not is_over),
+        _initialized(pod),
+        _with_gates(pod, ready),
+        _condition(pod, "ContainersReady", ready[0], *ready[1:]),
+    )
+    known = {one.type for one in pod.status.conditions}
+    said = with_conditions(pod.status.conditions, conditions, now)
+    if known:
+        return said
+    return tuple(sorted(said, key=lambda one: one.type == "PodScheduled"))
+
+
+def _inits(pod: VirtualPod) -> Iterator[tuple[ContainerKind, Container, ContainerStatus]]:
+    for container, status in zip(pod.spec.init_containers, pod.status.init_container_statuses, strict=False):
+        yield container.init_kind, container, status
+
+
+def _is_initialized(pod: VirtualPod) -> bool:
+    return all(init_is_done(kind, status) or _is_past(pod, kind) for kind, _, status in _inits(pod))
+
+
+def _is_past(pod: VirtualPod, kind: ContainerKind) -> bool:
+    """Return whether a sidecar that is down counts as one that was up: others have started after it."""
+    return kind == "sidecar" and any(one.container_id for one in pod.status.container_statuses)
+
+
+def _failed(status: ContainerStatus) -> bool:
+    end = status.state.terminated
+    return end is not None and end.exit_code != 0
+
+
+def _initialized(pod: VirtualPod) -> Condition:
+    if pod.status.phase == "Succeeded":
+        return _condition(pod, "Initialized", True, "PodCompleted")
+    if _is_initialized(pod):
+        return _condition(pod, "Initialized", True)
+    left = [container.name for kind, container, status in _inits(pod) if not init_is_done(kind, status)]
+    return _condition(pod, "Initialized", False, "ContainersNotInitialized", f"not complete: {', '.join(left)}")
+
+
+def _ready_containers(pod: VirtualPod) -> tuple[bool, str, str]:
+    """Return whether all containers are ready, or else why they are not."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return False, "PodCompleted", ""
+    if phase == "Failed":
+        return False, "PodFailed", ""
+    sidecars = [status for kind, _, status in _inits(pod) if kind == "sidecar"]
+    left = [one.name for one in (*sidecars, *pod.status.container_statuses) if not one.ready]
+    return (False, "ContainersNotReady", f"not ready: {', '.join(left)}") if left else (True, "", "")
+
+
+def _with_gates(pod: VirtualPod, ready: tuple[bool, str, str]) -> Condition:
+    """Return the condition Ready: all containers are, and so say the readiness gates (KEP-580)."""
+    if not ready[0]:
+        return _condition(pod, "Ready", *ready)
+    kinds = [gate.condition_type for gate in pod.spec.readiness_gates]
+    closed = [kind for kind in kinds if not is_condition_true(pod.status.conditions, kind)]
+    if not closed:
+        return _condition(pod, "Ready", True)
+    said = [f"{kind} is {_said(pod, kind)}" for kind in closed]
+    return _condition(pod, "Ready", False, "ReadinessGatesNotReady", f"readiness gates: {', '.join(said)}")
+
+
+def _said(pod: VirtualPod, kind: str) -> str:
+    found = condition_of(pod.status.conditions, kind)
+    return "not there" if found is None else found.status
+
+
+def _condition(pod: VirtualPod, kind: str, is_true: bool, reason: str = "", message: str = "") -> Condition:
+    return Condition(
+        type=kind,
+        status=_TRUE if is_true else _FALSE,
+        observed_generation=pod.metadata.generation or None,
+        reason=reason,
+        message=message,
+    )

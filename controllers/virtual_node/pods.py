@@ -1,0 +1,206 @@
+"""Pods as a node sees them: what of their spec it goes by, and all of the status that it writes."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from controller_manager.api.conditions import Condition
+from controller_manager.api.core import PodIP
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import EMPTY_RAW, Model, ObjectMeta
+from controller_manager.api.timestamps import time_of
+
+ContainerKind = Literal["init", "sidecar", "main", "ephemeral"]
+
+
+class Probe(Model):
+    initial_delay_seconds: int = 0
+
+
+class ExitCodes(Model):
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class RestartRule(Model):
+    """What a container does by its exit code (KEP-5307)."""
+
+    action: str = ""
+    exit_codes: ExitCodes | None = None
+
+
+class Resources(Model):
+    """What a container asks for, and may take; complete."""
+
+    claims: msgspec.Raw = EMPTY_RAW
+    limits: Mapping[str, str] | None = None
+    requests: Mapping[str, str] | None = None
+
+
+class VolumeMount(Model):
+    name: str = ""
+    mount_path: str = ""
+    read_only: bool = False
+
+
+class Container(Model):
+    name: str = ""
+    image: str = ""
+    restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
+    startup_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    resources: Resources = Resources()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+
+    @property
+    def init_kind(self) -> ContainerKind:
+        """What it is among the init containers."""
+        return "sidecar" if self.restart_policy == "Always" else "init"
+
+
+class ReadinessGate(Model):
+    condition_type: str = ""
+
+
+class PodSpec(Model):
+    node_name: str = ""
+    host_network: bool = False
+    restart_policy: str = "Always"
+    active_deadline_seconds: int | None = None
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+    readiness_gates: tuple[ReadinessGate, ...] = ()
+
+
+class Waiting(Model):
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Model):
+    started_at: str | None = None
+
+
+class Terminated(Model):
+    """How a container ended, complete."""
+
+    exit_code: int
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    container_id: str = msgspec.field(default="", name="containerID")
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        start, end = time_of(self.started_at), time_of(self.finished_at)
+        return (end - start).total_seconds() if start is not None and end is not None else 0.0
+
+
+class ContainerState(Model):
+    """The state of a container, complete."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Model):
+    """`containerStatuses[]` and the like, complete: what others may have written is carried."""
+
+    name: str
+    ready: bool
+    restart_count: int
+    image: str
+    image_id: str = msgspec.field(name="imageID")
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    container_id: str = msgspec.field(default="", name="containerID")
+    started: bool | None = None
+    allocated_resources: Mapping[str, str] | None = None
+    resources: Resources | None = None
+    volume_mounts: msgspec.Raw = EMPTY_RAW
+    user: msgspec.Raw = EMPTY_RAW
+    allocated_resources_status: msgspec.Raw = EMPTY_RAW
+    stop_signal: msgspec.Raw = EMPTY_RAW
+
+
+class PodStatus(Model):
+    """The status, as far as a node writes it."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    message: str = ""
+    reason: str = ""
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    host_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="hostIPs")
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
+    start_time: str | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class VirtualPod(Model):
+    """A pod of a virtual node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def containers(self) -> "Iterator[tuple[Slot, Container]]":
+        """The containers, with where they are; init containers come first."""
+        for index, one in enumerate(self.spec.init_containers):
+            yield Slot("init_container_statuses", index, one.init_kind), one
+        for index, one in enumerate(self.spec.containers):
+            yield Slot("container_statuses", index, "main"), one
+        for index, one in enumerate(self.spec.ephemeral_containers):
+            yield Slot("ephemeral_container_statuses", index, "ephemeral"), one
+
+    def statuses(self) -> Iterator[ContainerStatus]:
+        """The statuses of all containers, in the same order, once there is one of each."""
+        yield from self.status.init_container_statuses
+        yield from self.status.container_statuses
+        yield from self.status.ephemeral_container_statuses
+
+
+class Slot(NamedTuple):
+    """Where the status of a container is, and what kind it is."""
+
+    field: str
+    position: int
+    kind: ContainerKind
+
+    def of(self, pod: VirtualPod) -> ContainerStatus:
+        """Return the status of the container there."""
+        found: ContainerStatus = getattr(pod.status, self.field)[self.position]
+        return found
+
+    def replaced(self, pod: VirtualPod, status: ContainerStatus) -> VirtualPod:
+        """Return the pod with another status of that container."""
+        statuses = list(getattr(pod.status, self.field))
+        statuses[self.position] = status
+        changed = msgspec.structs.replace(pod.status, **{self.field: tuple(statuses)})
+        return msgspec.structs.replace(pod, status=changed)
+
+
+POD = Decoder(VirtualPod)
+
+
+def moment(text: str | None) -> float:
+    """Return a time of the API in seconds since the epoch; 0 for none."""
+    found: datetime | None = time_of(text)
+    return found.timestamp() if found is not None else 0.0

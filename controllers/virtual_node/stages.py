@@ -1,0 +1,204 @@
+"""The stages of a container's life, as data: which containers they are for, when they come, and what comes of them."""
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.controller import ConfigError
+from controller_manager.options.types import parse_duration
+
+from .pods import Container, ContainerKind, ContainerStatus, VirtualPod
+
+DOMAIN = f"virtual-node.x-{GROUP_DOMAIN}"
+STATES = ("waiting", "blocked", "running", "started", "ready", "terminated", "back-off", "stopping")
+_TARGETS = ("blocked", "running", "started", "ready", "terminated", "back-off")
+_FIRST_BACK_OFF, _LONGEST_BACK_OFF = 10.0, 300.0
+_LONG_RUN = 2 * _LONGEST_BACK_OFF
+"""Seconds of a run after which the next restart is not held back."""
+_ANY = "*"
+_NEVER = "never"
+
+
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A stage as it is written; `stages.yaml` says what the fields mean."""
+
+    name: str
+    from_: tuple[str, ...] = msgspec.field(name="from")
+    to: str
+    of: tuple[ContainerKind, ...] = ()
+    selector: str = ""
+    annotations: Mapping[str, str] = {}
+    namespaces: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    min_restarts: int = 0
+    max_restarts: int | None = None
+    delay: str = "0s"
+    jitter: str = "0s"
+    delay_from: str = ""
+    exit_code: int = 0
+    exit_code_from: str = ""
+    reason: str = ""
+    message: str = ""
+    event: str = ""
+
+
+class Stage:
+    """A stage of some containers. Raises ValueError saying what is wrong with the spec."""
+
+    def __init__(self, spec: StageSpec) -> None:
+        self.spec = spec
+        self.name, self.to = spec.name, spec.to
+        unknown = [one for one in spec.from_ if one not in STATES]
+        if unknown or not spec.from_:
+            raise ValueError(f"from: {', '.join(unknown) or 'nothing'} is none of {', '.join(STATES)}")
+        if spec.to not in _TARGETS:
+            raise ValueError(f"to: {spec.to} is none of {', '.join(_TARGETS)}")
+        try:
+            self._selector = LabelSelector.parse(spec.selector)
+        except BadRequest as error:
+            raise ValueError(f"selector: {error.message}") from None
+        self._delay, self._jitter = _seconds(spec.delay, "delay"), _seconds(spec.jitter, "jitter")
+
+    def without_delay(self) -> "Stage":
+        """Return the same stage as it is where nothing takes time, but for what is said never to come."""
+        delay = self.spec.delay if self.spec.delay == _NEVER else "0s"
+        return Stage(msgspec.structs.replace(self.spec, delay=delay, jitter="0s"))
+
+    def fits(self, pod: VirtualPod, kind: ContainerKind, container: Container, restarts: int) -> bool:
+        """Return whether the stage is for that container of a pod, after so many restarts."""
+        spec, meta = self.spec, pod.metadata
+        if spec.of and kind not in spec.of:
+            return False
+        if restarts < spec.min_restarts or (spec.max_restarts is not None and restarts > spec.max_restarts):
+            return False
+        if spec.annotations and not _has(spec.annotations, meta.annotations or {}):
+            return False
+        if spec.owners and not any(one.kind in spec.owners for one in meta.owner_references):
+            return False
+        if spec.namespaces and meta.namespace not in spec.namespaces:
+            return False
+        if not (_any_fits(spec.containers, container.name) and _any_fits(spec.images, container.image)):
+            return False
+        return self._selector.empty or self._selector.matches(meta.labels)
+
+    def seconds(self, pod: VirtualPod, container: Container, status: ContainerStatus) -> float:
+        """Return how long the container stays as it is before the stage comes; infinite for never."""
+        found = self._given(pod, container, status)
+        if found is not None:
+            return found
+        if not self._jitter:
+            return self._delay
+        who = f"{pod.metadata.uid}/{container.name}/{self.name}/{status.restart_count}"
+        return self._delay + self._jitter * zlib.crc32(who.encode()) / 2**32
+
+    def exit_code(self, pod: VirtualPod) -> int:
+        """Return the exit code that the stage ends a container with."""
+        given = (pod.metadata.annotations or {}).get(self.spec.exit_code_from, "")
+        return int(given) % 256 if given.isascii() and given.isdecimal() and len(given) < 4 else self.spec.exit_code
+
+    def _given(self, pod: VirtualPod, container: Container, status: ContainerStatus) -> float | None:
+        match self.spec.delay_from:
+            case "":
+                return None
+            case "startupProbe":
+                return float(container.startup_probe.initial_delay_seconds) if container.startup_probe else None
+            case "readinessProbe":
+                return float(container.readiness_probe.initial_delay_seconds) if container.readiness_probe else None
+            case "backOff":
+                return back_off(status)
+            case annotation:
+                text = (pod.metadata.annotations or {}).get(annotation)
+        try:
+            return _seconds(text, annotation) if text else None
+        except ValueError:
+            return None  # as if it were not there: pods are not refused here
+
+
+def back_off(status: ContainerStatus) -> float:
+    """Return the seconds for which a kubelet holds back the next start of a container that has ended."""
+    ended = status.state.terminated or status.last_state.terminated
+    if status.restart_count == 0 or (ended is not None and ended.seconds > _LONG_RUN):
+        return 0.0
+    return min(_FIRST_BACK_OFF * 2.0 ** min(status.restart_count - 1, 10), _LONGEST_BACK_OFF)
+
+
+class Stages:
+    """A table of stages, the most important first."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.listed = tuple(stages)
+        self._by_state = {state: tuple(one for one in stages if state in one.spec.from_) for state in STATES}
+
+    def of(
+        self, state: str, pod: VirtualPod, kind: ContainerKind, container: Container, restarts: int
+    ) -> Iterable[Stage]:
+        """Return the stages that a container may come to from a state: the first that fits for each other state."""
+        found: dict[str, Stage] = {}
+        for stage in self._by_state[state]:
+            if stage.to not in found and stage.fits(pod, kind, container, restarts):
+                found[stage.to] = stage
+        return found.values()
+
+
+def load_stages(file: str, *, instant: bool) -> Stages:
+    """Return the stages of a file, if one is named, before those that come with this program, which take no time if
+    they are to be `instant`. Raises ConfigError.
+    """
+    own = _read(Path(file), "--virtual-node-stages: ") if file else []
+    shipped = _read(Path(__file__).with_name("stages.yaml"), "")
+    return Stages([*own, *((one.without_delay() for one in shipped) if instant else shipped)])
+
+
+def stages_of(tree: Any) -> list[Stage]:
+    """Return the stages of a document. Raises ValueError naming the stage, and what of it is wrong."""
+    listed = tree.get("stages") if isinstance(tree, Mapping) else None
+    if not isinstance(listed, list):
+        raise ValueError("stages: there is no list of stages")
+    found = []
+    for number, one in enumerate(listed):
+        try:
+            found.append(Stage(msgspec.convert(one, StageSpec)))
+        except ValueError as error:
+            raise ValueError(f"stages[{number}]: {error}") from None
+    return found
+
+
+def _read(file: Path, flag: str) -> list[Stage]:
+    from controller_manager.base.plain_yaml import read_yaml  # most managers read no such file
+
+    try:
+        return stages_of(read_yaml(file.read_bytes()))
+    except OSError as error:
+        raise ConfigError(f"{flag}{file} can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{flag}{file}: {error}") from None
+
+
+def _seconds(text: str, field: str) -> float:
+    if text == _NEVER:
+        return math.inf
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    if seconds < 0:
+        raise ValueError(f"{field}: a stage is not due before its time")
+    return seconds
+
+
+def _has(wanted: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    return all(key in annotations and value in (_ANY, annotations[key]) for key, value in wanted.items())
+
+
+def _any_fits(patterns: tuple[str, ...], text: str) -> bool:
+    return not patterns or any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -1,0 +1,391 @@
+"""The life of a pod on a virtual node, second by second."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.api.timestamps import format_time
+from controllers.virtual_node.lifecycle import Place, decide
+from controllers.virtual_node.pods import POD
+from controllers.virtual_node.stages import Stages, load_stages, stages_of
+
+Tree = dict[str, Any]
+START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+PLACE = Place(("198.18.0.2",), ("10.0.0.7",))
+SHIPPED = load_stages("", instant=True)
+SLOWLY = load_stages("", instant=False)
+NOTE = "virtual-node.x-k8s.io"
+
+
+def at(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(START + seconds, UTC))
+
+
+def container(name: str = "main", **more: Any) -> Tree:
+    return {"name": name, "image": "example.org/app:1", **more}
+
+
+def pod(*mains: Tree, annotations: Tree | None = None, owner: str = "", generation: int = 1, **spec: Any) -> Tree:
+    owners = [{"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o"}] if owner else []
+    meta = {"name": "p", "namespace": "default", "uid": "u", "generation": generation, "ownerReferences": owners}
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at(0)}]
+    return {
+        "metadata": {**meta, "annotations": annotations or {}},
+        "spec": {"nodeName": "n", "containers": list(mains) or [container()], **spec},
+        "status": {"phase": "Pending", "conditions": conditions},
+    }
+
+
+def apply(tree: Tree, changes: Any) -> Tree:
+    """Patch the status as a server does."""
+    changes = msgspec.json.decode(msgspec.json.encode(changes))
+    by_type = {one["type"]: one for one in tree["status"].get("conditions", [])}
+    for one in changes.pop("conditions", []):
+        known = {**by_type.get(one["type"], {}), **one}
+        by_type[one["type"]] = {key: value for key, value in known.items() if value is not None}
+    return {**tree, "status": {**tree["status"], **changes, "conditions": list(by_type.values())}}
+
+
+def state(status: Tree) -> str:
+    if "running" in status["state"]:
+        return "ready" if status["ready"] else "started" if status.get("started") else "running"
+    if "terminated" in status["state"]:
+        return f"exit {status['state']['terminated']['exitCode']}"
+    return str(status["state"]["waiting"]["reason"])
+
+
+def seen(tree: Tree) -> str:
+    """Return the phase, and the containers with their states and restarts."""
+    status = tree["status"]
+    listed = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    listed += status.get("ephemeralContainerStatuses", [])
+    told = [f"{one['name']} {state(one)}{'*' * min(one['restartCount'], 9)}" for one in listed]
+    return ", ".join([status["phase"], *told])
+
+
+def live(tree: Tree, stages: Stages = SHIPPED, begin: float = 0.0, until: float = 1000.0) -> tuple[Tree, list[str]]:
+    """Return the pod after its life, and each change of it with the second."""
+    now, history = begin, []
+    for _ in range(200):
+        decision = decide(POD.decode(msgspec.json.encode(tree)), stages, PLACE, START + now)
+        if decision.status:
+            tree = apply(tree, decision.status)
+            history.append(f"{now:g}: {seen(tree)}")
+        if decision.removes:
+            history.append(f"{now:g}: gone")
+            break
+        if decision.due - START > until:
+            break
+        assert decision.due > START + now
+        now = decision.due - START
+    return tree, history
+
+
+def conditions(tree: Tree) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one.get("reason", "")) for one in tree["status"]["conditions"]}
+
+
+def own(*stages: Tree) -> Stages:
+    return Stages([*stages_of({"stages": list(stages)}), *SHIPPED.listed])
+
+
+INIT = container("init")
+SIDECAR = container("side", restartPolicy="Always")
+EXIT_1 = {f"{NOTE}/exit-code": "1", f"{NOTE}/run-for": "5s"}
+EXIT_0 = {f"{NOTE}/exit-code": "0", f"{NOTE}/run-for": "5s"}
+SLOW = {"name": "slow", "from": ["waiting"], "to": "running", "delay": "3s"}
+LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
+    "a pod runs": (pod(), SHIPPED, ["0: Running, main ready"]),
+    "it starts slowly": (pod(), own(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
+    "init containers one by one": (
+        pod(initContainers=[INIT, container("second")]),
+        own({**SLOW, "of": ["init"]}),
+        [
+            "0: Pending, init PodInitializing, second PodInitializing, main PodInitializing",
+            "3: Pending, init exit 0, second PodInitializing, main PodInitializing",
+            "6: Running, init exit 0, second exit 0, main ready",
+        ],
+    ),
+    "an init container that fails is tried again": (
+        pod(initContainers=[INIT]),
+        own({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2, "maxRestarts": 1}),
+        [
+            "0: Pending, init CrashLoopBackOff*, main PodInitializing",
+            "10: Running, init exit 0**, main ready",
+        ],
+    ),
+    "an init container that fails for good": (
+        pod(initContainers=[INIT], restartPolicy="Never"),
+        own({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2}),
+        ["0: Failed, init exit 2, main PodInitializing"],
+    ),
+    "a sidecar comes before the others and goes after them": (
+        pod(initContainers=[SIDECAR], annotations=EXIT_0, restartPolicy="Never"),
+        own({"name": "s", "of": ["sidecar"], "from": ["stopping"], "to": "terminated", "delay": "2s"}),
+        [
+            "0: Running, side ready, main ready",
+            "5: Running, side ready, main exit 0",
+            "7: Succeeded, side exit 0, main exit 0",
+        ],
+    ),
+    "probes": (
+        pod(container(startupProbe={"initialDelaySeconds": 2}, readinessProbe={"initialDelaySeconds": 6})),
+        SHIPPED,
+        ["0: Running, main running", "2: Running, main started", "6: Running, main ready"],
+    ),
+    "a job's pod completes": (
+        pod(owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        ["0: Succeeded, main exit 0"],
+    ),
+    "a pod that fails once": (
+        pod(annotations=EXIT_1, restartPolicy="Never"),
+        SHIPPED,
+        ["0: Running, main ready", "5: Failed, main exit 1"],
+    ),
+    "one that ends well is not started again on failure": (
+        pod(annotations=EXIT_0, restartPolicy="OnFailure"),
+        SHIPPED,
+        ["0: Running, main ready", "5: Succeeded, main exit 0"],
+    ),
+    "a rule of restarts": (
+        pod(
+            container(
+                restartPolicy="Never",
+                restartPolicyRules=[{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+            ),
+            restartPolicy="Never",
+        ),
+        own(
+            {"name": "a", "from": ["ready"], "to": "terminated", "exitCode": 42, "delay": "1s", "maxRestarts": 0},
+            {"name": "b", "from": ["ready"], "to": "terminated", "exitCode": 41, "delay": "1s"},
+        ),
+        ["0: Running, main ready", "1: Running, main ready*", "2: Failed, main exit 41*"],
+    ),
+    "an image that cannot be pulled": (
+        pod(annotations={f"{NOTE}/image-error": "true"}),
+        SHIPPED,
+        ["0: Pending, main ErrImagePull"],
+    ),
+    "a deadline": (
+        pod(activeDeadlineSeconds=30),
+        SHIPPED,
+        ["0: Running, main ready", "30: Failed, main exit 137"],
+    ),
+    "a container for debugging": (
+        pod(ephemeralContainers=[container("debug")]),
+        SHIPPED,
+        ["0: Running, main ready, debug started"],
+    ),
+    "never ready": (
+        pod(),
+        own({"name": "n", "from": ["started"], "to": "ready", "delay": "never"}),
+        ["0: Running, main started"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("tree", "stages", "expected"), LIVES.values(), ids=LIVES.keys())
+def test_lives(tree: Tree, stages: Stages, expected: list[str]) -> None:
+    assert live(tree, stages)[1] == expected
+
+
+def test_restarts_are_held_back_twice_as_long_each_time() -> None:
+    _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"}))
+    assert [line.split(":")[0] for line in history] == ["0", "10", "30", "70", "150", "310", "610", "910"]
+    assert history[-1] == "910: Running, main CrashLoopBackOff********"
+
+
+def test_a_long_run_ends_the_hold() -> None:
+    _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "700s"}), until=1500)
+    assert history == ["0: Running, main ready", "700: Running, main ready*", "1400: Running, main ready**"]
+
+
+def test_what_a_kubelet_says_of_a_pod() -> None:
+    tree, _ = live(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
+    status = tree["status"]
+    assert [one["type"] for one in status["conditions"]] == [
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+    ]
+    assert all(one.get("observedGeneration") == 1 for one in status["conditions"][1:])
+    assert status["observedGeneration"] == 1
+    assert (status["hostIP"], status["hostIPs"]) == ("198.18.0.2", [{"ip": "198.18.0.2"}])
+    assert (status["podIP"], status["podIPs"], status["startTime"]) == ("10.0.0.7", [{"ip": "10.0.0.7"}], at(0))
+    first, second = status["containerStatuses"]
+    assert first["state"] == {"running": {"startedAt": at(0)}}
+    assert first["lastState"] == {}
+    assert first["image"] == "example.org/app:1"
+    assert first["imageID"].startswith("example.org/app@sha256:")
+    assert first["containerID"].startswith("containerd://")
+    assert first["containerID"] != second["containerID"]
+    assert first["allocatedResources"] == {"cpu": "1"}
+    assert first["resources"] == {"requests": {"cpu": "1"}}
+
+
+CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
+    "waiting": (
+        pod(initContainers=[INIT]),
+        own({**SLOW, "delay": "never"}),
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("False", "ContainersNotInitialized"),
+            "Ready": ("False", "ContainersNotReady"),
+            "ContainersReady": ("False", "ContainersNotReady"),
+        },
+    ),
+    "completed": (
+        pod(owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("True", "PodCompleted"),
+            "Ready": ("False", "PodCompleted"),
+            "ContainersReady": ("False", "PodCompleted"),
+        },
+    ),
+    "failed": (
+        pod(annotations=EXIT_1, restartPolicy="Never"),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("True", ""),
+            "Ready": ("False", "PodFailed"),
+            "ContainersReady": ("False", "PodFailed"),
+        },
+    ),
+    "a gate is closed": (
+        pod(readinessGates=[{"conditionType": "example.org/open"}]),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("True", ""),
+            "Initialized": ("True", ""),
+            "Ready": ("False", "ReadinessGatesNotReady"),
+            "ContainersReady": ("True", ""),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("tree", "stages", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
+def test_conditions(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
+    assert conditions(live(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
+
+
+def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> None:
+    tree, _ = live(pod(readinessGates=[{"conditionType": "example.org/open"}]))
+    gate = {"type": "example.org/open", "status": "True"}
+    tree["status"]["conditions"].append(gate)
+    after, _ = live(tree, begin=50)
+    found = {one["type"]: one for one in after["status"]["conditions"]}
+    assert found["Ready"] == {"type": "Ready", "status": "True", "observedGeneration": 1, "lastTransitionTime": at(50)}
+    assert found["example.org/open"] == gate
+    assert found["Initialized"]["lastTransitionTime"] == at(0)
+
+
+def deleted(tree: Tree, seconds: float, grace: int) -> Tree:
+    meta = {"deletionTimestamp": at(seconds + grace), "deletionGracePeriodSeconds": grace}
+    return {**tree, "metadata": {**tree["metadata"], **meta}}
+
+
+def test_a_pod_that_is_deleted_ends_in_its_grace_period() -> None:
+    stop = {"name": "stop", "from": ["stopping"], "to": "terminated", "delay": "4s"}
+    tree, _ = live(pod(), own(stop))
+    _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
+    assert history == ["24: Succeeded, main exit 0", "24: gone"]
+    tree, history = live(deleted(tree, 20, 2), own(stop), begin=20)
+    assert history == ["22: Failed, main exit 137", "22: gone"]
+
+
+def test_a_pod_that_never_ran_is_deleted_at_once() -> None:
+    tree, _ = live(pod(), own({**SLOW, "delay": "never"}))
+    tree, history = live(deleted(tree, 5, 30), begin=5)
+    assert history == ["5: Failed, main exit 137", "5: gone"]
+    assert tree["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def test_one_that_only_finalizers_keep_is_left_alone() -> None:
+    tree, _ = live(pod(owner="Job", restartPolicy="Never"))
+    assert live(deleted(tree, 5, 0), begin=5)[1] == []
+    assert live(deleted(tree, 5, 30), begin=5)[1] == ["5: gone"]
+
+
+def test_other_resources_and_images_are_followed() -> None:
+    tree, _ = live(pod())
+    spec = {**tree["spec"], "containers": [container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}})]}
+    tree = {**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 2}}
+    tree, history = live(tree, begin=9)
+    status = tree["status"]["containerStatuses"][0]
+    assert (status["allocatedResources"], status["restartCount"]) == ({"cpu": "2"}, 0)
+    assert tree["status"]["observedGeneration"] == 2
+    spec = {**tree["spec"], "containers": [{**spec["containers"][0], "image": "example.org/app:2"}]}
+    tree, history = live({**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 3}}, begin=12)
+    assert history == ["12: Running, main ready*"]
+    assert tree["status"]["containerStatuses"][0]["image"] == "example.org/app:2"
+
+
+def test_pods_of_the_host_have_its_address_from_the_beginning() -> None:
+    tree = pod(hostNetwork=True)
+    decision = decide(POD.decode(msgspec.json.encode(tree)), own(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START)
+    tree = apply(tree, decision.status)
+    assert (tree["status"]["podIP"], seen(tree)) == ("198.18.0.2", "Pending, main ContainerCreating")
+
+
+def test_events_tell_of_what_goes_wrong() -> None:
+    tree = POD.decode(msgspec.json.encode(pod(annotations={f"{NOTE}/image-error": "true"})))
+    assert [one.reason for one in decide(tree, SHIPPED, PLACE, START).events] == ["Failed"]
+    crashing = pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"})
+    decision = decide(POD.decode(msgspec.json.encode(crashing)), SHIPPED, PLACE, START)
+    assert [one.reason for one in decision.events] == ["BackOff"]
+
+
+CONTAINERS = st.builds(
+    lambda policy, probe: {
+        **({"restartPolicy": "Always"} if policy else {}),
+        **({"readinessProbe": {"initialDelaySeconds": probe}} if probe else {}),
+    },
+    st.booleans(),
+    st.integers(0, 3),
+)
+PODS = st.builds(
+    lambda inits, mains, policy, exit_code, deadline, grace: deleted(
+        pod(
+            *(container(f"m{n}", readinessProbe=one.get("readinessProbe")) for n, one in enumerate(mains)),
+            initContainers=[container(f"i{n}", **one) for n, one in enumerate(inits)],
+            restartPolicy=policy,
+            annotations={f"{NOTE}/exit-code": str(exit_code)} if exit_code is not None else {},
+            **({"activeDeadlineSeconds": deadline} if deadline else {}),
+        ),
+        400,
+        grace,
+    ),
+    st.lists(CONTAINERS, max_size=3),
+    st.lists(CONTAINERS, min_size=1, max_size=2),
+    st.sampled_from(["Always", "OnFailure", "Never"]),
+    st.sampled_from([None, 0, 1]),
+    st.sampled_from([None, 5, 50]),
+    st.integers(1, 30),
+)
+
+
+@given(PODS, st.booleans())
+def test_every_life_ends_and_nothing_is_written_twice(tree: Tree, instant: bool) -> None:
+    stages = SHIPPED if instant else SLOWLY
+    alive = {**tree, "metadata": {k: v for k, v in tree["metadata"].items() if not k.startswith("deletion")}}
+    alive, history = live(alive, stages, until=400)
+    assert len(set(history)) == len(history)
+    again = decide(POD.decode(msgspec.json.encode(alive)), stages, PLACE, START + 400)
+    once_more = apply(alive, again.status)
+    assert not decide(POD.decode(msgspec.json.encode(once_more)), stages, PLACE, START + 400).status
+    _, history = live({**once_more, "metadata": tree["metadata"]}, stages, begin=400)
+    assert history[-1].endswith("gone")
+    assert float(history[-1].partition(":")[0]) <= 400 + tree["metadata"]["deletionGracePeriodSeconds"]
+    assert math.isfinite(again.due) or alive["status"]["phase"] != "Pending"

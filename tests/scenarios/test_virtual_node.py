@@ -1,0 +1,226 @@
+"""Virtual nodes in a whole cluster, in virtual time: pods that are scheduled run, end and go."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+from controller_manager.api.batch import JOBS
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import ENDPOINTS, NODES, PODS, SERVICES, Pod, is_pod_ready
+from controller_manager.api.resource import Key
+from controller_manager.testing import Cluster
+from controller_manager.testing.builders import service
+from controllers.virtual_node import SPECS
+from controllers.virtual_node.controller import VirtualNodeOptions
+from tests.scenarios.batch import job
+from tests.scenarios.workloads import daemon_set, deployment, stateful_set
+
+pytestmark = pytest.mark.virtual
+NOTE = "virtual-node.x-k8s.io"
+OWN = ("--leader-elect=false", "--controllers=virtual-node-controller,node-lifecycle-controller,ttl-controller")
+QUIET = "--virtual-node-bind-address="
+
+
+def pod(name: str, node: str = "virtual-node-1", annotations: Any = None, **spec: Any) -> Pod:
+    container = {"name": "main", "image": "example.org/app:1"}
+    meta = {"name": name, "namespace": "default", "annotations": annotations or {}}
+    given = {"containers": [container], "nodeName": node, **spec}
+    return Pod.decode(msgspec.json.encode({"metadata": meta, "spec": given}))
+
+
+async def running(cluster: Cluster) -> list[Pod]:
+    return [one for one in (await cluster.client.list(PODS, "default")).items if is_pod_ready(one)]
+
+
+async def phase(cluster: Cluster, name: str) -> str:
+    return (await cluster.client.get(PODS, Key("default", name))).status.phase
+
+
+@pytest.mark.flag("virtual-node-capacity", "virtual-node-instant")
+async def test_nodes_have_the_room_that_is_given_and_what_is_built_in_may_take_no_time() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(
+            *OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=7", "--virtual-node-instant"
+        )
+        await cluster.client.create(PODS, pod("at-once"))
+        await cluster.settle()
+        node = await cluster.client.get(NODES, Key("", "virtual-node-1"))
+        assert node.status.allocatable == {"cpu": "3", "pods": "7"}
+        started = (await cluster.client.get(PODS, Key("default", "at-once"))).status
+        assert condition_of(started.conditions, "Ready") == replace(
+            condition_of(started.conditions, "Initialized"), type="Ready"
+        )
+
+
+@pytest.mark.flag("concurrent-virtual-node-syncs")
+def test_how_many_are_looked_at_at_the_same_time() -> None:
+    assert SPECS[0].workers(VirtualNodeOptions(concurrent_virtual_node_syncs=9)) == 9
+
+
+async def test_added_nodes_run_what_is_deployed() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        assert await cluster.add_nodes(3) == ["node-1", "node-2", "node-3"]
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=4))
+        await cluster.client.create(SERVICES, service("web", {"app": "web"}))
+        await cluster.settle()
+        found = await running(cluster)
+        assert {one.spec.node_name for one in found} == {"node-1", "node-2", "node-3"}
+        addresses = {one.status.pod_ip for one in found}
+        assert len(addresses) == 4
+        endpoints = await cluster.client.get(ENDPOINTS, Key("default", "web"))
+        assert {one.ip for one in endpoints.subsets[0].addresses} == addresses
+        change = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "example.org/app:2"}]}}}}
+        await cluster.client.patch(DEPLOYMENTS, Key("default", "web"), change)
+        await cluster.settle()
+        later = await running(cluster)
+        assert len(later) == 4
+        assert not {one.metadata.uid for one in later} & {one.metadata.uid for one in found}
+        await cluster.client.delete(DEPLOYMENTS, Key("default", "web"), propagation="Foreground")
+        await cluster.settle()
+        assert (await cluster.client.list(PODS)).items == []
+
+
+async def test_workloads_of_all_kinds_run() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        await cluster.add_nodes(2)
+        await cluster.client.create(JOBS, job("sum", completions=3, parallelism=2))
+        await cluster.client.create(STATEFUL_SETS, stateful_set("db", replicas=2))
+        await cluster.client.create(DAEMON_SETS, daemon_set("agent"))
+        await cluster.settle()
+        assert (await cluster.client.get(JOBS, Key("default", "sum"))).status.succeeded == 3
+        assert (await cluster.client.get(STATEFUL_SETS, Key("default", "db"))).status.ready_replicas == 2
+        assert (await cluster.client.get(DAEMON_SETS, Key("default", "agent"))).status.number_ready == 2
+        await cluster.add_nodes(1)
+        await cluster.settle()
+        assert (await cluster.client.get(DAEMON_SETS, Key("default", "agent"))).status.number_ready == 3
+
+
+@pytest.mark.flag("virtual-nodes", "virtual-node-zones")
+async def test_nodes_of_the_flags_register_and_stay_ready() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*OWN, QUIET, "--virtual-nodes=3", "--virtual-node-zones=a,b")
+        await cluster.settle()
+        nodes = {one.metadata.name: one for one in (await cluster.client.list(NODES)).items}
+        assert sorted(nodes) == ["virtual-node-1", "virtual-node-2", "virtual-node-3"]
+        labels = nodes["virtual-node-3"].metadata.labels or {}
+        assert (labels["kubernetes.io/hostname"], labels["topology.kubernetes.io/zone"]) == ("virtual-node-3", "a")
+        assert len({one.status.addresses[0].address for one in nodes.values()}) == 3
+        before = await cluster.client.get(LEASES, Key("kube-node-lease", "virtual-node-1"))
+        assert (before.spec.lease_duration_seconds, before.spec.holder_identity) == (40, "virtual-node-1")
+        await cluster.advance(600)
+        for node in (await cluster.client.list(NODES)).items:
+            assert not node.spec.taints
+            said = {one.type: (one.status, one.last_transition_time) for one in node.status.conditions}
+            assert said["Ready"] == ("True", "2026-01-01T00:00:00Z")
+            heard = next(one.last_heartbeat_time for one in node.status.conditions if one.type == "Ready")
+            assert heard is not None
+            assert heard >= "2026-01-01T00:05:00Z"
+        after = await cluster.client.get(LEASES, Key("kube-node-lease", "virtual-node-1"))
+        assert (after.spec.renew_time or "") > (before.spec.renew_time or "")
+        await first.stop()
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
+        await cluster.settle()
+        assert [one.metadata.name for one in (await cluster.client.list(NODES)).items] == ["virtual-node-1"]
+
+
+async def test_a_silent_node_is_lost_and_comes_back() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
+        await cluster.settle()
+        silence: dict[str, Any] = {"metadata": {"annotations": {f"{NOTE}/silent": "true"}}}
+        await cluster.client.patch(NODES, Key("", "virtual-node-1"), silence)
+        await cluster.client.create(PODS, pod("late"))
+        await cluster.advance(90)
+        node = await cluster.client.get(NODES, Key("", "virtual-node-1"))
+        assert next(one.status for one in node.status.conditions if one.type == "Ready") == "Unknown"
+        assert await phase(cluster, "late") == "Pending"
+        silence["metadata"]["annotations"][f"{NOTE}/silent"] = None
+        await cluster.client.patch(NODES, Key("", "virtual-node-1"), silence)
+        await cluster.advance(10)
+        node = await cluster.client.get(NODES, Key("", "virtual-node-1"))
+        assert next(one.status for one in node.status.conditions if one.type == "Ready") == "True"
+        assert await phase(cluster, "late") == "Running"
+
+
+async def test_addresses_come_from_the_range_of_the_node_and_are_given_again() -> None:
+    async with Cluster() as cluster:
+        await cluster.add_nodes(1)
+        await cluster.client.patch(
+            NODES, Key("", "node-1"), {"spec": {"podCIDR": "10.9.0.0/29", "podCIDRs": ["10.9.0.0/29"]}}
+        )
+        await cluster.settle()
+        for name in "abcdef":
+            await cluster.client.create(PODS, pod(name, "node-1"))
+        await cluster.client.create(PODS, pod("host", "node-1", hostNetwork=True))
+        await cluster.settle()
+        given = {one.metadata.name: one.status.pod_ip for one in await running(cluster)}
+        node = await cluster.client.get(NODES, Key("", "node-1"))
+        assert given.pop("host") == node.status.addresses[0].address
+        assert given == {name: f"10.9.0.{number}" for name, number in zip("abcdef", range(2, 8), strict=True)}
+        await cluster.client.create(PODS, pod("g", "node-1"))
+        await cluster.settle()
+        assert await phase(cluster, "g") == "Pending"
+        await cluster.client.delete(PODS, Key("default", "c"))
+        await cluster.advance(15)
+        assert (await cluster.client.get(PODS, Key("default", "g"))).status.pod_ip == "10.9.0.4"
+
+
+async def test_a_manager_that_takes_over_goes_on_where_the_last_one_was() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
+        await cluster.settle()
+        crashing = {f"{NOTE}/exit-code": "1", f"{NOTE}/run-for": "30s"}
+        await cluster.client.create(PODS, pod("crashing", annotations=crashing))
+        await cluster.advance(35)
+        before = await cluster.client.get(PODS, Key("default", "crashing"))
+        assert before.status.container_statuses[0].restart_count == 1
+        await first.kill()
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
+        await cluster.client.create(PODS, pod("next"))
+        await cluster.advance(50)
+        after = await cluster.client.get(PODS, Key("default", "crashing"))
+        assert after.status.container_statuses[0].restart_count == 2
+        assert after.status.pod_ip == before.status.pod_ip
+        assert (await cluster.client.get(PODS, Key("default", "next"))).status.pod_ip != before.status.pod_ip
+
+
+@pytest.mark.flag("virtual-node-stages")
+async def test_stages_of_a_file_come_first(tmp_path: Path) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text("stages:\n- {name: slow, selector: app=slow, from: [waiting], to: running, delay: 60s}\n")
+    async with Cluster() as cluster:
+        await cluster.add_nodes(1, flags=(f"--virtual-node-stages={file}",))
+        slow = replace(pod("slow", "node-1").metadata, labels={"app": "slow"})
+        await cluster.client.create(PODS, replace(pod("slow", "node-1"), metadata=slow))
+        await cluster.client.create(PODS, pod("usual", "node-1"))
+        await cluster.advance(50)
+        assert [await phase(cluster, name) for name in ("slow", "usual")] == ["Pending", "Running"]
+        await cluster.advance(10)
+        assert await phase(cluster, "slow") == "Running"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("stages: 3", "stages: there is no list of stages"),
+        ("stages: [{name: a, from: [waiting], to: running, dely: 3s}]", "stages[0]: Object contains unknown field"),
+        ("stages: [{name: a, from: [asleep], to: running}]", "stages[0]: from: asleep is none of waiting"),
+        ("stages: [{name: a, from: [waiting], to: gone}]", "stages[0]: to: gone is none of"),
+        ("stages: [{name: a, from: [waiting], to: running, delay: soon}]", "stages[0]: delay: "),
+        ("stages: [{name: a, from: [waiting], to: running, selector: 'a=='}, {}]", "stages["),
+    ],
+)
+async def test_files_of_no_use_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text(text)
+    async with Cluster() as cluster:
+        with pytest.raises(Exception, match="--virtual-node-stages") as found:
+            await cluster.add_nodes(1, flags=(f"--virtual-node-stages={file}",))
+        assert problem in str(found.value)
