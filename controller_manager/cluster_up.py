@@ -70,6 +70,13 @@ class ClusterOptions(Options):
         "can be run.",
     )
     watch: bool = flag(False, "Show the cluster in this terminal, once it is ready, drawn anew every second.")
+    nodes: int = flag(
+        3,
+        "How many virtual nodes there are, which run pods without a machine, unless arguments for the managers name "
+        "controllers.",
+        minimum=0,
+        maximum=100_000,
+    )
     apiserver_arg: Arguments = flag((), "A further argument for the API server; repeatable.")
     manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
 
@@ -162,7 +169,7 @@ class LocalCluster:
             self._kubeconfigs.write()
         except (OSError, ValueError) as error:
             raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
-        if managers and (self._schedules or entry_points(group=ENTRY_POINTS)):
+        if managers and (self._pod_runners or entry_points(group=ENTRY_POINTS)):
             await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
@@ -183,13 +190,19 @@ class LocalCluster:
         self._say(f"  {address}    # the cluster in a browser, which warns of the certificate")
 
     @property
-    def _schedules(self) -> bool:
-        """Return whether the managers schedule pods because nobody said which controllers they have."""
-        named = any(argument.startswith("--controllers") for argument in self._options.manager_arg)
-        return self._options.scheduler and not named
+    def _pod_runners(self) -> Arguments:
+        """What managers are told so that pods are scheduled and run; nothing if somebody said which controllers there
+        are.
+        """
+        options = self._options
+        if any(argument.startswith("--controllers") for argument in options.manager_arg):
+            return ()
+        # Without nodes, those of a start before are to be deleted, if there are any.
+        names = ("scheduler",) * options.scheduler + ("virtual-node-controller",)
+        return (f"--controllers=*,{','.join(names)}", f"--virtual-nodes={options.nodes}")
 
     async def _grant(self) -> None:
-        """Let controllers do what they declare: the cluster has no roles for those of others, nor for the scheduler."""
+        """Let controllers do what they declare: the cluster has no roles for those of others, nor for what runs pods."""
         from controller_manager.app import catalog, permissions
 
         await self._as_admin(lambda client: permissions.grant(client, catalog.installed()))
@@ -321,7 +334,7 @@ class LocalCluster:
                 f"--service-account-private-key-file={folder / 'sa.key'}",
                 "--use-service-account-credentials=true",
                 *_signing(folder, options.manager_arg),
-                *(("--controllers=*,scheduler",) if self._schedules else ()),
+                *self._pod_runners,
             )
             children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
         return children

@@ -8,6 +8,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
 from controller_manager.serving.certificates import Contexts, SelfSigned
+from controller_manager.serving.http import refusal
 from controller_manager.serving.http_server import CannotListen, HTTPServer
 
 from .logs import Line, LogOptions, Run, log_of, log_options, run_of
@@ -59,7 +60,7 @@ class KubeletAPI:
                 except ApiError as error:
                     return Response(error.code, _TEXT, error.message.encode())
             case command if command in _NOTHING_RUNS:
-                return Response(400, _TEXT, _HONEST.encode())
+                return refusal(BadRequest(_HONEST))
         return Response(404, _TEXT, b"404 page not found\n")
 
     def _log(self, key: Key, container: str, request: Request) -> Response:

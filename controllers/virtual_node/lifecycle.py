@@ -7,7 +7,8 @@ Decided:                                                       by
   a container becomes started, ready, ends, is held back         stages
   its deadline is over (activeDeadlineSeconds)                   all containers are killed, phase Failed
   it is being deleted                                            stages from `stopping`, until its grace period is over
-  nothing of a pod that is being deleted runs                    final status, then it is deleted for good
+  nothing of a pod that is being deleted runs                    it is deleted for good, its final status before that
+                                                                 if there are finalizers
 All that is due at once is one change of its status.
 """
 
@@ -97,11 +98,14 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
     if is_final:
         pod = _finished(pod, text)
     status = _concluded(pod, place, text, is_final=is_final)
+    removes = is_final and _is_removed(pod)
+    if removes and not pod.metadata.finalizers:
+        return Decision({}, math.inf, True, tuple(told))  # nobody would see how it ended
     changes = {_CAMEL.get(name, name): new for name, new in asdict(status).items() if new != getattr(seen, name)}
     if "conditions" in changes:  # which are merged by their types: those of others stay as they are
         changes["conditions"] = [_whole(one) for one in status.conditions if one not in seen.conditions]
     due = step.at if step is not None and not is_final else math.inf
-    return Decision(changes, due, is_final and _is_removed(pod), tuple(told))
+    return Decision(changes, due, removes, tuple(told))
 
 
 def next_stage(pod: VirtualPod, stages: Stages) -> Step | None:

@@ -300,13 +300,17 @@ def test_a_pod_that_is_deleted_ends_in_its_grace_period() -> None:
     stop = {"name": "stop", "from": ["stopping"], "to": "terminated", "delay": "4s"}
     tree, _ = live(pod(), own(stop))
     _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
+    assert history == ["24: gone"]
+    tree["metadata"]["finalizers"] = ["example.org/sees"]
+    _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
     assert history == ["24: Succeeded, main exit 0", "24: gone"]
-    tree, history = live(deleted(tree, 20, 2), own(stop), begin=20)
+    _, history = live(deleted(tree, 20, 2), own(stop), begin=20)
     assert history == ["22: Failed, main exit 137", "22: gone"]
 
 
 def test_a_pod_that_never_ran_is_deleted_at_once() -> None:
     tree, _ = live(pod(), own({**SLOW, "delay": "never"}))
+    tree["metadata"]["finalizers"] = ["example.org/sees"]
     tree, history = live(deleted(tree, 5, 30), begin=5)
     assert history == ["5: Failed, main exit 137", "5: gone"]
     assert tree["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"

@@ -124,6 +124,8 @@ class Up:
         api, manager = free_port(), free_port()
         self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
         ports = (f"--api-port={api}", f"--manager-port={manager}")
+        if not any(flag.startswith("--nodes") for flag in flags):  # most tests say themselves what pods do
+            flags = ("--nodes=0", *flags)
         command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
         self.folder = folder
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
