@@ -202,7 +202,7 @@ class LocalCluster:
         return (f"--controllers=*,{','.join(names)}", f"--virtual-nodes={options.nodes}")
 
     async def _grant(self) -> None:
-        """Let controllers do what they declare: the cluster has no roles for those of others, nor for what runs pods."""
+        """Let controllers do what they declare: clusters have no roles for those of others, nor for what runs pods."""
         from controller_manager.app import catalog, permissions
 
         await self._as_admin(lambda client: permissions.grant(client, catalog.installed()))

@@ -61,6 +61,9 @@ class Addresses:
         networks has none left.
         """
         held = self._held.get(holder)
+        if held is not None and tuple(network for network, _ in held) != (tuple(networks) or (self._default,)):
+            self.release(holder)  # it is another one, of another node, by now
+            held = None
         if held is None:
             taken = tuple((network, self._range(network).take()) for network in networks or (self._default,))
             if not all(address for _, address in taken):

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod
 from controller_manager.api.errors import AlreadyExists, Conflict, NotFound
 from controller_manager.api.resource import key_of
-from controller_manager.api.timestamps import format_micro, format_time
+from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.client import STRATEGIC_MERGE_PATCH
@@ -31,15 +31,14 @@ from controller_manager.options import Int32, Options, StringList, StringMap, fl
 
 from .._pods import PODS_BY_NODE, pods_on
 from .addresses import Addresses
+from .heartbeats import Heartbeats
 from .lifecycle import Decision, Place, decide
 from .nodes import (
-    LEASE_SECONDS,
     OF_FLAGS,
     NodeSettings,
     is_virtual,
     name_of,
     registration,
-    renew_interval,
     reports_now,
     status_of,
     until_report,
@@ -47,7 +46,6 @@ from .nodes import (
 from .pods import POD, VirtualPod
 from .stages import load_stages
 
-_LEASE_NAMESPACE = "kube-node-lease"
 # Networks for tests and for what is shared: nodes have no others here, and pods those of nodes without a range.
 _NODE_NETWORK, _POD_NETWORK = "198.18.0.0/15", "100.64.0.0/10"
 # What API servers on this machine call the addresses that mean it.
@@ -87,7 +85,7 @@ class VirtualNodeOptions(Options):
 # Observed: nodes with the label of a pool; pods bound to them.
 # Decided (`nodes.py`, `lifecycle.py`):      Done:
 #   a node that is asked for is not there      it registers, and has a lease
-#   it is time                                 the lease is renewed; every five minutes the node says how it is
+#   five minutes are over, or it is wrong      the node says how it is; leases: see `heartbeats.py`
 #   pods: see `lifecycle.py`                   one patch of the status for all that is due, or the last deletion
 
 
@@ -104,10 +102,10 @@ class VirtualNodeController:
         self._stages = load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)
         self._pod_addresses: Addresses | None = None
         self._node_addresses = Addresses(_NODE_NETWORK)
-        # Nodes that are to register, with their numbers; those that are to go; when leases were renewed.
+        self._heartbeats = Heartbeats(context.client, context.log)
+        # Nodes that are to register, with their numbers; those that are to go.
         self._wanted: dict[str, int] = {}
         self._unwanted: set[str] = set()
-        self._renewed: dict[str, float] = {}
         self._ready = asyncio.Event()
         self._changes = Counters(_CHANGES, context.runtime.registry)
 
@@ -121,7 +119,7 @@ class VirtualNodeController:
             self._ready.set()
             for name in (*self._wanted, *self._unwanted):
                 add(Key("", name), "nodes are asked for")
-            await asyncio.Event().wait()
+            await self._heartbeats.run()
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
@@ -160,23 +158,20 @@ class VirtualNodeController:
             return None
         if node is None:
             if name not in self._wanted:
-                self._renewed.pop(name, None)
+                self._heartbeats.end(name)
                 self._node_addresses.release(name)
                 return None
             node = await self._register(name)
         self._wanted.pop(name, None)
         if not is_virtual(node):
+            self._heartbeats.end(name)
             return None
+        self._heartbeats.begin(name, node.metadata.uid)
         now = clock.wall_seconds()
         if reports_now(node, self._settings, self._address(node), now):
             await self._report(node)
-            now = clock.wall_seconds()
-        wait = self._until_renewal(name, now)
-        if wait <= 0:
-            await self._renew(node)
-            self._renewed[name] = now
-            wait = renew_interval(len(self._renewed))
-        return Requeue(min(wait, max(until_report(node, now), 1.0)))
+            return None  # the answer wakes it
+        return Requeue(until_report(node, now))
 
     async def _register(self, name: str) -> Node:
         number, now = self._wanted[name], format_time(clock.utc_now())
@@ -198,24 +193,6 @@ class VirtualNodeController:
         self._node_addresses.mark(name, (one.address for one in node.status.addresses if one.type == "InternalIP"))
         return next(iter(self._node_addresses.of(name)), "")
 
-    def _until_renewal(self, name: str, now: float) -> float:
-        renewed = self._renewed.get(name)
-        return renewed + renew_interval(len(self._renewed)) - now if renewed is not None else 0.0
-
-    async def _renew(self, node: Node) -> None:
-        """Renew the lease of a node, which is made with the first renewal."""
-        name, now = node.metadata.name, format_micro(clock.utc_now())
-        try:
-            await self._client.patch(LEASES, Key(_LEASE_NAMESPACE, name), {"spec": {"renewTime": now}})
-            return
-        except NotFound:
-            pass
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}
-        meta = {"name": name, "namespace": _LEASE_NAMESPACE, "ownerReferences": [owner]}
-        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-        lease = Lease.decode(msgspec.json.encode({"metadata": meta, "spec": spec}))
-        await self._client.create(LEASES, lease)
-
     # Pods.
 
     async def _pod(self, key: Key) -> Requeue | None:
@@ -226,11 +203,11 @@ class VirtualNodeController:
         node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
         if node is None or not is_virtual(node):
             return None
-        place = self._place(pod, node)
+        view = POD.decode(pod.raw)
+        place = self._place(pod, view, node)
         if not place.pod_ips:
             return Requeue(_NO_ADDRESS)
-        now = clock.wall_seconds()
-        decision = decide(POD.decode(pod.raw), self._stages, place, now)
+        decision = decide(view, self._stages, place, clock.wall_seconds())
         try:
             await self._write(pod, decision)
         except (NotFound, Conflict):
@@ -249,13 +226,14 @@ class VirtualNodeController:
             await self._client.delete(PODS, key, grace=0, uid=uid)
             self._changes.add("deletion")
 
-    def _place(self, pod: Pod, node: Node) -> Place:
-        """Return where a pod is: its addresses are those of its node, or its own, given now if it has none."""
+    def _place(self, pod: Pod, view: VirtualPod, node: Node) -> Place:
+        """Return where a pod is: its addresses are those that it has, or those of its node, or own ones, given now."""
         hosts = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
         hosts = hosts or (self._address(node),)
-        if _is_on_host(pod):
+        if view.spec.host_network:
             return Place(hosts, hosts)
-        return Place(hosts, self._addresses.of(key_of(pod), node.spec.pod_cidrs))
+        known = tuple(one.ip for one in pod.status.pod_ips)
+        return Place(hosts, known or self._addresses.of(key_of(pod), node.spec.pod_cidrs))
 
     @property
     def _addresses(self) -> Addresses:
@@ -264,14 +242,10 @@ class VirtualNodeController:
             self._pod_addresses = Addresses(_POD_NETWORK)
             for pod in self._pods.list():
                 node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
-                if node is not None and VIRTUAL_POOL in (node.metadata.labels or {}) and not _is_on_host(pod):
+                if node is not None and VIRTUAL_POOL in (node.metadata.labels or {}):
                     given = [one.ip for one in pod.status.pod_ips]
                     self._pod_addresses.mark(key_of(pod), given, node.spec.pod_cidrs)
         return self._pod_addresses
-
-
-def _is_on_host(pod: Pod) -> bool:
-    return POD.decode(pod.raw).spec.host_network
 
 
 def _pods_woken(informers: Informers, change: Change[Pod]) -> Iterator[Key]:

@@ -15,13 +15,8 @@ OF_FLAGS = "flags"
 """The pool of the nodes that --virtual-nodes asks for."""
 SILENT = f"{DOMAIN}/silent"
 """The annotation of a node that is to be as if it were cut off."""
-LEASE_SECONDS = 40
 STATUS_EVERY = 300.0
 """Seconds between two reports of a node that nothing has happened to, as of kubelets."""
-_RENEW_EVERY = 10.0
-_LONGEST_RENEW = 20.0
-_MOST_RENEWALS = 250.0
-"""Renewals a second from which on leases are renewed less often, as long as one may be missed."""
 _CONDITIONS = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
@@ -121,11 +116,6 @@ def until_report(node: Node, now: float) -> float:
     ready = condition_of(node.status.conditions, "Ready")
     beat = time_of(ready.last_heartbeat_time) if ready is not None else None
     return STATUS_EVERY - (now - beat.timestamp()) if beat is not None else 0.0
-
-
-def renew_interval(count: int) -> float:
-    """Return the seconds between two renewals of the lease of one of so many nodes."""
-    return min(max(_RENEW_EVERY, count / _MOST_RENEWALS), _LONGEST_RENEW)
 
 
 def _condition(node: Node | None, kind: str, now: str) -> dict[str, str]:

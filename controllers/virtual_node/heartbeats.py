@@ -1,0 +1,87 @@
+"""The leases of virtual nodes, renewed spread over time, and beside all other work so that none delays them."""
+
+import asyncio
+import zlib
+
+import msgspec
+
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.errors import NotFound
+from controller_manager.api.timestamps import format_micro
+from controller_manager.base import clock
+from controller_manager.base.log import Logger
+from controller_manager.client import Client
+from controller_manager.controller import Key, in_parallel
+
+LEASE_SECONDS = 40
+_NAMESPACE = "kube-node-lease"
+_RENEW_EVERY, _LONGEST = 10.0, 20.0
+_MOST = 250.0
+"""Renewals a second from which on leases are renewed less often, as long as one may be missed."""
+_AT_ONCE = 16
+_TICK = 1.0  # seconds, in which renewals that are due are gathered
+
+
+def renew_interval(count: int) -> float:
+    """Return the seconds between two renewals of the lease of one of so many nodes."""
+    return min(max(_RENEW_EVERY, count / _MOST), _LONGEST)
+
+
+class Heartbeats:
+    """Who is alive, and when that is said again (seconds of the clock that never runs backwards)."""
+
+    def __init__(self, client: Client, log: Logger) -> None:
+        self._client = client
+        self._log = log
+        self._uids: dict[str, str] = {}
+        self._due: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    def begin(self, name: str, uid: str) -> None:
+        """A node is alive; its first lease is due at once."""
+        if self._uids.get(name) != uid:
+            self._uids[name] = uid
+            self._due[name] = clock.monotonic()
+            self._changed.set()
+
+    def end(self, name: str) -> None:
+        """A node is gone, or says nothing."""
+        self._uids.pop(name, None)
+        self._due.pop(name, None)
+
+    async def run(self) -> None:
+        """Renew leases until cancelled; what fails is tried again with the next ones."""
+        while True:
+            if not self._due:
+                self._changed.clear()
+                await self._changed.wait()
+            await asyncio.sleep(min(max(0.0, min(self._due.values()) - clock.monotonic()), _TICK))
+            if due := self.take(clock.monotonic()):
+                done = await in_parallel(due, self._renew, at_once=_AT_ONCE)
+                if done.error is not None:
+                    self._log.warning("not all leases were renewed", nodes=len(due), problem=str(done.error))
+                await asyncio.sleep(_TICK)
+
+    def take(self, now: float) -> list[str]:
+        """Return the nodes whose leases are due, which they are again later: the first times spread them."""
+        found = [name for name, at in self._due.items() if at <= now]
+        interval = renew_interval(len(self._due))
+        for name in found:
+            share = zlib.crc32(f"{name}/{now:.0f}".encode()) / 2**32
+            self._due[name] = now + interval * (1 - share / 5)
+        return found
+
+    async def _renew(self, name: str) -> None:
+        """Renew a lease, which is made with the first renewal."""
+        now, uid = format_micro(clock.utc_now()), self._uids.get(name)
+        if uid is None:
+            return
+        try:
+            await self._client.patch(LEASES, Key(_NAMESPACE, name), {"spec": {"renewTime": now}})
+            return
+        except NotFound:
+            pass
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        meta = {"name": name, "namespace": _NAMESPACE, "ownerReferences": [owner]}
+        spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        await self._client.create(LEASES, Lease.decode(msgspec.json.encode({"metadata": meta, "spec": spec})))
