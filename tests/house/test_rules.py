@@ -19,6 +19,8 @@ TREES = (
     "apiserver_stub/encode",
     "controller_manager/api/diff.py",
     "controller_manager/api/quota/",
+    "controller_manager/testing/record",
+    "controller_manager/testing/replay.py",
 )
 
 
