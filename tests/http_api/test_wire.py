@@ -129,7 +129,7 @@ async def test_items_of_a_long_list_have_no_type_either(api: Api) -> None:
 async def test_other_views_of_a_kind_have_no_type_in_lists_either(api: Api) -> None:
     scaler = {
         "metadata": {"name": "h"},
-        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
     }
     for version in ("v1", "v2"):
         url = f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers"

@@ -176,7 +176,9 @@ async def odd_autoscalers(cluster: Cluster) -> None:
     spec: Tree = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     await create(cluster, "/apis/apps/v1/namespaces/default/deployments", "d", spec=spec)
     metric = {"metric": {"name": "q?x#y\r\nz"}, "target": {"type": "Value", "value": "1n"}}
-    for number, target in enumerate(("apps/v1 Deployment d", "v1 Pod p1", "no/v1 Nope x", "a/b/c Deployment d")):
+    for number, target in enumerate(
+        ("apps/v1 Deployment d", "batch/v1 Job p1", "no/v1 Nope x", "v1 ReplicationController d")
+    ):
         version, kind, name = target.split()
         spec = {
             "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},

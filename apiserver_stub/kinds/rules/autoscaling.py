@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
@@ -22,6 +22,8 @@ from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import SHARE
 from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
 
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 _POSITIVE = at_least(1, "must be greater than 0")
@@ -124,7 +126,46 @@ def _counts(*fields: str) -> Change:
     return outcome(within("status", record(dict.fromkeys(fields, at_least(0)))))
 
 
-_SCALER = KindRules(within("spec", _SPEC), subresources={"status": _counts("currentReplicas", "desiredReplicas")})
+def _misread(version: str) -> str:
+    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
+
+
+def _target_version(target: Tree, at: FieldPath, errors: ErrorList) -> None:
+    """A target is of a group, but for replication controllers, which have none."""
+    version = target.get("apiVersion", "")
+    why = _misread(version)
+    if not why and target.get("kind") != "ReplicationController" and not version.rpartition("/")[0]:
+        why = "apiVersion must specify API group"
+    if why:
+        errors.invalid((at, "apiVersion"), version, why)
+
+
+def _object_versions(metrics: list[Any], at: FieldPath, errors: ErrorList) -> None:
+    for index, metric in enumerate(metrics):
+        version = get_in(metric, ("object", "describedObject", "apiVersion")) or ""
+        if why := _misread(version):
+            errors.invalid(((((at, index), "object"), "describedObject"), "apiVersion"), version, why)
+
+
+_VERSIONS = within("spec", record({"scaleTargetRef": _target_version, "metrics": _object_versions}))
+
+
+def _changed_versions(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Versions that were wrong before may stay."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    target, former = spec.get("scaleTargetRef") or {}, before.get("scaleTargetRef") or {}
+    if any(target.get(name) != former.get(name) for name in ("apiVersion", "kind")):
+        _target_version(target, place("spec.scaleTargetRef"), errors)
+    wrong = ErrorList()
+    _object_versions(before.get("metrics") or [], None, wrong)
+    if not wrong.causes:
+        _object_versions(spec.get("metrics") or [], place("spec.metrics"), errors)
+
+
+_SCALER = KindRules(
+    within("spec", _SPEC), _changed_versions, {"status": _counts("currentReplicas", "desiredReplicas")},
+    on_create=_VERSIONS,
+)  # fmt: skip
 RULES = {
     "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
     "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,

@@ -22,6 +22,9 @@ def _container(**more: Any) -> Tree:
     return {"spec": {"containers": [{**C, **more}]}}
 
 
+TARGET = {"apiVersion": "g/v1", "kind": "X", "name": "y"}
+
+
 @pytest.mark.parametrize(
     ("pod", "fields"),
     [
@@ -160,9 +163,9 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("v1", "replicationcontrollers", {"spec": {"selector": {"a": "c"}, "template": TEMPLATE}}, None,
          ["spec.template.metadata.labels"]),
         ("autoscaling/v2", "horizontalpodautoscalers",
-         {"spec": {"scaleTargetRef": {"kind": "X", "name": "y"}, "minReplicas": 3, "maxReplicas": 2}}, None,
+         {"spec": {"scaleTargetRef": TARGET, "minReplicas": 3, "maxReplicas": 2}}, None,
          ["spec.maxReplicas"]),
-        ("autoscaling/v1", "horizontalpodautoscalers", {"spec": {"scaleTargetRef": {"kind": "X", "name": "y"}}}, None,
+        ("autoscaling/v1", "horizontalpodautoscalers", {"spec": {"scaleTargetRef": TARGET}}, None,
          ["spec.maxReplicas"]),
         ("policy/v1", "poddisruptionbudgets", {"spec": {"minAvailable": 1, "maxUnavailable": "50%"}}, None, ["spec"]),
         ("v1", "services", {"spec": {}}, None, ["spec.ports"]),

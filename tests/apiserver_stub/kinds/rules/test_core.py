@@ -6,6 +6,8 @@ import pytest
 
 I, R, N, F, D, L, M = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicate", "TooLong", "TooMany"  # noqa: E741
 CLAIM, VOLUME, QUOTA, LIMITS = "v1/PersistentVolumeClaim", "v1/PersistentVolume", "v1/ResourceQuota", "v1/LimitRange"
+TARGET, DESCRIBED = "spec.scaleTargetRef", "spec.metrics[0].object.describedObject.apiVersion"
+WRONG_VERSIONS = ("v1", "", "/v1", "a/b/c")
 SCALER, BUDGET = "autoscaling/v2/HorizontalPodAutoscaler", "policy/v1/PodDisruptionBudget"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 OF_CPU = {
@@ -20,6 +22,13 @@ RBAC, HOOKS = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
 CSR = "certificates.k8s.io/v1/CertificateSigningRequest"
 EVENT, FLOW, DEVICES = "events.k8s.io/v1/Event", "flowcontrol.apiserver.k8s.io/v1", "resource.k8s.io/v1"
 SERVICE = "apiregistration.k8s.io/v1/APIService"
+
+
+def measured(version: str) -> Any:
+    """Return a metric of a service in a version."""
+    service = {"kind": "Service", "name": "x", "apiVersion": version}
+    target = {"type": "Value", "value": "1"}
+    return {"type": "Object", "object": {"metric": {"name": "m"}, "target": target, "describedObject": service}}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +108,11 @@ SERVICE = "apiregistration.k8s.io/v1/APIService"
          [("spec.behavior.scaleUp.stabilizationWindowSeconds", I)]),
         (SCALER, {"spec.behavior.scaleUp.policies.0.periodSeconds": 1801},
          [("spec.behavior.scaleUp.policies[0].periodSeconds", I)]),
+        *((SCALER, {f"{TARGET}.apiVersion": version}, [(f"{TARGET}.apiVersion", I)]) for version in WRONG_VERSIONS),
+        (SCALER, {TARGET: {"kind": "ReplicationController", "name": "x", "apiVersion": "v1"}}, []),
+        (SCALER, {TARGET: {"kind": "ReplicationController", "name": "x"}}, []),
+        (SCALER, {"spec.metrics": [measured("v1")]}, []),
+        (SCALER, {"spec.metrics": [measured("a/b/c")]}, [(DESCRIBED, I)]),
         ("autoscaling/v1/HorizontalPodAutoscaler", {"spec.targetCPUUtilizationPercentage": 0},
          [("spec.targetCPUUtilizationPercentage", I)]),
         (BUDGET, {"spec.maxUnavailable": 1}, [("spec", I)]),
@@ -212,6 +226,10 @@ def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> 
          {"spec.resources.requests.storage": "500Mi"}, [("spec.resources.requests.storage", F)]),
         (VOLUME, {}, {"spec.csi.volumeHandle": "other"}, [("spec.persistentvolumesource", F)]),
         (VOLUME, {}, {"spec.persistentVolumeReclaimPolicy": "Delete"}, []),
+        (SCALER, {f"{TARGET}.apiVersion": "v1"}, {"spec.maxReplicas": 9}, []),
+        (SCALER, {f"{TARGET}.apiVersion": "v1"}, {f"{TARGET}.kind": "Other"}, [(f"{TARGET}.apiVersion", I)]),
+        (SCALER, {}, {"spec.metrics": [measured("a/b/c")]}, [(DESCRIBED, I)]),
+        (SCALER, {"spec.metrics": [measured("a/b/c")]}, {"spec.maxReplicas": 9}, []),
         ("storage.k8s.io/v1/StorageClass", {}, {"parameters.type": "hdd"}, [("parameters", I)]),
         ("storage.k8s.io/v1/VolumeAttachment", {}, {"spec.nodeName": "other"}, [("spec", I)]),
         ("storage.k8s.io/v1/CSINode", {}, {"spec.drivers.0.nodeID": "other"}, [("spec.drivers[0]", I)]),
