@@ -1,8 +1,10 @@
 """Reading a store's log and noting whether it is whole; a damaged one is made anew of what is sound."""
 
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,19 @@ class Audit:
             if not rows:
                 break
             found = [record for row in rows if (record := self._judged(row)) is not None]
+        if found:
+            self._note(found)
         return found
+
+    def _note(self, records: list[Record]) -> None:
+        """Take in records that can be believed, which come in the order of revisions."""
+        seen, sums = self.seen, self.sums
+        newest = records[-1].revision
+        seen.revision = max(seen.revision, newest)
+        self.written = self.written.plus(sums)
+        if seen.said is not None and seen.said.revision < newest:
+            sums = sums[: bisect_right(records, seen.said.revision, key=attrgetter("revision"))]
+        seen.present = seen.present.plus(sums)
 
     def _fetch(self, records: sqlite3.Cursor, count: int) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -120,12 +134,7 @@ class Audit:
             self.damaged.append(revision)
             self.seen.damaged.append(f"revision {revision} ({record.resource!r} {record.key!r})")
             return None
-        self.seen.revision = max(self.seen.revision, revision)
         self.sums.append(row[-1])
-        one = (row[-1],)
-        self.written = self.written.plus(one)
-        if self.seen.said is None or revision <= self.seen.said.revision:
-            self.seen.present = self.seen.present.plus(one)
         return record
 
 
