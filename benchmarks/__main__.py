@@ -31,6 +31,7 @@ from benchmarks import (
     scheduling,
     start,
     stores,
+    time_machine,
     webhooks,
     workers,
     workloads,
@@ -65,6 +66,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "scheduling": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scheduling.run()),
     "scale": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(scale.run()),
     "start": start.run,
+    "time": time_machine.measure,
     "stores": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(stores.run()),
     "informer": informer.run,
 }
