@@ -133,7 +133,7 @@ def take(pod: VirtualPod, step: Step, now: str) -> VirtualPod:
         case "back-off":
             status = containers.held_back(status)
         case _:
-            code = KILLED if step.killed else stage.exit_code(pod)
+            code = KILLED if step.killed else stage.exit_code(pod, container)
             status = containers.ended(status, slot.kind, code, now, stage.spec.reason, stage.spec.message)
     return slot.replaced(pod, status)
 

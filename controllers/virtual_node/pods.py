@@ -48,6 +48,8 @@ class VolumeMount(Model):
 class Container(Model):
     name: str = ""
     image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     restart_policy: str = ""
     restart_policy_rules: tuple[RestartRule, ...] = ()
     startup_probe: Probe | None = None

@@ -1,6 +1,7 @@
 """The stages of a container's life, as data: which containers they are for, when they come, and what comes of them."""
 
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -23,8 +24,12 @@ _TARGETS = ("blocked", "running", "started", "ready", "terminated", "back-off")
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 10.0, 300.0
 _LONG_RUN = 2 * _LONGEST_BACK_OFF
 """Seconds of a run after which the next restart is not held back."""
+# What shells are told that says how long a command takes, and how it ends.
+_SLEEP = re.compile(r"(?<![\w-])sleep\s+(\d{1,8}|inf(?:inity)?)(?![\w.])")
+_EXIT = re.compile(r"(?<![\w-])exit\s+(\d{1,3})(?!\w)|(?<![\w-])(false)(?![\w-])")
 _ANY = "*"
 _NEVER = "never"
+_COMMAND = "command"
 
 
 class StageSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -101,8 +106,11 @@ class Stage:
         who = f"{pod.metadata.uid}/{container.name}/{self.name}/{status.restart_count}"
         return self._delay + self._jitter * zlib.crc32(who.encode()) / 2**32
 
-    def exit_code(self, pod: VirtualPod) -> int:
+    def exit_code(self, pod: VirtualPod, container: Container) -> int:
         """Return the exit code that the stage ends a container with."""
+        if self.spec.exit_code_from == _COMMAND:
+            found = exit_of(container)
+            return self.spec.exit_code if found is None else found
         given = (pod.metadata.annotations or {}).get(self.spec.exit_code_from, "")
         return int(given) % 256 if given.isascii() and given.isdecimal() and len(given) < 4 else self.spec.exit_code
 
@@ -110,6 +118,8 @@ class Stage:
         match self.spec.delay_from:
             case "":
                 return None
+            case "command":
+                return sleep_of(container)
             case "startupProbe":
                 return float(container.startup_probe.initial_delay_seconds) if container.startup_probe else None
             case "readinessProbe":
@@ -122,6 +132,21 @@ class Stage:
             return _seconds(text, annotation) if text else None
         except ValueError:
             return None  # as if it were not there: pods are not refused here
+
+
+def sleep_of(container: Container) -> float | None:
+    """Return the seconds that the command of a container sleeps, as far as it says so; None if it does not."""
+    found = _SLEEP.findall(" ".join((*container.command, *container.args)))
+    return sum(math.inf if one.startswith("inf") else float(one) for one in found) if found else None
+
+
+def exit_of(container: Container) -> int | None:
+    """Return the exit code that the command of a container ends with, as far as it says so; None if it does not."""
+    found = _EXIT.findall(" ".join((*container.command, *container.args)))
+    if not found:
+        return None
+    code, is_false = found[-1]
+    return 1 if is_false else int(code) % 256
 
 
 def back_off(status: ContainerStatus) -> float:

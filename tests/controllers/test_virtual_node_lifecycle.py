@@ -143,6 +143,21 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Succeeded, main exit 0"],
     ),
+    "a job's command says how long it takes and how it ends": (
+        pod(container(command=["sh", "-c"], args=["sleep 20; exit 3"]), owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        ["0: Running, main ready", "20: Failed, main exit 3"],
+    ),
+    "a command that never ends": (
+        pod(container(command=["sleep", "infinity"]), owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        ["0: Running, main ready"],
+    ),
+    "one that fails at once": (
+        pod(container(command=["/bin/false"]), owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        ["0: Failed, main exit 1"],
+    ),
     "a pod that fails once": (
         pod(annotations=EXIT_1, restartPolicy="Never"),
         SHIPPED,
