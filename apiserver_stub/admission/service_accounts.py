@@ -27,7 +27,7 @@ from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.authz.node.references import MIRROR, SECRET, needs
 from apiserver_stub.flags.admission import AdmissionOptions
-from apiserver_stub.kinds.sound_specs import DRAWN_VOLUME
+from apiserver_stub.kinds.findings import DRAWN_VOLUME
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Row

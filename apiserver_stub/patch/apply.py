@@ -2,17 +2,18 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.findings import Findings
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
-from apiserver_stub.patch import applied_specs
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
 from apiserver_stub.patch.managed_fields import (
     UNOWNED,
@@ -39,6 +40,7 @@ _KUBECTL = "kubectl"  # the only manager that takes over from the annotation, an
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
 _BEFORE_FIRST_APPLY = "before-first-apply"
+_SPEC = "f:spec"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
 )
@@ -125,9 +127,33 @@ def _own(tree: Tree) -> Tree:
     return copy
 
 
+class _AppliedSpec:
+    """The fields that a spec `declared`, once that is known."""
+
+    __slots__ = ("declared",)
+
+    def __init__(self) -> None:
+        self.declared: Fields = {}
+
+
+_APPLIED = Findings(_AppliedSpec, most=256)
+
+
 def _declared(request: ApplyRequest) -> Fields:
+    """Return the fields that a configuration declares, in order; those of a spec that was applied before are known."""
+    config, typed = request.config, type_of(request.kind.schema)
     try:
-        return applied_specs.declared(request.config, request.kind)
+        spec = config.get("spec")
+        if type(spec) is not dict or request.kind.custom:
+            return typed.declared(config)
+        known = _APPLIED.of(msgspec.json.encode(spec), request.kind.schema)
+        if known.declared:
+            beside = typed.declared({name: value for name, value in config.items() if name != "spec"})
+            found = {**beside, _SPEC: known.declared}
+            return {step: found[step] for step in sorted(found)}
+        found = typed.declared(config)
+        known.declared = found.get(_SPEC) or {}
+        return found
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
 

@@ -2,8 +2,6 @@
 (how it fits its schema, its defaults, the fields that its creator owns) follows from its bytes alone, and is done once.
 """
 
-from functools import lru_cache
-
 import msgspec
 import orjson
 
@@ -11,13 +9,11 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import JSON, DecodedBody, media_type
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.defaults import fill_beside_spec
-from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.findings import LONGEST, Findings
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 
-_MOST = 256  # specs
-_LONGEST = 16 * 1024  # bytes of a body
 _MOST_CONTAINERS = 100  # in the metadata
 _STEP = "f:spec"
 
@@ -73,21 +69,19 @@ class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fals
 _PARTS = msgspec.json.Decoder(_Parts)
 
 
-@lru_cache(_MOST)
-def _repeated(_schema: Schema, _spec: bytes) -> RepeatedSpec:
-    return RepeatedSpec()
+_REPEATED = Findings(RepeatedSpec, most=256)
 
 
 def read_new_object(request: APIRequest) -> NewObject:
     """Return the object in the body of a create as `read_object` does, which also says what raises what."""
     body = request.http.body
-    if "spec" not in (request.kind.part_defaults or ()) or len(body) > _LONGEST or media_type(request.http) != JSON:
+    if "spec" not in (request.kind.part_defaults or ()) or len(body) > LONGEST or media_type(request.http) != JSON:
         return NewObject(*read_object(request))
     try:
         parts = _PARTS.decode(body)
     except msgspec.DecodeError:
         return NewObject(*read_object(request))
-    repeated = _repeated(request.kind.schema, bytes(parts.spec))
+    repeated = _REPEATED.of(bytes(parts.spec), request.kind.schema)
     if repeated.completed:
         tree = _beside_spec(request, parts)
         if tree is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.findings import SoundSpecs
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
     Rule,
@@ -22,7 +23,6 @@ from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
 from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
-from apiserver_stub.kinds.sound_specs import SoundSpecs
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"

@@ -6,9 +6,9 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import FieldPath
+from apiserver_stub.kinds.findings import SoundSpecs
 from apiserver_stub.kinds.pod_life import ANNOTATION, profile_of
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.sound_specs import SoundSpecs
 from apiserver_stub.kinds.warnings.common import (
     annotation,
     fractional,

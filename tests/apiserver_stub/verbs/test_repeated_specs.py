@@ -147,4 +147,4 @@ def test_only_specs_that_are_completed_by_themselves_are_known() -> None:
 
 
 def test_few_specs_are_kept() -> None:
-    assert repeated_specs._repeated.cache_info().maxsize == 256
+    assert repeated_specs._REPEATED.most == 256

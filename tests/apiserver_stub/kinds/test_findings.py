@@ -1,12 +1,12 @@
-"""Specs of pods that were sound before: what is said of a spec is the same, whatever was looked at before it."""
+"""What is found of specs: what is said of one is the same, whatever was looked at before it."""
 
 from typing import Any
 
 import pytest
 
 from apiserver_stub.kinds.error_list import MOST, ErrorList
+from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
-from apiserver_stub.kinds.sound_specs import DRAWN_VOLUME, SoundSpecs
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.kinds.warnings.pods import of_template
 
@@ -93,3 +93,20 @@ def test_a_large_spec_is_nobodys_memory() -> None:
     large = spec(hostname="x" * 20_000)
     specs.find(large).sound = True
     assert not specs.find(large).sound
+
+
+def test_few_findings_are_kept_and_none_of_what_is_long() -> None:
+    findings = Findings(list[int], most=2)
+    for data in (b"a", b"b", b"a", b"c", b"x" * (LONGEST + 1)):
+        findings.of(data).append(1)
+    kept = {data: len(findings.of(data)) for data in (b"a", b"c", b"x" * (LONGEST + 1))}
+    assert kept == {b"a": 2, b"c": 1, b"x" * (LONGEST + 1): 0}
+    assert findings.of(b"b") == []
+    assert findings.of(b"a", "beside") == []
+
+
+def test_what_was_found_is_forgotten() -> None:
+    findings = Findings(list[int], most=2)
+    findings.of(b"a").append(1)
+    findings.clear()
+    assert findings.of(b"a") == []

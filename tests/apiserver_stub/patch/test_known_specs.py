@@ -8,7 +8,7 @@ import pytest
 
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.patch import applied_specs, apply
+from apiserver_stub.patch import apply
 from apiserver_stub.patch.managed_fields import APPLY, UPDATE, Entries, FieldManager, Versions
 from controller_manager.api.errors import ApiError
 
@@ -75,7 +75,7 @@ def answers(force: bool = False) -> Iterator[Any]:
 @contextmanager
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(applied_specs, "_find", lambda _tree, _kind: None)
+        patched.setattr(apply._APPLIED, "of", lambda _data, _schema: apply._AppliedSpec())
         yield
 
 
@@ -83,10 +83,9 @@ def nothing_known() -> Iterator[None]:
 def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
     with nothing_known():
         wanted = list(answers(force))
-    applied_specs._known.cache_clear()
+    apply._APPLIED.clear()
     for _ in range(3):
         assert list(answers(force)) == wanted
-    assert applied_specs._known.cache_info().hits
 
 
 def test_what_was_applied_is_left_alone() -> None:
@@ -100,13 +99,6 @@ def test_what_was_applied_is_left_alone() -> None:
     found[0]["metadata"]["labels"] = {"x": "y"}
     assert (repr(request.config), repr(live)) == before
     assert found[1]["spec"]["template"]["spec"]["containers"]
-
-
-def test_little_is_kept() -> None:
-    applied_specs._known.cache_clear()
-    applied_specs.declared(config(image="i" * 17_000), KIND)
-    assert applied_specs._known.cache_info().currsize == 0
-    assert applied_specs._known.cache_info().maxsize == 256
 
 
 def test_an_update_before_is_kept_apart() -> None:

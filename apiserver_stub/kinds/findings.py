@@ -1,0 +1,73 @@
+"""Findings: what follows from a part of an object alone, kept by the bytes of that part. A controller makes thousands
+of pods of one template, each update of a workload brings its template again, and appliers send the same many times.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+import msgspec
+
+from apiserver_stub.kinds.schema import Tree
+
+T = TypeVar("T")
+DRAWN_VOLUME = "kube-api-access-"
+"""What the names of the volumes begin with that admission adds to pods; five drawn letters follow."""
+LONGEST = 16 * 1024
+"""Bytes of the longest part of which findings are kept."""
+_DRAWN = b'"%b' % DRAWN_VOLUME.encode()
+_DRAWN_LENGTH = len(_DRAWN) + 6
+_ENCODER = msgspec.json.Encoder()
+
+
+class Findings(Generic[T]):
+    """The findings of one kind: of the last `most` parts that were looked at. `make` returns one of which nothing is
+    known yet.
+    """
+
+    def __init__(self, make: Callable[[], T], most: int) -> None:
+        self.most = most
+        self._make = make
+        self._find = lru_cache(most)(lambda _data, _beside: make())
+
+    def of(self, data: bytes, beside: Hashable = None) -> T:
+        """Return the finding of a part, in JSON, with what is `beside` it; nobody else's for one that is long."""
+        return self._find(data, beside) if len(data) <= LONGEST else self._make()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._find.cache_clear()
+
+
+class Soundness:
+    """Whether a spec was found `sound`, as whoever looks at it notes."""
+
+    __slots__ = ("sound",)
+
+    def __init__(self) -> None:
+        self.sound = False
+
+
+class SoundSpecs:
+    """The findings of one way to look at specs of pods."""
+
+    def __init__(self) -> None:
+        self._findings = Findings(Soundness, most=512)
+
+    def find(self, spec: Tree, beside: tuple[str, ...] = ()) -> Soundness:
+        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only the
+        drawn name of one volume is another.
+        """
+        return self._findings.of(_without_drawn(_ENCODER.encode(spec)), beside)
+
+
+def _without_drawn(data: bytes) -> bytes:
+    """Return the bytes of a spec with another text for the first drawn name, wherever exactly that stands: one that no
+    spec has. So which names are equal is the same as before, and a name of that form is as good as another.
+    """
+    at = data.find(_DRAWN)
+    if at < 0:
+        return data
+    name = data[at : at + _DRAWN_LENGTH]
+    drawn = name[len(_DRAWN) : -1]
+    return data.replace(name, b'"\0"') if name.endswith(b'"') and drawn.isalnum() and drawn.islower() else data
