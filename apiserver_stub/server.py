@@ -34,6 +34,7 @@ from controller_manager.api.errors import ApiError, InternalError, MethodNotAllo
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import precise_clock
+from controller_manager.base.deadlines import Deadlines
 from controller_manager.base.log import DEBUG, Logger
 from controller_manager.serving.authentication import User, refuse_impersonation
 from controller_manager.serving.authorization import Authorizer, Decision, refusal
@@ -148,6 +149,7 @@ class Server:
         self._audit = None if filters.auditor is None else RequestAudit(filters.auditor, negotiator)
         self._audit_ids = AuditIds()
         self._now = precise_clock()
+        self._patience = Deadlines(handlers.patience)
 
     async def handle(self, request: Request) -> Response:
         """Return the answer; a refusal is a `Status`, and so is a failure, which tells nothing of the inside."""
@@ -294,9 +296,9 @@ class Server:
             if self._audit is not None and record is not None and (record.is_full or not shows_row(reply)):
                 await self._audit.replied(record, request, representation, reply)
             return await negotiator.respond(request, representation, reply)
-        patience = self._handlers.patience
+        patience = self._patience
         try:
-            async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
+            async with asyncio.timeout(asked) if 0 < asked < patience.seconds else patience.deadline():
                 reply = await answer(request)
                 if self._audit is not None and record is not None:
                     await self._audit.replied(record, request, representation, reply)

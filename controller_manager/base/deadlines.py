@@ -1,0 +1,80 @@
+"""Deadlines of one length for many tasks, with one timer among them: `asyncio.timeout` takes one for each."""
+
+import asyncio
+from types import TracebackType
+
+
+class Deadlines:
+    """Hands out deadlines, each `seconds` from when its block is entered. There is a timer only while a block is."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._open: dict[Deadline, None] = {}  # in the order in which they are due
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return how many blocks are entered and not over."""
+        return len(self._open)
+
+    def deadline(self) -> "Deadline":
+        """Return a deadline for one block."""
+        return Deadline(self)
+
+    def add(self, one: "Deadline") -> None:
+        """Have one expire that is due last."""
+        self._open[one] = None
+        if self._timer is None:
+            self._timer = one.loop.call_at(one.due, self._expire, one.due)
+
+    def remove(self, one: "Deadline") -> None:
+        """Have one expire no more."""
+        self._open.pop(one, None)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self, due: float) -> None:
+        self._timer = None
+        while self._open:
+            first = next(iter(self._open))
+            if first.due > due:
+                self._timer = first.loop.call_at(first.due, self._expire, first.due)
+                return
+            del self._open[first]
+            first.expire()
+
+
+class Deadline:
+    """A block of a task, entered once, that is cancelled at its deadline and then raises `TimeoutError`, as that of
+    `asyncio.timeout` is: who cancels the task for another reason is told apart.
+    """
+
+    __slots__ = ("_all", "_cancelled", "_expired", "_task", "due", "loop")
+
+    def __init__(self, every: Deadlines) -> None:
+        self._all = every
+        self._expired = False
+
+    async def __aenter__(self) -> None:
+        """Begin. Raises `RuntimeError` outside of a task."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a deadline is that of a task")
+        self._task, self._cancelled = task, task.cancelling()
+        self.loop = loop = task.get_loop()
+        self.due = loop.time() + self._all.seconds
+        self._all.add(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
+        if not self._expired:
+            self._all.remove(self)
+        elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def expire(self) -> None:
+        """Cancel the task."""
+        self._expired = True
+        self._task.cancel()

@@ -1,0 +1,160 @@
+"""Deadlines of many tasks with one timer: each block ends as one of `asyncio.timeout` does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller_manager.base.deadlines import Deadlines
+from controller_manager.testing.virtual import run
+
+Block = Callable[[], AbstractAsyncContextManager[Any]]
+SECONDS = 5.0
+
+
+@asynccontextmanager
+async def nothing() -> AsyncIterator[None]:
+    yield
+
+
+async def finishes(block: Block) -> None:
+    async with block():
+        await asyncio.sleep(1)
+
+
+async def hangs(block: Block) -> None:
+    async with block():
+        await asyncio.sleep(60)
+
+
+async def fails_late(block: Block) -> None:
+    async with block():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise KeyError("late")
+
+
+async def goes_on(block: Block) -> str:
+    async with block():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "went on"
+    return "over"
+
+
+async def is_cancelled(block: Block) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_later(2, task.cancel)
+    await hangs(block)
+
+
+async def is_cancelled_at_the_same_time(block: Block) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_later(SECONDS, task.cancel)
+    await hangs(block)
+
+
+async def is_within_another(block: Block) -> None:
+    async with asyncio.timeout(3):
+        await hangs(block)
+
+
+async def is_around_another(block: Block) -> None:
+    async with block():
+        async with asyncio.timeout(60):
+            await asyncio.sleep(50)
+
+
+async def is_two(block: Block) -> None:
+    async with block():
+        await asyncio.sleep(1)
+        async with block():
+            await asyncio.sleep(60)
+
+
+BODIES = (
+    finishes, hangs, fails_late, goes_on, is_cancelled, is_cancelled_at_the_same_time, is_within_another,
+    is_around_another, is_two,
+)  # fmt: skip
+
+
+async def outcome(body: Callable[[Block], Coroutine[Any, Any, Any]], block: Block) -> Any:
+    """How a body ends, when, and whether its task is cancelled still."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    began = loop.time()
+    try:
+        found: Any = await body(block)
+    except BaseException as error:  # noqa: BLE001 - also that of being cancelled
+        found = type(error), str(error)
+    return found, round(loop.time() - began, 3), task.cancelling()
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
+    deadlines = Deadlines(SECONDS)
+
+    async def both() -> None:
+        loop = asyncio.get_running_loop()
+        ours = await loop.create_task(outcome(body, deadlines.deadline))
+        assert ours == await loop.create_task(outcome(body, lambda: asyncio.timeout(SECONDS)))
+
+    run(both())
+    assert len(deadlines) == 0
+
+
+def test_each_of_many_is_due_after_its_own_time() -> None:
+    deadlines = Deadlines(SECONDS)
+    ended: list[tuple[int, float]] = []
+
+    async def one(number: int) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(number)
+        try:
+            async with deadlines.deadline():
+                await asyncio.sleep(1 if number % 2 else 60)
+        except TimeoutError:
+            ended.append((number, round(loop.time(), 3)))
+
+    async def all_of_them() -> None:
+        began = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(one(number))
+        assert [(number, at - round(began, 3)) for number, at in ended] == [(n, n + SECONDS) for n in (0, 2, 4, 6)]
+
+    run(all_of_them())
+    assert len(deadlines) == 0
+
+
+def test_no_timer_is_left_behind() -> None:
+    deadlines = Deadlines(3600)
+
+    async def twice() -> None:
+        for _ in range(2):
+            async with deadlines.deadline(), deadlines.deadline():
+                assert len(deadlines) == 2
+            assert deadlines._timer is None
+
+    asyncio.run(twice())
+    asyncio.run(twice())  # on another loop
+
+
+async def test_who_is_no_task_has_no_deadline() -> None:
+    found: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            Deadlines(1).deadline().__aenter__().send(None)
+        except RuntimeError as error:
+            found.append(error)
+
+    asyncio.get_running_loop().call_soon(enter)
+    await asyncio.sleep(0)
+    assert [str(error) for error in found] == ["a deadline is that of a task"]
