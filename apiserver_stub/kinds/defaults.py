@@ -155,6 +155,13 @@ def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     kind.defaults(tree)
 
 
+def has_lasting_defaults(kind: ResourceInfo) -> bool:
+    """Return whether the defaults of objects of a kind follow from each of their parts alone, whenever they are filled
+    in, and some are those of a spec.
+    """
+    return "spec" in (kind.part_defaults or ()) and kind.name not in _BY_TIME
+
+
 def fill_beside_spec(tree: Tree, kind: ResourceInfo) -> None:
     """Fill in all but those of the spec, in place; of a kind that has `part_defaults`."""
     for part, fill in (kind.part_defaults or {}).items():
@@ -206,6 +213,7 @@ def _limit_defaults(item: Tree) -> None:
 
 
 _BY_NAME = frozenset({"namespaces"})
+_BY_TIME = frozenset({"devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io"})
 # By `plural.group`.
 DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "apiservices.apiregistration.k8s.io": under("spec.service", (("port", 443),)),

@@ -7,12 +7,12 @@ from apiserver_stub.kinds.defaults import apply_name_defaults
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.field_management import (
     manage_new_fields,
-    manage_repeated_fields,
     managed_fields_of,
     now,
+    own_fields,
 )
 from apiserver_stub.verbs.preconditions import check_new
-from apiserver_stub.verbs.repeated_specs import RepeatedSpec, read_new_object
+from apiserver_stub.verbs.repeated_specs import NewObject, read_new_object
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, Mutation, write
 from controller_manager.base.random import random_source
@@ -39,27 +39,26 @@ class _Sent:
     def __init__(self, scope: RequestScope, request: APIRequest) -> None:
         self._scope = scope
         self._request = request
-        self._spec: RepeatedSpec | None = None
+        self._found = NewObject({})
 
     def edit(self, _load: Load) -> Edited:
         """Return it as it came."""
-        found = read_new_object(self._request)
+        found = self._found = read_new_object(self._request)
         metadata = found.tree["metadata"]
         check_new(self._request, metadata)
         self._request.kind.strategy.forget(metadata)
-        self._spec = found.repeated
         return Edited(found.tree, found.warnings, drawn=_prefix(metadata) != "", completed=found.completed)
 
     def manage_fields(self, tree: Tree, _old: Tree | None) -> None:
         """Record that the caller owns all of it."""
-        spec = self._spec
-        if spec is None or managed_fields_of(tree):
+        found = self._found
+        if managed_fields_of(tree):
             manage_new_fields(self._scope, self._request, tree)
-        elif spec.completed:
-            manage_repeated_fields(self._scope, self._request, tree, spec)
+        elif found.fields is not None:
+            own_fields(self._request, tree, found.fields)
         else:
-            manage_new_fields(self._scope, self._request, tree)
-            spec.note(tree)
+            manage_new_fields(self._scope, self._request, tree, of_spec=found.fields_of_spec)
+            found.note(tree)
 
 
 def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:

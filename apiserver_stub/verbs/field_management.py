@@ -8,6 +8,7 @@ from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.conformance import is_typed
+from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import (
     UPDATE,
     Comparison,
@@ -19,7 +20,6 @@ from apiserver_stub.patch.managed_fields import (
     updated,
 )
 from apiserver_stub.patch.typed import FieldChanges
-from apiserver_stub.verbs.repeated_specs import RepeatedSpec
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import wall_seconds
@@ -28,9 +28,12 @@ _UNKNOWN = "unknown"
 _RECORD = "managedFields"
 
 
-def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None) -> None:
+def manage_new_fields(
+    scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None, *, of_spec: Fields | None = None
+) -> None:
     """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
     what the object does not have yet. Nobody owns fields of a custom object that is not of the types of its schema.
+    Those `of_spec` may be known.
     """
     if request.kind.custom and not is_typed(tree, request.kind.schema):
         put_managed_fields(tree, [])
@@ -40,16 +43,16 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
     if (sent := managed_fields_of(tree)) and (named := accepted(sent, [])):
         put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
         return
+    if of_spec is not None:
+        said.pop("spec", None)
     fields = versions.own.typed.initial(owned_part(said))
-    put_managed_fields(tree, [author.entry_in_order(fields, time)] if fields else [])
+    if of_spec:
+        fields = dict(sorted({**fields, **of_spec}.items()))
+    own_fields(request, tree, fields)
 
 
-def manage_repeated_fields(scope: RequestScope, request: APIRequest, tree: Tree, spec: RepeatedSpec) -> None:
-    """Do so for an object whose creator names no owners, and whose spec is known."""
-    said = writable(tree, request.kind.strategy, "")
-    said.pop("spec", None)
-    typed = Versions(scope.kinds, request.kind, request.conversions).own.typed
-    fields = spec.owned(typed.initial(owned_part(said)))
+def own_fields(request: APIRequest, tree: Tree, fields: Fields) -> None:
+    """Record that the caller owns these fields, in order, and nobody any others."""
     put_managed_fields(tree, [field_manager_of(request).entry_in_order(fields, now())] if fields else [])
 
 

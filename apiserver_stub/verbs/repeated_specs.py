@@ -1,5 +1,6 @@
-"""Specs that came before in bodies of creates: a controller makes many objects of one template. What becomes of a spec
-(how it fits its schema, its defaults, the fields that its creator owns) follows from its bytes alone, and is done once.
+"""What came before in bodies of creates: a controller makes many objects of one template, and leaves their names to the
+server. What becomes of a spec, or of such a body (how it fits its schema, its defaults, the fields that its creator
+owns), follows from its bytes alone, and is done once.
 """
 
 import msgspec
@@ -8,19 +9,20 @@ import orjson
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import JSON, DecodedBody, media_type
 from apiserver_stub.encode.json import encode
-from apiserver_stub.kinds.defaults import fill_beside_spec
+from apiserver_stub.kinds.defaults import fill_beside_spec, has_lasting_defaults
 from apiserver_stub.kinds.findings import LONGEST, Findings
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
+from apiserver_stub.verbs.query import field_validation
 
 _MOST_CONTAINERS = 100  # in the metadata
 _STEP = "f:spec"
 
 
-class RepeatedSpec:
-    """A spec that has come `times` often. Once that is more than once, `completed` is what it is with its defaults, in
-    JSON, and `fields` are those that its creator owns of it.
+class Repeated:
+    """A spec or a body that has come `times` often. Once that is more than once, `completed` is what it is with its
+    defaults, in JSON, and `fields` are those that its creator owns of it.
     """
 
     __slots__ = ("completed", "fields", "times")
@@ -30,33 +32,48 @@ class RepeatedSpec:
         self.completed = b""
         self.fields: Fields | None = None
 
-    def note(self, tree: Tree) -> None:
-        """Note what has become of the spec in a complete object whose fields its creator owns. The first time nothing
-        is: most specs of bodies that people write never come again.
-        """
+    def note(self, part: Tree, fields: Fields | None) -> None:
+        """Note what has become of the part. The first time nothing is: most of what people write never comes again."""
         self.times += 1
-        entries = tree["metadata"].get("managedFields")
-        if self.times > 1 and entries:
-            self.fields = fields_of(entries[0]).get(_STEP)
-            self.completed = encode(tree["spec"])
-
-    def owned(self, beside: Fields) -> Fields:
-        """Return the fields of an object with this spec, in order, of those `beside` it."""
-        if self.fields is None:
-            return beside
-        found = {**beside, _STEP: self.fields}
-        return {step: found[step] for step in sorted(found)}
+        if self.times > 1:
+            self.fields = fields
+            self.completed = encode(part)
 
 
 class NewObject(msgspec.Struct, frozen=True):
-    """The object in the body of a create, `completed` by its defaults if its spec was known. That is `repeated` if it
-    can be told apart from the rest.
+    """The object in the body of a create, `completed` by its defaults if so much of it was known. Its spec, or the
+    `whole` of it, is known or may become so if they are there.
     """
 
     tree: Tree
-    warnings: Warnings
-    repeated: RepeatedSpec | None = None
+    warnings: Warnings = ()
+    spec: Repeated | None = None
+    whole: Repeated | None = None
     completed: bool = False
+
+    @property
+    def fields(self) -> Fields | None:
+        """The fields that its creator owns, if all are known."""
+        return self.whole.fields if self.whole is not None else None
+
+    @property
+    def fields_of_spec(self) -> Fields | None:
+        """Those of its spec, in a set of their own, if they are known."""
+        if self.spec is None or not self.spec.completed:
+            return None
+        return {} if self.spec.fields is None else {_STEP: self.spec.fields}
+
+    def note(self, tree: Tree) -> None:
+        """Note what has become of it, of which its creator owns all."""
+        metadata = dict(tree["metadata"])
+        entries = metadata.pop("managedFields", None)
+        if not entries:
+            return
+        fields = fields_of(entries[0])
+        if self.spec is not None and not self.spec.completed:
+            self.spec.note(tree["spec"], fields.get(_STEP))
+        if self.whole is not None and not self.whole.completed:
+            self.whole.note({**tree, "metadata": metadata}, fields)
 
 
 class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False, frozen=True):
@@ -69,25 +86,38 @@ class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fals
 _PARTS = msgspec.json.Decoder(_Parts)
 
 
-_REPEATED = Findings(RepeatedSpec, most=256)
+_SPECS = Findings(Repeated, most=256)
+_BODIES = Findings(Repeated, most=256)
+_UNNAMED = b'"generateName"'  # of such bodies many are the same
 
 
 def read_new_object(request: APIRequest) -> NewObject:
     """Return the object in the body of a create as `read_object` does, which also says what raises what."""
-    body = request.http.body
-    if "spec" not in (request.kind.part_defaults or ()) or len(body) > LONGEST or media_type(request.http) != JSON:
+    body, kind = request.http.body, request.kind
+    if not has_lasting_defaults(kind) or len(body) > LONGEST or media_type(request.http) != JSON:
         return NewObject(*read_object(request))
+    whole = _BODIES.of(body, (kind.schema, request.namespace)) if _UNNAMED in body else None
+    if whole is not None and whole.completed:
+        tree: Tree = orjson.loads(whole.completed)
+        note_object(tree, kind)
+        return NewObject(tree, whole=whole, completed=True)
     try:
         parts = _PARTS.decode(body)
     except msgspec.DecodeError:
         return NewObject(*read_object(request))
-    repeated = _REPEATED.of(bytes(parts.spec), request.kind.schema)
-    if repeated.completed:
-        tree = _beside_spec(request, parts)
-        if tree is not None:
-            return _completed(request, tree, repeated)
+    spec = _SPECS.of(bytes(parts.spec), kind.schema)
+    if spec.completed and (beside := _beside_spec(request, parts)) is not None:
+        tree, warnings = _completed(request, beside, spec)
+        return NewObject(tree, warnings, spec, whole if _is_lossless(request, warnings) else None, completed=True)
     tree, warnings = read_object(request)
-    return NewObject(tree, warnings, None if warnings or repeated.completed else repeated)
+    if spec.completed or not _is_lossless(request, warnings):
+        return NewObject(tree, warnings)
+    return NewObject(tree, warnings, spec, whole)
+
+
+def _is_lossless(request: APIRequest, warnings: Warnings) -> bool:
+    """Return whether nothing was lost of a body that others may want to be told of."""
+    return not warnings and field_validation(request.query) != "Ignore"
 
 
 def _beside_spec(request: APIRequest, parts: _Parts) -> Tree | None:
@@ -108,10 +138,10 @@ def _beside_spec(request: APIRequest, parts: _Parts) -> Tree | None:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": found, "spec": {}}
 
 
-def _completed(request: APIRequest, tree: Tree, repeated: RepeatedSpec) -> NewObject:
+def _completed(request: APIRequest, tree: Tree, spec: Repeated) -> tuple[Tree, Warnings]:
     kind = request.kind
     warnings = fit(request, DecodedBody(tree), kind.schema, kind.kind)
     fill_beside_spec(tree, kind)
-    tree["spec"] = orjson.loads(repeated.completed)
+    tree["spec"] = orjson.loads(spec.completed)
     note_object(tree, kind)
-    return NewObject(tree, warnings, repeated, completed=True)
+    return tree, warnings

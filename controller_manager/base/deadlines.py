@@ -60,7 +60,8 @@ class Deadline:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline is that of a task")
-        self._task, self._cancelled = task, task.cancelling()
+        self._task = task
+        self._cancelled = task.cancelling()
         self.loop = loop = task.get_loop()
         self.due = loop.time() + self._all.seconds
         self._all.add(self)

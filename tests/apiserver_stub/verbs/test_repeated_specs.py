@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.built_in import resources
+from apiserver_stub.kinds.defaults import has_lasting_defaults
 from apiserver_stub.verbs import repeated_specs
 from apiserver_stub.verbs.repeated_specs import read_new_object
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import ApiError, BadRequest
 
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -137,14 +138,62 @@ async def test_objects_of_one_spec_share_nothing_that_changes(api: Any) -> None:
 async def test_other_bodies_are_read_whole(api: Any, body: bytes, headers: dict[str, str]) -> None:
     for _ in range(4):
         await api("POST", f"{PODS}?dryRun=All", b'{"metadata":{"name":"a"},"spec":%b}' % POD)
-    assert read_new_object(api.call("POST", PODS, body, headers)).repeated is None
+    assert read_new_object(api.call("POST", PODS, body, headers)).spec is None
 
 
 def test_only_specs_that_are_completed_by_themselves_are_known() -> None:
-    known = {kind.name for kind in resources() if "spec" in (kind.part_defaults or ())}
+    known = {kind.name for kind in resources() if has_lasting_defaults(kind)}
     assert {"pods", "deployments.apps", "replicasets.apps"} <= known
     assert not {"jobs.batch", "services", "replicationcontrollers", "configmaps", "namespaces"} & known
+    assert not {"devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io"} & known
 
 
 def test_few_specs_are_kept() -> None:
-    assert repeated_specs._REPEATED.most == 256
+    assert repeated_specs._SPECS.most == repeated_specs._BODIES.most == 256
+
+
+@pytest.mark.parametrize("spec", [b'{"x":1,%b' % POD[1:], POD[:-1] + b',"nodeName":"n","nodeName":"n"}'])
+async def test_what_one_creator_lets_pass_is_told_to_another(api: Any, spec: bytes) -> None:
+    body = b'{"metadata":{"generateName":"a"},"spec":%b}' % spec
+    for _ in range(3):
+        await api("POST", f"{PODS}?dryRun=All&fieldValidation=Ignore", body)
+    warned = await api("POST", f"{PODS}?dryRun=All", body)
+    assert " field " in warned.headers["warning"]
+    with pytest.raises(BadRequest, match="strict decoding error"):
+        await api("POST", f"{PODS}?dryRun=All&fieldValidation=Strict", body)
+
+
+UNNAMED = {
+    name: form.replace(b'"name":"a"', b'"generateName":"a-"') for name, form in CASES.items() if b'"name":"a"' in form
+}
+
+
+@pytest.mark.parametrize("case", UNNAMED)
+@pytest.mark.parametrize(
+    ("url", "spec", "api_version", "kind"),
+    [(PODS, POD, b"v1", b"Pod"), (DEPLOYMENTS, DEPLOYMENT, b"apps/v1", b"Deployment")],
+)
+async def test_a_known_body_changes_no_answer(
+    api: Any, case: str, url: str, spec: bytes, api_version: bytes, kind: bytes
+) -> None:
+    body = UNNAMED[case].replace(b"API", api_version).replace(b"KIND", kind).replace(b"%b", spaced(spec, next(numbers)))
+    for level in ("Warn", "Strict", "Ignore"):
+        asked = f"{url}?dryRun=All&fieldValidation={level}"
+        first = await outcome(api, asked, body)
+        for _ in range(3):
+            assert await outcome(api, asked, body) == first
+
+
+async def test_a_known_body_is_of_its_own_creator_namespace_and_time(api: Any) -> None:
+    body = UNNAMED["plain"].replace(b"%b", spaced(POD, next(numbers)))
+    await api("POST", "/api/v1/namespaces", b'{"metadata":{"name":"other"}}')
+    seen = []
+    for agent, namespace in (("one", "default"), ("one", "default"), ("two", "default"), ("two", "other")):
+        url = f"/api/v1/namespaces/{namespace}/pods"
+        metadata = (await api("POST", url, body, user_agent=f"{agent}/1")).tree["metadata"]
+        (entry,) = metadata["managedFields"]
+        assert (entry["manager"], metadata["namespace"]) == (agent, namespace)
+        assert entry["time"] == metadata["creationTimestamp"]
+        seen.append((metadata["name"], metadata["uid"], json.dumps(entry["fieldsV1"])))
+    assert len({name for name, _, _ in seen}) == len({uid for _, uid, _ in seen}) == len(seen)
+    assert len({fields for _, _, fields in seen}) == 1
