@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.batch import JOBS, Job
+from controller_manager.api.batch import JOBS, Job, end_of
 from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_time
+from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.base.clock import utc_now, wall_seconds
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from controllers.ttl_after_finished import seconds_left
 from tests.scenarios.batch import job
 from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
@@ -88,8 +87,11 @@ class World:
 
 def is_over(job: Job, now: float) -> bool:
     """Return whether a job may go at a moment, in seconds since the Unix epoch."""
-    left = seconds_left(job, now)
-    return left is not None and left <= 0
+    end, kept = end_of(job.status.conditions), job.spec.ttl_seconds_after_finished
+    ended = time_of(end.last_transition_time) if end is not None else None
+    if ended is None or kept is None or job.metadata.deletion_timestamp is not None:
+        return False
+    return ended.timestamp() + kept <= now
 
 
 @pytest.mark.virtual(seeds=100)
