@@ -1,7 +1,7 @@
 """Label and field selectors: parsing their text forms and matching them (label requirements are ANDed)."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Self
@@ -177,55 +177,53 @@ def _kept(text: str) -> tuple[Requirement, ...]:
 
 
 def _parsed(text: str) -> tuple[Requirement, ...]:
-    tokens = list(_tokens(text))
+    tokens = _tokens(text)
+    count = len(tokens)
+    tokens += ("", "")  # so that each has followers
     found: list[Requirement] = []
     position = 0
-    while position < len(tokens):
+    while position < count:
         requirement, position = _requirement(tokens, position, text)
         found.append(requirement)
-        if position < len(tokens):
-            if tokens[position] != "," or position + 1 == len(tokens):
+        if position < count:
+            if tokens[position] != "," or position + 1 == count:
                 raise _unparsable(text, f"found '{tokens[position]}', expected: ',' or the end")
             position += 1
     return tuple(found)
 
 
-def _tokens(text: str) -> Iterator[str]:
+def _tokens(text: str) -> list[str]:
+    """Return the words and signs; of 64 KB in some milliseconds, since a request may have them."""
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) == "".join(text.split()):
+        return tokens
     position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            if text[position:].isspace():
-                return
-            raise _unparsable(text, f"unexpected '{text[position]}'")
-        yield match[1]
+    while (match := _TOKEN.match(text, position)) is not None:
         position = match.end()
+    raise _unparsable(text, f"unexpected '{text[position : position + 1]}'")
 
 
 def _requirement(tokens: Sequence[str], at: int, text: str) -> tuple[Requirement, int]:
-    def token(index: int) -> str:
-        return tokens[index] if index < len(tokens) else ""
-
-    if token(at) == "!":
-        return Requirement(_key(token(at + 1), text), "!"), at + 2
-    key = _key(token(at), text)
-    match token(at + 1):
-        case "" | ",":
-            return Requirement(key, "exists"), at + 1
-        case "=" | "==" | "!=" as sign:
-            value = token(at + 2)
-            absent = value in ("", ",")
-            found = _value("" if absent else value, text)
-            return Requirement(key, "notin" if sign == "!=" else "in", (found,)), at + (2 if absent else 3)
-        case ">" | "<" as sign:
-            if not re.fullmatch(r"-?\d+", token(at + 2)):
-                raise _unparsable(text, f"'{sign}' needs an integer")
-            return Requirement(key, "gt" if sign == ">" else "lt", (token(at + 2),)), at + 3
-        case "in" | "notin" as word:
+    first, second = tokens[at], tokens[at + 1]
+    if first == "!":
+        return Requirement(_key(second, text), "!"), at + 2
+    key = _key(first, text)
+    if second in ("", ","):
+        return Requirement(key, "exists"), at + 1
+    third = tokens[at + 2]
+    match second:
+        case "=" | "==" | "!=":
+            absent = third in ("", ",")
+            found = _value("" if absent else third, text)
+            return Requirement(key, "notin" if second == "!=" else "in", (found,)), at + (2 if absent else 3)
+        case ">" | "<":
+            if not re.fullmatch(r"-?\d+", third):
+                raise _unparsable(text, f"'{second}' needs an integer")
+            return Requirement(key, "gt" if second == ">" else "lt", (third,)), at + 3
+        case "in" | "notin":
             values, end = _value_set(tokens, at + 2, text)
-            return Requirement(key, "in" if word == "in" else "notin", values), end
-        case other:
-            raise _unparsable(text, f"found '{other}', expected: in, notin, =, ==, !=, >, <")
+            return Requirement(key, "in" if second == "in" else "notin", values), end
+    raise _unparsable(text, f"found '{second}', expected: in, notin, =, ==, !=, >, <")
 
 
 def _value_set(tokens: Sequence[str], at: int, text: str) -> tuple[tuple[str, ...], int]:
