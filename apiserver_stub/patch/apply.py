@@ -136,7 +136,8 @@ class _AppliedSpec:
         self.declared: Fields = {}
 
 
-_APPLIED = Findings(_AppliedSpec, most=256)
+def _applied_specs(_schema: Schema) -> Findings[_AppliedSpec]:
+    return Findings(_AppliedSpec, most=64)
 
 
 def _declared(request: ApplyRequest) -> Fields:
@@ -146,7 +147,7 @@ def _declared(request: ApplyRequest) -> Fields:
         spec = config.get("spec")
         if type(spec) is not dict or request.kind.custom:
             return typed.declared(config)
-        known = _APPLIED.of(msgspec.json.encode(spec), request.kind.schema)
+        known = request.kind.schema.derived(_applied_specs).of(msgspec.json.encode(spec))
         if known.declared:
             beside = typed.declared({name: value for name, value in config.items() if name != "spec"})
             found = {**beside, _SPEC: known.declared}

@@ -19,7 +19,7 @@ from controller_manager.base.random import random_source
 from controller_manager.client import events
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
-from controller_manager.testing import Cluster, Replica, builders
+from controller_manager.testing import Cluster, Replica, builders, timeline
 from controllers.garbage_collector import graph
 
 ROUNDS = 15
@@ -33,9 +33,12 @@ Held = Mapping[str, int]
 
 @pytest.fixture(autouse=True)
 def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is bounded is full at once: how many absent owners are remembered, and what of events for how long."""
+    """What is bounded is full at once: how many absent owners are remembered, what of events for how long, and how
+    much of what happened.
+    """
     monkeypatch.setattr(graph, "MOST_ABSENT", 3)
     monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
+    monkeypatch.setattr(timeline, "_MOST", 50)
 
 
 @contextmanager

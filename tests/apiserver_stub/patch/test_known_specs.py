@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.findings import Findings
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.patch import apply
 from apiserver_stub.patch.managed_fields import APPLY, UPDATE, Entries, FieldManager, Versions
@@ -75,7 +76,7 @@ def answers(force: bool = False) -> Iterator[Any]:
 @contextmanager
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(apply._APPLIED, "of", lambda _data, _schema: apply._AppliedSpec())
+        patched.setattr(Findings, "of", lambda _self, _data: apply._AppliedSpec())
         yield
 
 
@@ -83,7 +84,7 @@ def nothing_known() -> Iterator[None]:
 def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
     with nothing_known():
         wanted = list(answers(force))
-    apply._APPLIED.clear()
+    KIND.schema.derived(apply._applied_specs).clear()
     for _ in range(3):
         assert list(answers(force)) == wanted
 
