@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
 from controller_manager.api.core import NODES, ZONE, Node, NodeCondition, NodeStatus
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import ApiError, Conflict
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_micro, format_time
@@ -80,7 +80,10 @@ class Agents:
             await self._renew(names)
         for name in names:
             with contextlib.suppress(*_MISSED):
-                await self._report(name)
+                try:
+                    await self._report(name)
+                except Conflict:  # as kubelets try again at once
+                    await self._report(name)
 
     async def renew(self, name: str) -> None:
         """Renew one lease."""
