@@ -7,7 +7,7 @@ from typing import Any
 from warnings import warn
 
 from controller_manager.api import errors
-from controller_manager.api.apps import CONTROLLER_REVISIONS, ControllerRevision
+from controller_manager.api.apps import CONTROLLER_REVISIONS, DEPLOYMENTS, ControllerRevision, Deployment
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
 from controller_manager.api.certificates import REQUESTS as CERTIFICATE_SIGNING_REQUESTS
 from controller_manager.api.certificates import CertificateSigningRequest
@@ -78,6 +78,7 @@ __all__ = [
     "CERTIFICATE_SIGNING_REQUESTS",
     "CONFIG_MAPS",
     "CONTROLLER_REVISIONS",
+    "DEPLOYMENTS",
     "ENDPOINTS",
     "ENDPOINT_SLICES",
     "EVENTS",
@@ -102,6 +103,7 @@ __all__ = [
     "ControllerRevision",
     "ControllerSpec",
     "Counters",
+    "Deployment",
     "Duration",
     "EndpointSlice",
     "Endpoints",

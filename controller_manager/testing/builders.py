@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from controller_manager.api.apps import Deployment
 from controller_manager.api.core import HOSTNAME, VIRTUAL_POOL, Namespace, Node, Pod, Service
 
 Tree = dict[str, Any]
@@ -51,6 +52,16 @@ def running(ip: str, *, ready: bool = True) -> Tree:
     return {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [condition]}
 
 
+def deployment(
+    name: str, replicas: int = 1, *, namespace: str = "default", image: str = "example.org/app:1", **spec: Any
+) -> Deployment:
+    """A deployment of pods of one container, which have the label `app` with its name."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    given = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template, **spec}
+    return Deployment.decode(_json("Deployment", name, namespace, {"spec": given}, api_version="apps/v1"))
+
+
 def service(
     name: str,
     selector: Mapping[str, str] | None = None,
@@ -68,7 +79,7 @@ def service(
     return Service.decode(_json("Service", name, namespace, {"spec": {"ports": offered, **chosen, **spec}}))
 
 
-def _json(kind: str, name: str, namespace: str, parts: Tree, **metadata: Any) -> bytes:
+def _json(kind: str, name: str, namespace: str, parts: Tree, api_version: str = "v1", **metadata: Any) -> bytes:
     scope = {"namespace": namespace} if namespace else {}
     meta = {"name": name, **scope, **metadata}
-    return msgspec.json.encode({"apiVersion": "v1", "kind": kind, "metadata": meta, **parts})
+    return msgspec.json.encode({"apiVersion": api_version, "kind": kind, "metadata": meta, **parts})

@@ -100,6 +100,8 @@ QUIET_SECONDS = 1.0
 LONGEST_SETTLE = 600.0
 # The controllers by which pods run.
 RUN_PODS = ("scheduler", "virtual-node-controller")
+# One manager is there, whose lease nobody looks at; what its nodes do they do at once, and they serve no logs.
+NODE_FLAGS = ("--leader-elect=false", "--virtual-node-instant", "--virtual-node-bind-address=")
 
 
 class UnsettledError(AssertionError):
@@ -119,6 +121,10 @@ class Follower(Protocol):
 class Cluster:
     """`async with Cluster() as cluster:` an API server on a memory store, and an admin's `client`.
 
+    With `nodes` it is a whole cluster: one manager has the controllers that are on by default, the scheduler and so
+    many virtual nodes, and a deployment that is created has pods that run after `settle`. Without, nothing but the
+    server is there until `manage` or `add_nodes` is called, and pods are bound and led by hand, if at all.
+
     `server_flags` are those of `apiserver-stub`; unless they say otherwise, RBAC decides what callers may do, and the
     server keeps no lease of its own and bounds no caller's requests by priority and fairness.
     `admission_plugins` are plugins of your own, by their names, which need not be installed. On a virtual-time loop
@@ -126,7 +132,11 @@ class Cluster:
     """
 
     def __init__(
-        self, server_flags: Sequence[str] = (), admission_plugins: Mapping[str, MakePlugin] = MappingProxyType({})
+        self,
+        server_flags: Sequence[str] = (),
+        admission_plugins: Mapping[str, MakePlugin] = MappingProxyType({}),
+        *,
+        nodes: int = 0,
     ) -> None:
         if not any(flag.startswith("--authorization-") for flag in server_flags):
             server_flags = ("--authorization-mode=Node,RBAC", *server_flags)
@@ -151,6 +161,7 @@ class Cluster:
         # Looks for reconciles that hold the loop; of those of these controllers.
         self._watch: LoopWatch | None = None
         self._controllers: set[str] = set()
+        self._first_nodes = nodes
         self._nodes = 0  # that were added
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
@@ -189,6 +200,9 @@ class Cluster:
             await _first_start(self.api, self.rows, self._flags, self._build)
         await self._tasks.__aenter__()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
+        if self._first_nodes:
+            await self.manage(*NODE_FLAGS, f"--controllers=*,{','.join(RUN_PODS)}")
+            await self.add_nodes(self._first_nodes)
         return self
 
     async def __aexit__(
@@ -222,14 +236,12 @@ class Cluster:
         may_lose_lead: bool = False,
         name: str = "",
         strict: bool = True,
-        schedules: bool = False,
         cloud_providers: Mapping[str, MakeCloudProvider] = MappingProxyType({}),
     ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
         `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
         `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
-        One that `schedules` has the scheduler beside the controllers that are on by default, where flags name none.
         `cloud_providers` are providers of your own, by their names for `--cloud-provider`, which need not be installed.
 
         What a controller did not declare in its `rbac` is refused with 403. With `--use-service-account-credentials`,
@@ -237,8 +249,6 @@ class Cluster:
         `strict`, such a refusal, an error that no retry will mend, a crash, and a manager that ends unasked fail the
         test: in `settle`, or when the cluster ends.
         """
-        if schedules:
-            flags = ("--controllers=*,scheduler", *flags)
         every = catalog.installed() if specs is None else tuple(specs)
         flags = ("--secure-port=0", *flags)
         if specs is None and not cloud_providers:
@@ -344,8 +354,7 @@ class Cluster:
         there = {spec.name for replica in self._replicas if not replica.has_ended for spec in replica.plan.specs}
         missing = [name for name in RUN_PODS if name not in there]
         if missing:
-            flags = ("--leader-elect=false", "--virtual-node-instant", "--virtual-node-bind-address=", *flags)
-            await self.manage(f"--controllers={','.join(missing)}", *flags, name="nodes")
+            await self.manage(f"--controllers={','.join(missing)}", *NODE_FLAGS, *flags, name="nodes")
         names = [f"{prefix}-{number}" for number in range(self._nodes + 1, self._nodes + count + 1)]
         self._nodes += count
         for name in names:

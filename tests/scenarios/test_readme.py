@@ -27,7 +27,7 @@ def block(word: str) -> dict[str, Any]:
 
 @pytest.mark.virtual
 async def test_the_test() -> None:
-    await block("test_endpoints_appear")["test_endpoints_appear"]()
+    await block("test_pods_run")["test_pods_run"]()
 
 
 def test_the_expression() -> None:

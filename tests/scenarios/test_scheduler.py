@@ -139,7 +139,7 @@ async def test_important_pods_go_first() -> None:
 
 async def test_a_workload_comes_to_nodes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, binds=False):
-        await cluster.manage("--leader-elect=false", schedules=True)
+        await cluster.manage("--leader-elect=false", "--controllers=*,scheduler")
         for name in ("a", "b", "c"):
             await make_node(cluster, name)
         await cluster.client.create(REPLICA_SETS, replica_set("web", 6))

@@ -62,10 +62,8 @@ def test_how_many_are_looked_at_at_the_same_time() -> None:
     assert SPECS[0].workers(VirtualNodeOptions(concurrent_virtual_node_syncs=9)) == 9
 
 
-async def test_added_nodes_run_what_is_deployed() -> None:
-    async with Cluster() as cluster:
-        await cluster.manage("--leader-elect=false")
-        assert await cluster.add_nodes(3) == ["node-1", "node-2", "node-3"]
+async def test_a_cluster_with_nodes_runs_what_is_deployed() -> None:
+    async with Cluster(nodes=3) as cluster:
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=4))
         await cluster.client.create(SERVICES, service("web", {"app": "web"}))
         await cluster.settle()
@@ -86,10 +84,10 @@ async def test_added_nodes_run_what_is_deployed() -> None:
         assert (await cluster.client.list(PODS)).items == []
 
 
-async def test_workloads_of_all_kinds_run() -> None:
+async def test_workloads_of_all_kinds_run_on_nodes_that_are_added() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
-        await cluster.add_nodes(2)
+        assert await cluster.add_nodes(2) == ["node-1", "node-2"]
         await cluster.client.create(JOBS, job("sum", completions=3, parallelism=2))
         await cluster.client.create(STATEFUL_SETS, stateful_set("db", replicas=2))
         await cluster.client.create(DAEMON_SETS, daemon_set("agent"))
