@@ -127,7 +127,7 @@ def take(pod: VirtualPod, step: Step, now: str) -> VirtualPod:
         case "running":
             status = containers.begun(pod.metadata.uid, container, status, now)
         case "started":
-            status = replace(status, started=True)
+            status = replace(status, started=True, ready=False)
         case "ready":
             status = replace(status, ready=True)
         case "back-off":
@@ -158,12 +158,20 @@ def _steps(pod: VirtualPod, stages: Stages) -> Iterator[Step]:
             continue
         if state == "terminated" and not containers.restarts(pod, slot.kind, container, status):
             continue
+        if state == "blocked" and not _is_blocked(pod, stages, slot, container, status):
+            state = "waiting"
         for stage in stages.of(state, pod, slot.kind, container, status.restart_count):
             if stage.to == "ready" and slot.kind in ("init", "ephemeral"):
                 continue
             at = since + stage.seconds(pod, container, status)
             last = moment(meta.deletion_timestamp) if is_leaving else math.inf
             yield Step(min(at, last), stage, slot, container, killed=at > last)
+
+
+def _is_blocked(pod: VirtualPod, stages: Stages, slot: Slot, container: Container, status: ContainerStatus) -> bool:
+    """Return whether a stage still keeps a container from starting: its image, say, may be another one by now."""
+    found = stages.of("waiting", pod, slot.kind, container, status.restart_count)
+    return any(stage.to == "blocked" for stage in found)
 
 
 def _since(pod: VirtualPod, slot: Slot, status: ContainerStatus, state: str, asked: float) -> float | None:

@@ -17,13 +17,15 @@ SILENT = f"{DOMAIN}/silent"
 """The annotation of a node that is to be as if it were cut off."""
 STATUS_EVERY = 300.0
 """Seconds between two reports of a node that nothing has happened to, as of kubelets."""
+SAYS = f"{DOMAIN}/conditions"
+"""The annotation of a node that is not well, like `Ready=False,DiskPressure=True`."""
+# The conditions of a node by their types: the status of one that is well, and the reasons of True and False.
 _CONDITIONS = {
-    "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
-    "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
-    "PIDPressure": ("False", "KubeletHasSufficientPID"),
-    "Ready": ("True", "KubeletReady"),
+    "MemoryPressure": ("False", {"True": "KubeletHasInsufficientMemory", "False": "KubeletHasSufficientMemory"}),
+    "DiskPressure": ("False", {"True": "KubeletHasDiskPressure", "False": "KubeletHasNoDiskPressure"}),
+    "PIDPressure": ("False", {"True": "KubeletHasInsufficientPID", "False": "KubeletHasSufficientPID"}),
+    "Ready": ("True", {"True": "KubeletReady", "False": "KubeletNotReady"}),
 }
-_SAID = "virtual nodes are always well"
 
 
 class NodeSettings(NamedTuple):
@@ -44,6 +46,16 @@ def is_virtual(node: Node) -> bool:
     """Return whether a node is one of these, and not silent."""
     meta = node.metadata
     return VIRTUAL_POOL in (meta.labels or {}) and (meta.annotations or {}).get(SILENT, "") != "true"
+
+
+def conditions_of(node: Node | None) -> dict[str, str]:
+    """Return the status of each condition that a node is to report: it is well, but for what its annotation says."""
+    said = {kind: status for kind, (status, _) in _CONDITIONS.items()}
+    given = (node.metadata.annotations or {}).get(SAYS, "") if node is not None else ""
+    for kind, _, status in (one.strip().partition("=") for one in given.split(",")):
+        if kind in said and status in ("True", "False"):
+            said[kind] = status
+    return said
 
 
 def registration(name: str, number: int, settings: NodeSettings, address: str, now: str) -> dict[str, Any]:
@@ -77,7 +89,7 @@ def status_of(node: Node | None, settings: NodeSettings, address: str, now: str)
     return {
         **room,
         "addresses": addresses,
-        "conditions": [_condition(node, kind, now) for kind in _CONDITIONS],
+        "conditions": [_condition(node, kind, status, now) for kind, status in conditions_of(node).items()],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.port}},
         "nodeInfo": {
             "machineID": number,
@@ -104,7 +116,7 @@ def reports_now(node: Node, settings: NodeSettings, address: str, now: float) ->
         return True
     if status.daemon_endpoints.kubelet_endpoint.port != settings.port:
         return True
-    for kind, (expected, _) in _CONDITIONS.items():
+    for kind, expected in conditions_of(node).items():
         found = condition_of(status.conditions, kind)
         if found is None or found.status != expected:
             return True
@@ -118,8 +130,8 @@ def until_report(node: Node, now: float) -> float:
     return STATUS_EVERY - (now - beat.timestamp()) if beat is not None else 0.0
 
 
-def _condition(node: Node | None, kind: str, now: str) -> dict[str, str]:
-    status, reason = _CONDITIONS[kind]
+def _condition(node: Node | None, kind: str, status: str, now: str) -> dict[str, str]:
+    usual, reasons = _CONDITIONS[kind]
     found = condition_of(node.status.conditions, kind) if node is not None else None
     since = found.last_transition_time if found is not None and found.status == status else None
     return {
@@ -127,6 +139,6 @@ def _condition(node: Node | None, kind: str, now: str) -> dict[str, str]:
         "status": status,
         "lastHeartbeatTime": now,
         "lastTransitionTime": since or now,
-        "reason": reason,
-        "message": _SAID,
+        "reason": reasons[status],
+        "message": "virtual nodes are always well" if status == usual else f"the annotation {SAYS} says so",
     }

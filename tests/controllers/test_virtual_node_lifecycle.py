@@ -187,6 +187,11 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Pending, main ErrImagePull"],
     ),
+    "an image whose tag says that it does not exist": (
+        pod(container(image="example.org/app:nonexistent")),
+        SHIPPED,
+        ["0: Pending, main ErrImagePull"],
+    ),
     "a deadline": (
         pod(activeDeadlineSeconds=30),
         SHIPPED,
@@ -196,6 +201,11 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
         pod(ephemeralContainers=[container("debug")]),
         SHIPPED,
         ["0: Running, main ready, debug started"],
+    ),
+    "one that is not ready until it is told otherwise": (
+        pod(annotations={f"{NOTE}/unready": "yes"}),
+        SHIPPED,
+        ["0: Running, main started"],
     ),
     "never ready": (
         pod(),
@@ -219,6 +229,31 @@ def test_restarts_are_held_back_twice_as_long_each_time() -> None:
 def test_a_long_run_ends_the_hold() -> None:
     _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "700s"}), until=1500)
     assert history == ["0: Running, main ready", "700: Running, main ready*", "1400: Running, main ready**"]
+
+
+def annotated(tree: Tree, **annotations: str) -> Tree:
+    given = {f"{NOTE}/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return {**tree, "metadata": {**tree["metadata"], "annotations": given}}
+
+
+def test_readiness_goes_and_comes_as_annotations_say() -> None:
+    tree, _ = live(pod())
+    tree, history = live(annotated(tree, unready="yes"), begin=10)
+    assert history == ["10: Running, main started"]
+    assert conditions(tree)["Ready"] == ("False", "ContainersNotReady")
+    tree, history = live(annotated(tree), begin=20)
+    assert history == ["20: Running, main ready"]
+    assert conditions(tree)["Ready"] == ("True", "")
+
+
+def test_a_container_starts_once_nothing_blocks_it_any_more() -> None:
+    tree, _ = live(annotated(pod(), image_error="yes"))
+    assert live(annotated(tree), begin=10)[1] == ["10: Running, main ready"]
+    tree, _ = live(pod(container(image="app:404")))
+    mended = {**tree, "spec": {**tree["spec"], "containers": [container(image="app:2")]}}
+    tree, history = live(mended, begin=10)
+    assert history == ["10: Running, main ready"]
+    assert tree["status"]["containerStatuses"][0]["image"] == "app:2"
 
 
 def test_what_a_kubelet_says_of_a_pod() -> None:

@@ -147,6 +147,29 @@ async def test_a_silent_node_is_lost_and_comes_back() -> None:
         assert await phase(cluster, "late") == "Running"
 
 
+async def test_a_node_says_what_its_annotation_tells_it_to() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
+        await cluster.settle()
+        key, note = Key("", "virtual-node-1"), f"{NOTE}/conditions"
+        for says, expected, keys in (
+            (
+                "Ready=False, DiskPressure=True,Sunny=True,PIDPressure=maybe",
+                ("False", "True"),
+                {"not-ready", "disk-pressure"},
+            ),
+            (None, ("True", "False"), set()),
+        ):
+            await cluster.client.patch(NODES, key, {"metadata": {"annotations": {note: says}}})
+            await cluster.settle()
+            node = await cluster.client.get(NODES, key)
+            said = {one.type: one.status for one in node.status.conditions}
+            assert (said["Ready"], said["DiskPressure"]) == expected
+            assert said["PIDPressure"] == "False"
+            assert "Sunny" not in said
+            assert {taint.key.rpartition("/")[2] for taint in node.spec.taints} == keys
+
+
 async def test_addresses_come_from_the_range_of_the_node_and_are_given_again() -> None:
     async with Cluster() as cluster:
         await cluster.add_nodes(1)
