@@ -7,16 +7,16 @@ import msgspec
 import orjson
 
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.encode.body import JSON, DecodedBody, media_type
+from apiserver_stub.encode.body import DecodedBody
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.defaults import fill_beside_spec, has_lasting_defaults
 from apiserver_stub.kinds.findings import LONGEST, Findings
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
+from apiserver_stub.verbs.body_parts import body_parts
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 from apiserver_stub.verbs.query import field_validation
 
-_MOST_CONTAINERS = 100  # in the metadata
 _STEP = "f:spec"
 
 
@@ -76,37 +76,25 @@ class NewObject(msgspec.Struct, frozen=True):
             self.whole.note({**tree, "metadata": metadata}, fields)
 
 
-class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False, frozen=True):
-    metadata: msgspec.Raw
-    spec: msgspec.Raw
-    kind: str = ""
-    api_version: str = ""
-
-
-_PARTS = msgspec.json.Decoder(_Parts)
-
-
 _SPECS = Findings(Repeated, most=256)
 _BODIES = Findings(Repeated, most=256)
-_UNNAMED = b'"generateName"'  # of such bodies many are the same
 
 
 def read_new_object(request: APIRequest) -> NewObject:
     """Return the object in the body of a create as `read_object` does, which also says what raises what."""
     body, kind = request.http.body, request.kind
-    if not has_lasting_defaults(kind) or len(body) > LONGEST or media_type(request.http) != JSON:
+    parts = body_parts(request) if len(body) <= LONGEST and has_lasting_defaults(kind) else None
+    if parts is None:
         return NewObject(*read_object(request))
-    whole = _BODIES.of(body, (kind.schema, request.namespace)) if _UNNAMED in body else None
+    whole = _BODIES.of(body, (kind.schema, request.namespace)) if parts.is_unnamed else None
     if whole is not None and whole.completed:
         tree: Tree = orjson.loads(whole.completed)
         note_object(tree, kind)
         return NewObject(tree, whole=whole, completed=True)
-    try:
-        parts = _PARTS.decode(body)
-    except msgspec.DecodeError:
+    if parts.spec is None:
         return NewObject(*read_object(request))
-    spec = _SPECS.of(bytes(parts.spec), kind.schema)
-    if spec.completed and (beside := _beside_spec(request, parts)) is not None:
+    spec = _SPECS.of(parts.spec, (kind.schema, type(parts)))
+    if spec.completed and (beside := parts.beside()) is not None:
         tree, warnings = _completed(request, beside, spec)
         return NewObject(tree, warnings, spec, whole if _is_lossless(request, warnings) else None, completed=True)
     tree, warnings = read_object(request)
@@ -118,24 +106,6 @@ def read_new_object(request: APIRequest) -> NewObject:
 def _is_lossless(request: APIRequest, warnings: Warnings) -> bool:
     """Return whether nothing was lost of a body that others may want to be told of."""
     return not warnings and field_validation(request.query) != "Ignore"
-
-
-def _beside_spec(request: APIRequest, parts: _Parts) -> Tree | None:
-    """Return the object with nothing in its spec; None if there is something about it that has to be looked at."""
-    kind, metadata = request.kind, bytes(parts.metadata)
-    if parts.kind not in ("", kind.kind) or parts.api_version not in ("", kind.api_version) or b"\\" in metadata:
-        return None
-    if metadata.count(b"{") + metadata.count(b"[") > _MOST_CONTAINERS:
-        return None
-    try:
-        found = orjson.loads(metadata)
-    except orjson.JSONDecodeError:
-        return None
-    keys = 2 + bool(parts.kind) + bool(parts.api_version)
-    colons = request.http.body.count(b":") - bytes(parts.spec).count(b":") - keys
-    if type(found) is not dict or orjson.dumps(found).count(b":") != colons:  # a key may have come twice
-        return None
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": found, "spec": {}}
 
 
 def _completed(request: APIRequest, tree: Tree, spec: Repeated) -> tuple[Tree, Warnings]:

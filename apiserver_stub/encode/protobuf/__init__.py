@@ -11,16 +11,13 @@ it as, and a list its items, so that both are joined from bytes that were made b
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import orjson
 
-from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
-from apiserver_stub.encode.protobuf.converters import CONVERTERS
+from apiserver_stub.encode.json import Tree
+from apiserver_stub.encode.protobuf.reading import UnreadObject, decode, unread
 from apiserver_stub.encode.representations import chunk_bounds
-from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
-    MAGIC,
     MEDIA_TYPE,
     RAW,
     SILENT,
@@ -30,31 +27,23 @@ from controller_manager.api.protobuf import (
     object_writer,
     writers,
 )
-from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
-from controller_manager.api.protobuf.table import table
 from controller_manager.api.protobuf.wire import head, scalar, sized
 
-__all__ = ["MEDIA_TYPE", "collection", "decode", "envelope", "frame", "knows", "object_writer", "raw"]
+__all__ = [
+    "MEDIA_TYPE",
+    "UnreadObject",
+    "collection",
+    "decode",
+    "envelope",
+    "frame",
+    "knows",
+    "object_writer",
+    "raw",
+    "unread",
+]
 
 _EVENT_TYPE = scalar(1, "string")
 _EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
-
-
-def decode(body: bytes, api_version: str, kind: str) -> Tree:
-    """Decode the object in `body` into a JSON tree, of the type its envelope names, or of this one if it names none.
-
-    Raises `BadRequest` or `RequestEntityTooLarge`.
-    """
-    if not body.startswith(MAGIC):
-        raise BadRequest("the body does not begin as an object in protobuf does")
-    try:
-        tree = _open(body[len(MAGIC) :], api_version, kind)
-    except ValueError as error:
-        raise BadRequest(f"the body is not valid protobuf: {error}") from None
-    check_depth(tree)
-    if len(body) > MOST_VALUES:
-        check_size(tree)  # nobody has counted what is JSON within a message
-    return tree
 
 
 def raw(data: bytes, api_version: str, kind: str) -> bytes:
@@ -78,21 +67,3 @@ def frame(event_type: str, object_: bytes) -> bytes:
     """
     event = _EVENT_TYPE(event_type) + _EVENT_OBJECT(object_)
     return len(event).to_bytes(4, "big") + event
-
-
-def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    budget = FieldBudget(MOST_VALUES)
-    envelope = _messages()["runtime.Unknown"].read(data, budget)
-    if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
-        raise ValueError("what is in the envelope is encoded in yet another way")
-    found = {"apiVersion": api_version, "kind": kind, **envelope.get("typeMeta", {})}
-    name = table().message_of(found["apiVersion"], found["kind"])
-    if name is None:
-        raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
-    _messages()[name].fill(found, envelope.get("raw", b""), budget)
-    return found
-
-
-@cache
-def _messages() -> MessageReaders:
-    return MessageReaders(table().messages, CONVERTERS)

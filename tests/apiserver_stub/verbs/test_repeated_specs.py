@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from apiserver_stub.kinds.defaults import has_lasting_defaults
 from apiserver_stub.verbs import repeated_specs
 from apiserver_stub.verbs.repeated_specs import read_new_object
 from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE, RAW, envelope
+from controller_manager.api.protobuf import body as protobuf_body
+from controller_manager.api.protobuf.wire import fields, head
 
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -74,10 +78,10 @@ def spaced(spec: bytes, number: int) -> bytes:
     return spec[:-1] + f"{number:016b}".translate({48: " ", 49: "\t"}).encode() + b"}"
 
 
-async def outcome(api: Any, url: str, body: bytes) -> Any:
+async def outcome(api: Any, url: str, body: bytes, **headers: str) -> Any:
     """What is answered, but for what is another each time."""
     try:
-        answer = await api("POST", url, body, user_agent="test/1")
+        answer = await api("POST", url, body, user_agent="test/1", **headers)
     except ApiError as error:
         return type(error), error.message, error.warnings
     metadata = answer.tree["metadata"]
@@ -197,3 +201,86 @@ async def test_a_known_body_is_of_its_own_creator_namespace_and_time(api: Any) -
         seen.append((metadata["name"], metadata["uid"], json.dumps(entry["fieldsV1"])))
     assert len({name for name, _, _ in seen}) == len({uid for _, uid, _ in seen}) == len(seen)
     assert len({fields for _, _, fields in seen}) == 1
+
+
+TWICE = b"\x0a\x0b\x5a\x09\x0a\1x\x12\4more"  # metadata with a label
+PROTOBUF = {"content_type": MEDIA_TYPE}
+OWNER = {"apiVersion": "v1", "kind": "A", "name": "o", "uid": "u"}
+METADATA: dict[str, dict[str, Any]] = {
+    "named": {"name": "a", "labels": {"z": "1", "a": "2"}},
+    "generated": {
+        "generateName": "a-",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "o", "uid": "u"}],
+    },
+    "owned twice": {"name": "a", "ownerReferences": [OWNER, OWNER]},
+    "somebody's": {
+        "name": "a",
+        "managedFields": [
+            {
+                "manager": "m",
+                "operation": "Apply",
+                "apiVersion": "v1",
+                "time": "2026-01-01T00:00:00Z",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:hostNetwork": {}}},
+            }
+        ],
+    },
+    "versioned": {"name": "a", "resourceVersion": "7", "uid": "u", "generation": 9},
+    "other namespace": {"name": "a", "namespace": "b"},
+    "bad name": {"name": "A b"},
+    "no name": {},
+}
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "whole": lambda body: body,
+    "cut off": lambda body: body[:-30],
+    "no magic": lambda body: body[1:],
+    "no field": lambda body: body + b"\0",
+    "metadata twice": lambda body: envelope("v1", "Pod", head(RAW, len(raw := TWICE + _raw(body))) + raw),
+    "metadata as a number": lambda body: envelope("v1", "Pod", head(RAW, len(raw := b"\x08\1" + _raw(body))) + raw),
+    "wrong kind": lambda body: body.replace(b"Pod", b"Job", 1),
+    "no kind": lambda body: body.replace(b"\x12\3Pod", b"\x12\0", 1).replace(b"\x0a\x09", b"\x0a\6", 1),
+}
+
+
+def _raw(body: bytes) -> bytes:
+    """Return the message in an envelope."""
+    return dict(fields(body[len(MAGIC) :]))[RAW << 3 | 2]  # type: ignore[return-value]
+
+
+def pod_of(metadata: dict[str, Any], value: object, **more: Any) -> bytes:
+    """Return a pod in protobuf with a value in its spec."""
+    spec = json.loads(POD.replace(b"x:y", f"value {value}".encode()))
+    body = protobuf_body("v1", "Pod", json.dumps({"metadata": metadata, "spec": spec, **more}).encode())
+    assert body is not None
+    return body
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("status", [{}, {"status": {"phase": "Running"}}])
+@pytest.mark.parametrize("metadata", METADATA)
+async def test_a_known_spec_in_protobuf_changes_no_answer(
+    api: Any, metadata: str, status: dict[str, Any], damage: str
+) -> None:
+    known, asked = next(numbers), f"{PODS}?dryRun=All"
+    for _ in range(2):
+        await api("POST", asked, pod_of({"name": "a"}, known), **PROTOBUF)
+    seen = []
+    for number in (known, next(numbers)):
+        body = DAMAGED[damage](pod_of(METADATA[metadata], number, **status))
+        for _ in range(3):
+            found = await outcome(api, asked, body, **PROTOBUF)
+            seen.append(str(found).replace(f"value {number}", "VALUE"))
+    assert len(set(seen)) == 1
+
+
+async def test_usual_bodies_in_protobuf_are_read_without_their_spec(api: Any) -> None:
+    number = next(numbers)
+    for metadata in ("named", "generated", "owned twice", "bad name"):
+        await api("POST", f"{PODS}?dryRun=All", pod_of({"name": "a"}, number), **PROTOBUF)
+        await api("POST", f"{PODS}?dryRun=All", pod_of({"name": "b"}, number), **PROTOBUF)
+        found = read_new_object(
+            api.call("POST", PODS, pod_of(METADATA[metadata], number), {"content-type": MEDIA_TYPE})
+        )
+        assert found.completed
+        assert (found.whole is not None) == (metadata == "generated")

@@ -1,0 +1,124 @@
+"""Bodies of creates in parts: the spec of an object as it was sent, and what is beside it."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+import orjson
+
+from apiserver_stub.api_request import APIRequest, Tree
+from apiserver_stub.encode.body import JSON, media_type
+from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
+from apiserver_stub.encode.protobuf import UnreadObject, unread
+from controller_manager.api.errors import ApiError
+
+_MOST_CONTAINERS = 100  # in the metadata
+
+
+class BodyParts(Protocol):
+    """A body that may be read in parts."""
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether the server is to name the object, as of such bodies many are the same."""
+
+    @property
+    def spec(self) -> bytes | None:
+        """The spec as it was sent; None if the body has to be read whole."""
+
+    def beside(self) -> Tree | None:
+        """Return the object with nothing in its spec; None if there is something about it that has to be looked at."""
+
+
+def body_parts(request: APIRequest) -> BodyParts | None:
+    """Return the parts of a body; None if it is of a media type that is read whole."""
+    make = _FORMS.get(media_type(request.http))
+    return None if make is None else make(request)
+
+
+class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False, frozen=True):
+    metadata: msgspec.Raw
+    spec: msgspec.Raw
+    kind: str = ""
+    api_version: str = ""
+
+
+_PARTS = msgspec.json.Decoder(_Parts)
+
+
+class _JSONParts:
+    """A body in JSON. What repeats a key is read whole, since somebody may have to be told."""
+
+    def __init__(self, request: APIRequest) -> None:
+        self._request = request
+        self._body = request.http.body
+
+    @property
+    def is_unnamed(self) -> bool:
+        return b'"generateName"' in self._body
+
+    @property
+    def spec(self) -> bytes | None:
+        return None if self._parts is None else bytes(self._parts.spec)
+
+    def beside(self) -> Tree | None:
+        kind, parts = self._request.kind, self._parts
+        if parts is None or parts.kind not in ("", kind.kind) or parts.api_version not in ("", kind.api_version):
+            return None
+        metadata = bytes(parts.metadata)
+        if b"\\" in metadata or metadata.count(b"{") + metadata.count(b"[") > _MOST_CONTAINERS:
+            return None
+        try:
+            found = orjson.loads(metadata)
+        except orjson.JSONDecodeError:
+            return None
+        keys = 2 + bool(parts.kind) + bool(parts.api_version)
+        colons = self._body.count(b":") - bytes(parts.spec).count(b":") - keys
+        if type(found) is not dict or orjson.dumps(found).count(b":") != colons:  # a key may have come twice
+            return None
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": found, "spec": {}}
+
+    @cached_property
+    def _parts(self) -> _Parts | None:
+        try:
+            return _PARTS.decode(self._body)
+        except msgspec.DecodeError:
+            return None
+
+
+class _ProtobufParts:
+    """A body in protobuf."""
+
+    def __init__(self, request: APIRequest) -> None:
+        self._request = request
+
+    @property
+    def is_unnamed(self) -> bool:
+        return self._object is not None and self._object.is_unnamed
+
+    @property
+    def spec(self) -> bytes | None:
+        return None if self._object is None else self._object.fields.get("spec", ("", None))[1]
+
+    def beside(self) -> Tree | None:
+        kind, found = self._request.kind, self._object
+        if found is None or (found.api_version, found.kind) != (kind.api_version, kind.kind):
+            return None
+        try:
+            fields = {name: {} if name == "spec" else found.read(name) for name in found.fields}
+        except (ValueError, ApiError):
+            return None
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, **fields}
+
+    @cached_property
+    def _object(self) -> UnreadObject | None:
+        kind = self._request.kind
+        try:
+            return unread(self._request.http.body, kind.api_version, kind.kind)
+        except ValueError:
+            return None
+
+
+_FORMS: Mapping[str, Callable[[APIRequest], BodyParts]] = MappingProxyType({JSON: _JSONParts, PROTOBUF: _ProtobufParts})
