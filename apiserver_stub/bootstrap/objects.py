@@ -47,6 +47,8 @@ Revise = Callable[[Tree], Tree | None]
 MANAGER = "kube-apiserver"
 """Who owns what this server says of objects."""
 
+_TRIES = 8  # to write what several servers write when they start
+
 
 class Objects:
     """The objects of one server. Every method raises the refusal of a request.
@@ -71,19 +73,31 @@ class Objects:
     async def ensure_revised(
         self, collection: str, wanted: Tree, revise: Revise, *, manager: str = MANAGER, condition: Tree | None = None
     ) -> None:
-        """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there."""
-        path = f"{collection}/{wanted['metadata']['name']}"
+        """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there; again where
+        another server that starts beside this one did so first.
+        """
         # What cannot be read must not keep the server from starting: it is removed through the server.
         with suppress(InternalError):
-            try:
-                found = await self._send("GET", path)
-            except NotFound:
-                found = await self._create(collection, wanted, manager)
-            else:
-                revised = revise(found)
-                found = found if revised is None else await self._send("PUT", path, revised, manager)
-            if condition is not None and (told := _with_condition(found, condition)):
-                await self._send("PUT", f"{path}/status", told, manager)
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    found = await self._revised(collection, wanted, revise, manager)
+                    if condition is not None and (told := _with_condition(found, condition)):
+                        path = f"{collection}/{wanted['metadata']['name']}/status"
+                        await self._send("PUT", path, told, manager)
+                    return
+                except (AlreadyExists, Conflict):
+                    if not tries_left:
+                        raise
+
+    async def _revised(self, collection: str, wanted: Tree, revise: Revise, manager: str) -> Tree:
+        """Return what is there now; raises AlreadyExists or Conflict if somebody wrote meanwhile."""
+        path = f"{collection}/{wanted['metadata']['name']}"
+        try:
+            found = await self._send("GET", path)
+        except NotFound:
+            return await self._send("POST", collection, wanted, manager)
+        revised = revise(found)
+        return found if revised is None else await self._send("PUT", path, revised, manager)
 
     async def ensure_created(self, collection: str, wanted: Tree) -> None:
         """Create `wanted`, most probably new; whatever has its name stays as it is."""
@@ -121,12 +135,6 @@ class Objects:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions} if uid else None
         with suppress(NotFound, Conflict):
             await self._send("DELETE", path, options)
-
-    async def _create(self, collection: str, wanted: Tree, manager: str) -> Tree:
-        try:
-            return await self._send("POST", collection, wanted, manager)
-        except AlreadyExists:
-            return await self._send("GET", f"{collection}/{wanted['metadata']['name']}")
 
     async def _send(self, method: str, path: str, body: Tree | None = None, manager: str = "") -> Tree:
         data = b"" if body is None else msgspec.json.encode(body)

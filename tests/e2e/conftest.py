@@ -61,7 +61,9 @@ class ApiProcess:
                 if found := READY.search(line):
                     self.url = found[1]
                     break
-        assert self.child.poll() is None, self.log.read_text()
+            else:
+                code = self.child.wait(20)
+                raise AssertionError(f"it ended with {code}: {self.log.read_text()}")
 
     def kill(self) -> None:
         """End it without a warning."""

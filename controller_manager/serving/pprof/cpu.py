@@ -76,7 +76,9 @@ class _Meter:
     def _take(self, ident: int) -> int:
         """Return what a thread has spent since it was last seen, if it is worth being noted."""
         now, before = clock.thread_nanoseconds(ident), self._spent[ident]
-        spent = now - before if now >= before else now  # else a new thread got the ident of one that has ended
+        if before - now > _LEAST:  # a new thread got the ident of one that has ended
+            before = 0
+        spent = now - before  # some kernels let a thread's clock go back a little
         if spent < _LEAST:
             return 0
         self._spent[ident] = now

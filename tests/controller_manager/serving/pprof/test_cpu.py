@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from controller_manager.api.errors import Conflict, ServiceUnavailable
+from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.pprof.cpu import cpu_profile, ticking
 from controller_manager.serving.pprof.profile import Profile, Sample
@@ -109,6 +110,22 @@ async def test_other_threads_are_found_under_their_names():
 async def test_an_idle_process_has_an_empty_profile():
     profile = await cpu_profile(0.1, describe)
     assert sum(one.values[1] for one in profile.samples) < SECOND // 20
+
+
+@pytest.mark.parametrize(
+    ("then", "found"), [(-1, 0), (-500_000, 0), (5_000_000, 5_000_000), (-3_000_000_000, 2_000_000_000)]
+)
+async def test_a_clock_that_goes_back_a_little_counts_nothing(
+    then: int, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that goes back far is that of another thread, all of whose time is new."""
+    now = 5_000_000_000
+    monkeypatch.setattr(clock, "thread_nanoseconds", lambda ident: now)
+    noted: list[int] = []
+    with ticking(describe, lambda stack, labels, nanoseconds: noted.append(nanoseconds)):
+        now += then
+        signal.raise_signal(signal.SIGPROF)
+    assert sum(noted[:1]) == found
 
 
 async def test_the_timer_is_stopped_whatever_ends_a_profile():
