@@ -115,7 +115,7 @@ def _exhausted(status: Tree, now: str) -> list[Tree]:
     """Return the conditions of a budget that has nothing left."""
     known = [condition for _, condition in dicts(status.get("conditions"))]
     before = next((c for c in known if c.get("type") == _ALLOWED), {})
-    since = before.get("lastTransitionTime", now) if before.get("status") == "False" else now
+    since = (before.get("lastTransitionTime") if before.get("status") == "False" else None) or now
     changed = {
         "type": _ALLOWED,
         "status": "False",

@@ -141,7 +141,7 @@ def _set_condition(pod: Tree, condition: Tree, now: str) -> None:
     at = next((n for n, known in enumerate(conditions) if known.get("type") == condition["type"]), len(conditions))
     before = conditions[at] if at < len(conditions) else {}
     since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else now
-    conditions[at : at + 1] = [{**condition, "lastTransitionTime": since}]
+    conditions[at : at + 1] = [{**condition, "lastProbeTime": None, "lastTransitionTime": since}]
     put_in(pod, ("status", "conditions"), conditions)
 
 

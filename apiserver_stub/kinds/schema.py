@@ -27,13 +27,14 @@ class Schema:
     boolean, any, bytes (base64), int-or-string, quantity, time, micro-time. `fields`, `items` and `values` are
     resolved when first read, so that a graph may be recursive and only what is used costs anything. `exact` is the
     Python type that alone makes a scalar right, None where more must be checked. `default` is the value the field
-    always has when nobody gave one, None if it may be absent; `omits` are the Python types whose empty value
-    is left out (`omit`). `name` is that of its definition (`core.v1.Pod`), empty if it has none.
+    always has when nobody gave one, None if it may be absent, or is null then (`null_when_absent`); `omits` are the
+    Python types whose empty value is left out (`omit`). `name` is that of its definition (`core.v1.Pod`), empty if it
+    has none.
 
     The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `embeds`, `required`, `enum`,
-    `default`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref`
-    beside other keys is the named definition with those keys laid over it. The format `milli` is that of quantities
-    which count in thousandths at most.
+    `default`, `null`, `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a
+    `ref` beside other keys is the named definition with those keys laid over it. The format `milli` is that of
+    quantities which count in thousandths at most.
     """
 
     def __init__(self, raw: Raw, resolve: _Resolve, name: str = "") -> None:
@@ -45,6 +46,7 @@ class Schema:
         self.required: tuple[str, ...] = tuple(raw.get("required", ()))
         self.enum: tuple[str, ...] = tuple(raw.get("enum", ()))
         self.default: Any = raw.get("default")
+        self.null_when_absent: bool = raw.get("null", False)
         self.omits: frozenset[type] = _PYTHON[self.type] if raw.get("omit") else _NOTHING
         self.list_type: str = raw.get("listType", "")
         self.list_map_keys: tuple[str, ...] = tuple(raw.get("listMapKeys", ()))

@@ -74,8 +74,8 @@ def _only_yes(_type: type, value: Any) -> Any:
 
 
 def fitting(schema: Schema) -> Shape:
-    """Return the shape of values that need no cleaning: whose types are right, in their usual form, without nulls,
-    unknown fields, and empty values that are the same as none.
+    """Return the shape of values that need no cleaning: whose types are right, in their usual form, without nulls
+    that are not always there, unknown fields, and empty values that are the same as none.
     """
     return schema.derived(_fitting, Nothing) if schema.type in _CONTAINERS else _fitting(schema)
 
@@ -97,7 +97,8 @@ def _fitting(node: Schema) -> Shape:
         return bool if node.format == "boolean" else Nothing
     if node.type == "boolean" and node.omits:
         return _Yes
-    return _full(node, _FITTING[node.type])
+    shape = _full(node, _FITTING[node.type])
+    return shape | None if node.null_when_absent else shape
 
 
 def _full(node: Schema, shape: Shape) -> Shape:

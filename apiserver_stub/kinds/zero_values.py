@@ -39,18 +39,22 @@ def _filler(node: Schema) -> Fill:
     elements = node.items or node.values
     if elements is not None:
         return leave if filler(elements) is leave else _each(filler(elements), _only(elements))
-    always = {name: field.default for name, field in node.fields.items() if field.default is not None}
+    always = {name: field.default for name, field in node.fields.items() if _is_always_there(field)}
     inner = {name: filler(field) for name, field in node.fields.items() if filler(field) is not leave}
     if not always:
         return _inner(inner)
     return _both(always, inner) if inner else _absent(always)
 
 
+def _is_always_there(field: Schema) -> bool:
+    return field.default is not None or field.null_when_absent
+
+
 def _only(node: Schema) -> str | None:
     """Return the one field below which anything is always there; None when there are several, or some in the object
     itself.
     """
-    if node.items or node.values or any(field.default is not None for field in node.fields.values()):
+    if node.items or node.values or any(map(_is_always_there, node.fields.values())):
         return None
     inner = [name for name, field in node.fields.items() if filler(field) is not leave]
     return inner[0] if len(inner) == 1 else None

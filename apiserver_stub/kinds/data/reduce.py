@@ -219,6 +219,8 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
+        if field in presence.get("times", ()):
+            raw["null"] = True
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
                 raw.pop("default", None)  # its rules tell whether it was given

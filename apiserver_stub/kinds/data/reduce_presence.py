@@ -2,9 +2,10 @@
 
 Run as `python -m apiserver_stub.kinds.data.reduce_presence FOLDER`; writes `presence.json` beside this file, which
 `reduce.py` lays over the schema. The folder may hold several source trees; a type is known by the last two folders
-above its file and its name (`core/v1` and `Pod`, the definition `core.v1.Pod`). By definition there are up to three
+above its file and its name (`core/v1` and `Pod`, the definition `core.v1.Pod`). By definition there are up to four
 lists of fields: `pointers` are absent only when nothing was said, so that an empty value is kept; `kept` are written
-whatever they hold, as are structures that are no pointers; `amounts` count resources, in thousandths at most.
+whatever they hold, as are structures that are no pointers; `amounts` count resources, in thousandths at most; `times`
+are null when nobody gave one.
 """
 
 import re
@@ -20,6 +21,7 @@ _FIELD = re.compile(
     r"^\t(?:(\w+)[ \t]+)?(\*?)([\w.\[\]*]+)[ \t]*(?:`[^`]*?json:\"([^\"]*)\"[^`]*`)?[ \t]*(?://.*)?$", re.MULTILINE
 )
 _AMOUNTS = re.compile(r"(?:\w+\.)?ResourceList")
+_TIMES = re.compile(r"(?:\w+\.)?(?:Micro)?Time")
 _LEFT_OUT = frozenset({"omitempty", "omitzero"})
 
 
@@ -63,6 +65,9 @@ def _presence(definition: str, structures: Structures) -> Presence:
         "pointers": [m.name for m in members if m.pointer],
         "kept": [m.name for m in members if not m.pointer and not m.options & _LEFT_OUT],
         "amounts": [m.name for m in members if _AMOUNTS.fullmatch(m.type)],
+        "times": [
+            m.name for m in members if not m.pointer and "omitzero" not in m.options and _TIMES.fullmatch(m.type)
+        ],
     }
     return {key: sorted(names) for key, names in found.items() if names}
 

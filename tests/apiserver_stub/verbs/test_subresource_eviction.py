@@ -11,7 +11,10 @@ from controller_manager.base.tasks import all_of
 
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+RUNNING = {
+    "phase": "Running",
+    "conditions": [{"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}],
+}
 
 
 def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
@@ -69,18 +72,18 @@ async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
 
 
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-           "message": "Eviction API: evicting"}  # fmt: skip
+           "message": "Eviction API: evicting", "lastProbeTime": None}  # fmt: skip
 THEN = "2020-01-01T00:00:00Z"
 
 
-def disrupted(status: str) -> dict[str, str]:
+def disrupted(status: str) -> dict[str, Any]:
     return EVICTED | {"status": status, "reason": "Mine", "lastTransitionTime": THEN}
 
 
 @pytest.mark.parametrize(
     ("before", "since_then"), [(None, False), (disrupted("False"), False), (disrupted("True"), True)]
 )
-async def test_an_evicted_pod_says_so(api, before: dict[str, str] | None, since_then: bool) -> None:
+async def test_an_evicted_pod_says_so(api, before: dict[str, Any] | None, since_then: bool) -> None:
     """As a real server answers; job controllers tell evictions from failures by that."""
     ready = RUNNING["conditions"]
     await run(api, conditions=[*([before] if before else []), *ready])
