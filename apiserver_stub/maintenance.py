@@ -162,13 +162,15 @@ def _check(options: Parsed, tell: Callable[[str], None]) -> str:
 def _export(options: Parsed, tell: Callable[[str], None]) -> str:
     chosen = options[ExportOptions]
     moved = asyncio.run(export_rows(_source(options), Path(chosen.file), tell))
-    return f"{chosen.file}: {moved.records} records up to revision {moved.revision}{_encrypted(moved)}"
+    told = f"{moved.records} records up to revision {moved.revision}{_before(moved)}"
+    return f"{chosen.file}: {told}{_encrypted(moved)}"
 
 
 def _import(options: Parsed, tell: Callable[[str], None]) -> str:
     chosen = options[ImportOptions]
     moved = asyncio.run(import_rows(Path(chosen.file), _target(options), tell))
-    return f"{chosen.file}: {moved.records} records imported{_encrypted(moved)}; revisions go on after {moved.revision}"
+    told = f"{moved.records} records imported{_before(moved)}{_encrypted(moved)}"
+    return f"{chosen.file}: {told}; revisions go on after {moved.revision}"
 
 
 def _source(options: Parsed) -> Source:
@@ -192,6 +194,10 @@ def _etcd(options: Parsed) -> tuple[EtcdServers, str]:
         return EtcdServers(chosen.etcd_servers, *files), chosen.etcd_prefix
     except ValueError as error:
         raise Unusable(str(error)) from None
+
+
+def _before(moved: Moved) -> str:
+    return f", {moved.before} of them before it was interrupted" if moved.before else ""
 
 
 def _encrypted(moved: Moved) -> str:

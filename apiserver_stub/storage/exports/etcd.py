@@ -10,8 +10,8 @@ from apiserver_stub.storage.etcd.layout import FOREIGN, Layout, Origin
 from apiserver_stub.storage.etcd.leases import Leases
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
 from apiserver_stub.storage.etcd.pages import pages
-from apiserver_stub.storage.exports.file import Header, Row
-from apiserver_stub.storage.interface import Unusable
+from apiserver_stub.storage.exports.file import Header, Row, Sound
+from apiserver_stub.storage.interface import TooOld, Unusable
 from controller_manager.api.protobuf.wire import Tree
 from controller_manager.transport.grpc import GrpcError
 
@@ -52,23 +52,47 @@ class _Etcd:
 
 
 class EtcdSource(_Etcd):
-    """The rows below a prefix, as they were when it was opened."""
+    """The rows below a prefix, as they were when it was opened, or at a revision that is still kept."""
 
     def __init__(self, servers: EtcdServers, prefix: str) -> None:
         super().__init__(servers, prefix)
         self._revision = 0
         self._ends: dict[int, int] = {}  # seconds that leases have left
 
-    async def open(self) -> int:
+    async def open(self, at: int | None = None) -> int:
         """Find the revision."""
-        origin, _, self._revision = await self._origin()
+        origin, _, newest = await self._origin()
         if origin.export and not origin.floor:
             raise Unusable(f"the import below {self._prefix} is not finished")
+        self._revision = newest if at is None else self._layout.of_etcd(at)
+        if self._revision > newest:
+            raise self._other()
+        if at is not None and (at < self._layout.floor or not await self._is_kept()):
+            raise TooOld(at, self._layout.revision(newest))
         return self._layout.revision(self._revision)
 
-    async def rows(self) -> AsyncIterator[Sequence[Row]]:
+    async def _is_kept(self) -> bool:
+        try:
+            await self._client.read("Range", {"key": self._layout.origin, "revision": self._revision}, _LONGEST)
+        except GrpcError as failure:
+            if failure.message.endswith(failures.COMPACTED):
+                return False
+            raise self._refusal(failure) from None
+        return True
+
+    def _other(self) -> Unusable:
+        return Unusable(f"below {self._prefix} is not what was exported before")
+
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
         """Yield them in the order of their keys."""
-        async for _, kvs in pages(self._read, self._layout.bounds(None), self._revision):
+        start, end = self._layout.bounds(None)
+        if behind is not None:
+            last = self._layout.key(behind.last.resource, behind.last.key)
+            found = (await self._read({"key": last, "revision": self._revision})).get("kvs", ())
+            if [kv.get("value", b"") for kv in found] != [behind.last.data]:
+                raise self._other()
+            start = last + b"\0"
+        async for _, kvs in pages(self._read, (start, end), self._revision):
             yield [row for kv in kvs if (row := await self._row(kv)) is not None]
 
     async def _row(self, kv: Tree) -> Row | None:

@@ -36,6 +36,18 @@ class Row(NamedTuple):
     ttl: int = 0
 
 
+class Sound(NamedTuple):
+    """The beginning of an export that is as it was written and ends with a part: its bytes, parts and records, the last
+    of these, and the digest of all.
+    """
+
+    size: int
+    parts: int
+    records: int
+    last: Row
+    digest: "hashlib._Hash"
+
+
 class _Line(msgspec.Struct, omit_defaults=True):
     """A line that is no header."""
 
@@ -56,15 +68,16 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class ExportWriter:
-    """Writes an export to a file: the header, then rows, then the end."""
+    """Writes an export to an empty file: the header, then rows, then the end; or goes on behind what is `there`."""
 
-    def __init__(self, file: BinaryIO, header: Header) -> None:
+    def __init__(self, file: BinaryIO, header: Header, there: Sound | None = None) -> None:
         self._file = file
-        self._digest = hashlib.sha256()
-        self.records = 0
-        self._parts = 0
+        self._digest = hashlib.sha256() if there is None else there.digest.copy()
+        self.records = 0 if there is None else there.records
+        self.parts = 0 if there is None else there.parts
         self._of_part = self._size = 0
-        self._write(_sealed(msgspec.json.encode(header)))
+        if there is None:
+            self._write(_sealed(msgspec.json.encode(header)))
 
     def add(self, row: Row) -> None:
         """Write a row. Raises `Unusable` if its name is no text."""
@@ -93,8 +106,8 @@ class ExportWriter:
         self._write(msgspec.json.encode({"end": True, "records": self.records, "sha256": self._digest.hexdigest()}))
 
     def _end_part(self) -> None:
-        self._parts += 1
-        told = {"part": self._parts, "records": self.records, "sha256": self._digest.hexdigest()}
+        self.parts += 1
+        told = {"part": self.parts, "records": self.records, "sha256": self._digest.hexdigest()}
         self._of_part = self._size = 0
         self._write(msgspec.json.encode(told))
 
@@ -113,6 +126,8 @@ class ExportReader:
         self._records = self._parts = 0
         self._last = "its beginning"
         self.header = self._header()
+        self.sound: Sound | None = None
+        """What was read up to the last part that is as it was written."""
 
     def parts(self) -> Iterator[list[Row]]:
         """Yield the rows of each part, once that is known to be as it was written."""
@@ -135,6 +150,7 @@ class ExportReader:
             self._check(found, digest, len(rows))
             if found.end:
                 return
+            self.sound = Sound(self._file.tell(), self._parts, self._records, rows[-1], self._digest.copy())
             yield rows
             rows, size = [], 0
 

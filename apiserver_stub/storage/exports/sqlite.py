@@ -8,9 +8,9 @@ from pathlib import Path
 
 from apiserver_stub.storage import schema
 from apiserver_stub.storage.audit import ADD, Audit
-from apiserver_stub.storage.exports.file import Header, Row
+from apiserver_stub.storage.exports.file import Header, Row, Sound
 from apiserver_stub.storage.integrity import Acknowledged, checksum
-from apiserver_stub.storage.interface import Record, Unusable
+from apiserver_stub.storage.interface import Record, TooOld, Unusable
 from apiserver_stub.storage.revisions import RevisionIndex
 from apiserver_stub.storage.schema import State
 from apiserver_stub.storage.snapshot import absent, explained, require_all, said_of
@@ -30,14 +30,16 @@ class SqliteSource:
         self._index = RevisionIndex()
         self._revision = 0
 
-    async def open(self) -> int:
+    async def open(self, at: int | None = None) -> int:
         """Read the log, and see that everything is there."""
-        return self._read()
+        return self._read(at)
 
-    async def rows(self) -> AsyncIterator[Sequence[Row]]:
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
         """Yield them in the order in which they were written last."""
         current, now = self._current(), wall_seconds()
-        for at in range(0, len(current), _PORTION):
+        if behind is not None:
+            self._expect(behind, current)
+        for at in range(behind.records if behind is not None else 0, len(current), _PORTION):
             with explained(self._path):
                 records = self._audit.fetch(current[at : at + _PORTION])
             yield [_row(record, now) for record in records]
@@ -46,7 +48,13 @@ class SqliteSource:
         """Let go of the store."""
         self._audit.close()
 
-    def _read(self) -> int:
+    def _expect(self, there: Sound, current: Sequence[int]) -> None:
+        with explained(self._path):
+            records = self._audit.fetch(current[there.records - 1 : there.records])
+        if [(one.resource, one.key, one.data) for one in records] != [there.last[:3]]:
+            raise Unusable(f"{self._path} does not hold what was exported before")
+
+    def _read(self, at: int | None) -> int:
         said = said_of(self._path) if witness_path(self._path).exists() else None
         damaged: dict[int, str] = {}
         audit = self._audit
@@ -55,8 +63,12 @@ class SqliteSource:
             audit.open()
             if audit.outdated:
                 raise Unusable(f"the store {self._path} is of an earlier version; start the server once to bring it up")
+            if at is not None and audit.state is not None and audit.state.revision > at:
+                raise TooOld(at, audit.state.revision)
             while records := audit.read(_PORTION):
                 for record in records:
+                    if at is not None and record.revision > at:
+                        break
                     self._index.add(record)
                     if record.decode_error:
                         damaged[record.revision] = f"{record.resource} {record.key}"
@@ -66,7 +78,9 @@ class SqliteSource:
         require_all(audit, self._path)
         if audit.state is None or (said is None and audit.state.written is None):
             raise Unusable(f"the witness of {self._path} is missing: what it should hold is unknown")
-        self._revision = audit.seen.revision
+        self._revision = audit.seen.revision if at is None else at
+        if self._revision > audit.seen.revision:
+            raise Unusable(f"{self._path} does not hold what was exported before")
         if names := [damaged[revision] for revision in self._current() if revision in damaged]:
             raise Unusable(f"{self._path} holds {len(names)} damaged objects: {', '.join(names[:_NAMED])}")
         return self._revision

@@ -1,14 +1,18 @@
 """The way of a cluster from one storage to a file, and from the file to another storage."""
 
+import fcntl
+import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from apiserver_stub.storage.exports.file import FORMAT, ExportReader, ExportWriter, Header, Row
-from apiserver_stub.storage.interface import ENCRYPTED, Unusable
-from apiserver_stub.storage.snapshot import absent, part_of
+from apiserver_stub.storage.exports.file import FORMAT, ExportReader, ExportWriter, Header, Row, Sound
+from apiserver_stub.storage.interface import ENCRYPTED, TooOld, Unusable
+from apiserver_stub.storage.snapshot import absent
+from apiserver_stub.storage.witness import sync
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.random import random_source
@@ -21,11 +25,15 @@ _MINUTE = 60
 class Source(Protocol):
     """The rows of a storage at one revision."""
 
-    async def open(self) -> int:
-        """Make ready; returns the revision. Raises `Unusable`."""
+    async def open(self, at: int | None = None) -> int:
+        """Make ready; returns the revision, which is `at` if that is given. Raises `TooOld` if that is not kept any
+        more, and `Unusable`.
+        """
 
-    def rows(self) -> AsyncIterator[Sequence[Row]]:
-        """Yield all rows, a bounded number at a time. Raises `Unusable`."""
+    def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+        """Yield all rows, or those behind what was told before at the same revision, a bounded number at a time. Raises
+        `Unusable`, also if the storage does not hold what was told before.
+        """
 
     async def close(self) -> None:
         """Let go of the storage."""
@@ -50,33 +58,88 @@ class Target(Protocol):
 
 
 class Moved(NamedTuple):
-    """What was exported or imported: the revision of the storage, its rows, and how many of them are encrypted, by
-    their resource.
+    """What was exported or imported: the revision of the storage, its rows, how many of them are encrypted, by their
+    resource, and how many were there already, since it had been interrupted.
     """
 
     revision: int
     records: int
     encrypted: Mapping[str, int]
+    before: int = 0
 
 
 async def export_rows(source: Source, path: Path, tell: Tell) -> Moved:
-    """Write what a storage holds to a new file, which is there once it is whole. Raises `Unusable` and `OSError`."""
+    """Write what a storage holds to a new file, which is there once it is whole. What was interrupted goes on where it
+    was, at the revision of its beginning, as long as the storage keeps that; else it begins anew. Raises `Unusable` and
+    `OSError`.
+    """
     absent(path, "is there already; an export never takes the place of another file")
     encrypted: Counter[str] = Counter()
-    with part_of(path) as part, part.open("wb") as file:
+    part = path.with_name(f"{path.name}.part")
+    with _alone(part) as file:
+        found = _found(file, part, encrypted, tell)
+        writer = None
         try:
-            revision = await source.open()
-            name = random_source().uid().replace("-", "")
-            writer = ExportWriter(file, Header(FORMAT, name, revision, format_time(utc_now())))
-            async for rows in source.rows():
+            header, there = await _begin(source, file, found, encrypted)
+            writer = ExportWriter(file, header, there)
+            async for rows in source.rows(there):
                 for row in rows:
                     writer.add(row)
                 _count(encrypted, rows)
                 tell(f"{writer.records} records exported")
             writer.end()
+        except BaseException:
+            if not (found if writer is None else writer.parts):
+                part.unlink()  # there is nothing to go on with
+            raise
         finally:
             await source.close()
-    return Moved(revision, writer.records, encrypted)
+    sync(part)
+    part.rename(path)
+    sync(path.parent)
+    return Moved(header.revision, writer.records, encrypted, there.records if there is not None else 0)
+
+
+@contextmanager
+def _alone(part: Path) -> Iterator[BinaryIO]:
+    """Yield a file that only this process writes."""
+    with os.fdopen(os.open(part, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(f"{part}: another process exports to this file") from None
+        yield file
+
+
+async def _begin(
+    source: Source, file: BinaryIO, found: tuple[Header, Sound] | None, encrypted: "Counter[str]"
+) -> tuple[Header, Sound | None]:
+    """Return the header of an export and what there is of it, behind which the file ends; open the source."""
+    if found is not None:
+        try:
+            await source.open(found[0].revision)
+        except TooOld:
+            encrypted.clear()
+        else:
+            file.seek(found[1].size)
+            file.truncate()
+            return found
+    revision = await source.open()
+    file.seek(0)
+    file.truncate()
+    return Header(FORMAT, random_source().uid().replace("-", ""), revision, format_time(utc_now())), None
+
+
+def _found(file: BinaryIO, part: Path, encrypted: "Counter[str]", tell: Tell) -> tuple[Header, Sound] | None:
+    """Return what a file holds of an export; None if there is not one part of it."""
+    file.seek(0)
+    reader = None
+    with suppress(Unusable):
+        reader = ExportReader(file, part)
+        for rows in reader.parts():
+            _count(encrypted, rows)
+            tell(f"{reader.sound.records if reader.sound else 0} records are there")
+    return (reader.header, reader.sound) if reader is not None and reader.sound is not None else None
 
 
 async def import_rows(path: Path, target: Target, tell: Tell) -> Moved:
@@ -100,7 +163,7 @@ async def import_rows(path: Path, target: Target, tell: Tell) -> Moved:
         revision = await target.finish()
     finally:
         await target.close()
-    return Moved(revision, count, encrypted)
+    return Moved(revision, count, encrypted, there)
 
 
 def _verify(path: Path, tell: Tell) -> tuple[Header, int]:

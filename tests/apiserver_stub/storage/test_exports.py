@@ -1,9 +1,10 @@
 """A cluster moves from one storage to another: rows, lifetimes and what is encrypted; revisions never go back."""
 
 import asyncio
+import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.exports.etcd import EtcdSource, EtcdTarget
-from apiserver_stub.storage.exports.file import Row
+from apiserver_stub.storage.exports.file import Row, Sound
 from apiserver_stub.storage.exports.sqlite import SqliteSource, SqliteTarget
 from apiserver_stub.storage.exports.transfer import Moved, Source, Target, export_rows, import_rows
 from apiserver_stub.storage.interface import RevisionConflict, Storage, TooOld, Unusable, Write, as_of
@@ -48,7 +49,7 @@ def sqlite(folder: Path) -> Store:
 def etcd_store(servers: EtcdServers) -> Store:
     prefix = f"/export-{os.getpid()}-{next(_NUMBERS)}"
     return Store(
-        lambda: EtcdStorage(servers, EtcdRules(prefix)),
+        lambda: EtcdStorage(servers, EtcdRules(prefix, compaction=1e-9)),
         lambda: EtcdSource(servers, prefix),
         lambda jump=0: EtcdTarget(servers, prefix, jump),
     )
@@ -228,6 +229,92 @@ async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: 
     await storage.open()
     assert len((await storage.list()).records) == 1200
     await storage.close()
+
+
+class Broken:
+    """A source that is interrupted behind so many rows."""
+
+    def __init__(self, source: Source, after: int) -> None:
+        self._source, self._left = source, after
+        self.open, self.close = source.open, source.close
+
+    async def rows(self, behind: Sound | None = None) -> AsyncIterator[Sequence[Row]]:
+        async for rows in self._source.rows(behind):
+            yield rows[: self._left]
+            self._left -= len(rows)
+            if self._left <= 0:
+                raise Interrupted
+
+
+async def more(store: Store, number: int) -> int:
+    """Change, delete and make rows; returns the revision."""
+    storage = store.storage()
+    await storage.open()
+    rows = {row.key: row.revision for row in (await storage.list("pods")).records}
+    await storage.txn([Write("pods", "default/p5", rows["default/p5"], body(f"changed {number}"))])
+    await storage.txn([Write("pods", f"default/p{number}", rows[f"default/p{number}"], body(""), deleted=True)])
+    await storage.txn([Write("pods", f"default/q{number}", 0, body("new"))])
+    newest = await storage.current_revision()
+    await storage.close()
+    return newest
+
+
+async def interrupted_at(store: Store, file: Path, rows: int) -> Path:
+    with pytest.raises(Interrupted):
+        await export_rows(Broken(store.source(), rows), file, print)
+    assert file.name not in os.listdir(file.parent)
+    return file.with_name(f"{file.name}.part")
+
+
+async def test_an_export_goes_on_where_it_was_interrupted(before: Store, tmp_path: Path) -> None:
+    await many(before)
+    whole = tmp_path / "whole.export"
+    began = await export_rows(before.source(), whole, print)
+    file = tmp_path / "cluster.export"
+    part = await interrupted_at(before, file, 1100)
+    left = part.read_bytes()
+    for number, torn in enumerate((left, left[:-7], left + b'{"resource":"pods"', left + bytes(50))):
+        await more(before, 10 + number)  # which the export does not see
+        part.write_bytes(torn)
+        moved = await export_rows(before.source(), file, print)
+        assert moved == (began.revision, 1200, {}, 1000)
+        assert not part.exists()
+        theirs, ours = (path.read_bytes().splitlines() for path in (whole, file))
+        assert [line for line in ours if b'"key"' in line] == [line for line in theirs if b'"key"' in line]
+        file.unlink()
+
+
+async def test_an_export_of_what_is_forgotten_begins_anew(before: Store, tmp_path: Path) -> None:
+    await many(before)
+    file = tmp_path / "cluster.export"
+    part = await interrupted_at(before, file, 1100)
+    newest = await more(before, 10)
+    storage = before.storage()
+    await storage.open()
+    await storage.compact(newest)
+    await storage.close()
+    moved = await export_rows(before.source(), file, print)
+    assert moved.revision >= newest
+    assert moved[1:] == (1200, {}, 0)
+    assert not part.exists()
+
+
+async def test_an_export_of_nothing_yet_leaves_nothing_and_another_store_is_refused(
+    before: Store, after: Store, tmp_path: Path
+) -> None:
+    await many(before)
+    file = tmp_path / "cluster.export"
+    part = await interrupted_at(before, file, 900)
+    assert not part.exists()
+    part = await interrupted_at(before, file, 1100)
+    await fill(after, 900)
+    with pytest.raises(Unusable, match="what was exported before"):
+        await export_rows(after.source(), file, print)
+    with part.open("rb") as taken:
+        fcntl.flock(taken, fcntl.LOCK_EX)
+        with pytest.raises(Unusable, match="another process exports"):
+            await export_rows(before.source(), file, print)
+    assert (await export_rows(before.source(), file, print)).before == 1000
 
 
 async def test_an_import_never_mixes_two_clusters(before: Store, after: Store, tmp_path: Path) -> None:
