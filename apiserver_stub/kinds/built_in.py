@@ -35,7 +35,6 @@ from apiserver_stub.kinds.resource_info import (
     Subresource,
 )
 from apiserver_stub.kinds.rules import (
-    access,
     admission_policies,
     admissionregistration,
     api_services,
@@ -44,12 +43,13 @@ from apiserver_stub.kinds.rules import (
     core,
     definitions,
     devices,
-    flows,
+    flow_control,
     jobs,
     networking,
     pod,
     pod_certificates,
     quantities,
+    rbac,
     services,
     storage,
     storage_versions,
@@ -105,11 +105,11 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
-    **access.RULES, **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
+    **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
     **autoscaling.RULES, **certificates.RULES,
-    **core.RULES, **definitions.RULES, **devices.RULES, **flows.RULES, **jobs.RULES, **networking.RULES,
+    **core.RULES, **definitions.RULES, **devices.RULES, **flow_control.RULES, **jobs.RULES, **networking.RULES,
     **pod.RULES, **pod_certificates.RULES, **quantities.RULES, **services.RULES, **storage.RULES,
-    **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
+    **rbac.RULES, **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({

@@ -26,7 +26,7 @@ from .desired import (
     unready,
     zone_of,
 )
-from .node_health import LEASES_NAMESPACE, Findings, Grace, HeartbeatMonitor, NodeHealth, Silence
+from .node_health import LEASES_NAMESPACE, Grace, HealthChanges, HeartbeatMonitor, NodeHealth, Silence
 from .zones import EvictionRates, NodeMetrics
 
 WORKERS = 8
@@ -149,7 +149,7 @@ class NodeLifecycleController:
         self._tell(found, was_disrupted)
         self._metrics.all.observe(monotonic() - began)
 
-    def _tell(self, found: Findings, was_disrupted: bool) -> None:
+    def _tell(self, found: HealthChanges, was_disrupted: bool) -> None:
         """Tell people, in events, the log and metrics."""
         for node in found.new:
             name = node.metadata.name

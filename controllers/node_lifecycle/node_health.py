@@ -75,7 +75,7 @@ class Grace:
 
 
 @dataclass(slots=True)
-class Findings:
+class HealthChanges:
     """The result of a look at all nodes; `pending` are the names of those something must be done about."""
 
     new: list[Node] = field(default_factory=list)
@@ -138,9 +138,9 @@ class NodeHealth:
 
     def look(
         self, nodes: Sequence[Node], lease_of: Callable[[Key], Lease | None], now: float, *, judge: bool = True
-    ) -> Findings:
+    ) -> HealthChanges:
         """Take in how all nodes are; unless `judge`, nobody falls silent now."""
-        found, records = Findings(), self._records
+        found, records = HealthChanges(), self._records
         for node in nodes:
             name = node.metadata.name
             record = records.get(name)
@@ -191,7 +191,7 @@ class NodeHealth:
         zone.assess(self._rates)
         return zone if zone.begin(name, now) else None
 
-    def _meet(self, node: Node, now: float, found: Findings) -> _Record:
+    def _meet(self, node: Node, now: float, found: HealthChanges) -> _Record:
         name = node.metadata.name
         if name in self._records:
             self._forget(name, found)
@@ -200,12 +200,12 @@ class NodeHealth:
         self._hear(record, now)
         return record
 
-    def _miss(self, nodes: Sequence[Node], found: Findings) -> None:
+    def _miss(self, nodes: Sequence[Node], found: HealthChanges) -> None:
         there = {node.metadata.name for node in nodes}
         for name in [name for name in self._records if name not in there]:
             self._forget(name, found)
 
-    def _forget(self, name: str, found: Findings) -> None:
+    def _forget(self, name: str, found: HealthChanges) -> None:
         record = self._records.pop(name)
         if record.node is not None:
             found.gone.append(record.node)
@@ -270,7 +270,7 @@ class NodeHealth:
         record.silent = False
         record.deadline = now + (self._grace.running if record.ready else self._grace.startup)
 
-    def _assess(self, now: float, found: Findings) -> None:
+    def _assess(self, now: float, found: HealthChanges) -> None:
         for name in [name for name, zone in self.zones.items() if not zone.members]:
             del self.zones[name]
             found.emptied.append(name)

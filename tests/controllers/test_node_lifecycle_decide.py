@@ -13,7 +13,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import builders
 from controllers.node_lifecycle.desired import Evict, desired_taints, is_evicted, silenced, unready, zone_of
-from controllers.node_lifecycle.node_health import Findings, Grace, HeartbeatMonitor, NodeHealth, Silence
+from controllers.node_lifecycle.node_health import Grace, HealthChanges, HeartbeatMonitor, NodeHealth, Silence
 from controllers.node_lifecycle.zones import EvictionRates, Zone, ZoneState
 
 THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -233,7 +233,7 @@ class World:
         spec = LeaseSpec(renew_time=f"t{at}")
         self.leases[name] = Lease(metadata=ObjectMeta(name=name), spec=spec)
 
-    def look(self, now: float, **how: Any) -> Findings:
+    def look(self, now: float, **how: Any) -> HealthChanges:
         return self.health.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
 
     def is_silent(self, name: str, now: float) -> bool:
