@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.event_encoder import Told
 from apiserver_stub.watch_cache.row import Change, Row, sizes_of
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Shown
@@ -53,6 +54,7 @@ class RepresentationCache:
         self._event_size = 0
         self._events: dict[_EventKey, bytes] = {}
         self._event_order: deque[_EventKey] = deque()
+        self.told: Told | None = None
         store.subscribe(self._drop_superseded)
 
     @property

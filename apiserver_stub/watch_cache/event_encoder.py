@@ -61,8 +61,24 @@ class EventEncoder:
 PLAIN = EventEncoder()
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The events of the changes at positions from `start` to before `end`, up to a revision; `form` says of what
+    resource and namespace, and how they are told.
+    """
+
+    start: int
+    end: int
+    revision: int
+    form: tuple[str, str, str]
+    chunk: bytes
+
+
 class EventCache(Protocol):
     """Keeps events as they were encoded, within bounds of its own, for all streams to send."""
+
+    told: Told | None
+    """The events that were put together last: streams of the same position and form are told the same."""
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
         """Return the event of that type which tells of `row`, as the encoder of that name encoded it."""

@@ -16,11 +16,14 @@ from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
 from controller_manager.api.errors import ApiError
 from controller_manager.api.wire import Sink
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, precise_clock
 from controller_manager.base.slices import Share, give_way, share_beside
 from controller_manager.base.tasks import spawn
 
-_AT_ONCE = 32  # streams that are called at once when something changes, each of which may take some 15 microseconds
+_AT_ONCE = 32  # streams that speak at once when something changes, each of which may take some 15 microseconds
+_SHORT = 0.0005  # seconds after which no more of them do, since what they say is long
+_EACH = 0.0001  # seconds for each stream of a round until the next: what a write costs besides its bytes is a tenth
+_LONGEST = 0.05  # seconds between two rounds at most
 _MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
 _PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
 
@@ -220,6 +223,9 @@ class Hub:
         self._numbers = count()
         self._closed = False
         self._called: deque[Stream] = deque()
+        self._is_telling = False
+        self._next_round = 0.0  # time of the loop when it may begin
+        self._clock = precise_clock()
         self._share: Share | None = None
         cache.subscribe(self._publish)
 
@@ -302,31 +308,51 @@ class Hub:
         waiting = self._waiting.get(resource)
         if waiting is None:
             return
-        is_calling = bool(self._called)
         self._called.extend(waiting.call(changes))
-        if self._called and not is_calling:
-            self._call()
+        if self._called and not self._is_telling:
+            self._is_telling = True
+            self._await_round()
 
-    def _call(self) -> None:
-        """Have those speak who are called: some at once, and others later."""
-        called = self._called
+    def _await_round(self) -> None:
+        """Begin a round at once, or a moment after the last one: streams then say together what happens meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._share is None or self._next_round <= loop.time():
+            self._begin_round()
+        else:
+            loop.call_at(self._next_round, self._begin_round)
+
+    def _begin_round(self) -> None:
+        """Have those speak who are called: some at once, and others later. Who is called meanwhile is in the next."""
+        called, share = self._called, self._share
+        if share is not None:
+            self._called = deque()
+            self._next_round = asyncio.get_running_loop().time() + min(len(called) * _EACH, _LONGEST)
+        until = self._clock() + _SHORT
         for _ in range(min(_AT_ONCE, len(called))):
             called.popleft().speak()
+            if self._clock() > until and share is not None:
+                break
         if not called:
-            return
-        if self._share is None:
-            asyncio.get_running_loop().call_soon(self._call)
+            self._end_round()
+        elif share is None:
+            asyncio.get_running_loop().call_soon(self._begin_round)
         else:
-            spawn(self._call_in_slices(self._share), name="events of watches")
+            spawn(self._tell_in_slices(called, share), name="events of watches")
 
-    async def _call_in_slices(self, share: Share) -> None:
-        called = self._called
+    async def _tell_in_slices(self, called: deque[Stream], share: Share) -> None:
         while called:
             if called[0].is_late:
                 await asyncio.sleep(0)
             else:
                 await share.give_way()
             called.popleft().speak()
+        self._end_round()
+
+    def _end_round(self) -> None:
+        if self._called:
+            self._await_round()
+        else:
+            self._is_telling = False
 
 
 class _Waiting:

@@ -7,7 +7,7 @@ from functools import partial
 from apiserver_stub.offload import is_large
 from apiserver_stub.storage.interface import TooNew, TooOld
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, bookmark, encode, event_of_change
+from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, Told, bookmark, encode, event_of_change
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.selectors import FieldSelector, LabelSelector
@@ -167,6 +167,7 @@ class Watcher:
         self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
         self._slow = not target.represent.frames_only
         self._is_plain = target.represent.frames_only and target.represent.rest is None and self._filter.is_whole
+        self._is_whole = self._filter.is_whole
         self._keep: Callable[[bytes], None] = _nothing
         self.work: Callable[[], bytes] | None = None
         self.ended = False
@@ -293,6 +294,22 @@ class Watcher:
         return self._history.since(self._position, _SCAN)
 
     def _changes(self) -> bytes:
+        """Return the events of the next changes; those that several streams are told are put together once."""
+        represent, start = self._target.represent, self._position
+        if not self._is_whole or not represent.lasting or represent.rest is not None or self._history.end - start < 2:
+            return self._put_together()
+        form = self._target.resource, self._filter.prefix, represent.name
+        told = self._events.told
+        is_same = told is not None and told.start == start and told.form == form
+        if told is not None and is_same and (told.end == self._history.end or len(told.chunk) >= _CHUNK):
+            self._position, self._revision = told.end, told.revision
+            return told.chunk
+        chunk = self._put_together()
+        if self.work is None and len(chunk) < 2 * _CHUNK:
+            self._events.told = Told(start, self._position, self._revision, form, chunk)
+        return chunk
+
+    def _put_together(self) -> bytes:
         parts: list[bytes] = []
         size = 0
         event, target, find = self._event, self._target, self._events.find_event

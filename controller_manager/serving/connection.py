@@ -62,10 +62,11 @@ class ServerConnection(BaseProtocol):
     """
 
     __slots__ = (
-        *("_arrived", "_backlog", "_body", "_body_bytes", "_clock", "_drain", "_head_bytes", "_head_limit"),
-        *("_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain"),
-        *("_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_share", "_slices"),
-        *("_start", "_stopped", "_task", "_waiter", "answering", "certificate", "is_serving", "may_switch", "remote"),
+        *("_arrived", "_backlog", "_body", "_body_bytes", "_clock", "_drain", "_framing", "_head_bytes"),
+        *("_head_limit", "_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full"),
+        *("_is_plain", "_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_share"),
+        *("_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate", "is_serving"),
+        *("may_switch", "remote"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
@@ -84,6 +85,7 @@ class ServerConnection(BaseProtocol):
         start: Callable[["ServerConnection"], asyncio.Task[None]],
         arrived: Callable[[], None],
         slices: Slices,
+        framing: http.Framing,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._reader = HttpRequestParser(
@@ -105,6 +107,7 @@ class ServerConnection(BaseProtocol):
         self._limiter = limiter
         self._slices = slices
         self._share = Share(slices)
+        self._framing = framing
         self._backlog = backlog
         self._heads = heads
         self._head_limit = head_limit
@@ -490,7 +493,7 @@ class ServerConnection(BaseProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
-        transport.write(http.framed(chunk) if chunked else chunk)
+        transport.write(self._framing.framed(chunk) if chunked else chunk)
         return not self.writing_paused
 
     async def _write_pieces(self, data: bytes, until: float) -> None:

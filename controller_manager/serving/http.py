@@ -115,6 +115,21 @@ def framed(chunk: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
+class Framing:
+    """Chunks as they are sent; one that goes to many, one after the other, is copied once."""
+
+    __slots__ = ("_chunk", "_framed")
+
+    def __init__(self) -> None:
+        self._chunk = self._framed = b""
+
+    def framed(self, chunk: bytes) -> bytes:
+        """Return a chunk that is not empty as it is sent."""
+        if chunk is not self._chunk:
+            self._chunk, self._framed = chunk, framed(chunk)
+        return self._framed
+
+
 def refusal(error: ApiError) -> Response:
     """A refusal as an answer with its Status."""
     headers = {"content-type": "application/json"}

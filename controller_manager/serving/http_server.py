@@ -113,6 +113,7 @@ class HTTPServer:
             self._limits.head,
             self._begin,
             slices=Slices(asyncio.get_running_loop()),
+            framing=http.Framing(),
         )
         self._acceptor = Acceptor(listener, connect, self._choose, self._limiter, is_shared=self._given is not None)
         await self._acceptor.open()

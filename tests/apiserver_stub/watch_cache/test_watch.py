@@ -26,6 +26,9 @@ from controller_manager.base.slices import Share, Slices
 pytestmark = pytest.mark.virtual
 
 
+LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(), data))
+
+
 @dataclass
 class Cluster:
     """A store with a hub, and shorthand for writing Pods and reading events."""
@@ -468,9 +471,47 @@ async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(clu
         await asyncio.sleep(0)
     await cluster.put("ns/b")
     await cluster.put("ns/c")
-    while not all(len(seen.short) == 3 for seen in watches):  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0)
+    assert numbers == [32, 100, 100]
+    assert all(len(seen.chunks) == 1 for seen in watches), "the next round is not begun before its time"
+    await asyncio.sleep(0.05)
     assert all(seen.short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"] for seen in watches)
+    assert len({id(seen.chunks[1]) for seen in watches}) == 1, "what they say together is put together once"
+
+
+async def test_streams_say_at_once_what_comes_after_a_pause_and_no_round_waits_long(cluster: Cluster) -> None:
+    Share(Slices(asyncio.get_running_loop())).enter()
+    watches = [pushed(cluster, start=1) for _ in range(20)]
+    await ready()
+    for number in range(10):
+        await cluster.put(f"ns/a{number}")
+        assert all(len(seen.short) == number + 1 for seen in watches)
+        await asyncio.sleep(0.003)
+    more = [pushed(cluster, start=11) for _ in range(2000)]
+    await ready()
+    await cluster.put("ns/b")
+    await cluster.put("ns/c")
+    await asyncio.sleep(0.2)
+    assert all(seen.short == ["ADDED b 12", "ADDED c 13"] for seen in more)
+
+
+async def test_what_is_put_together_is_for_those_of_the_same_place_and_form(cluster: Cluster) -> None:
+    Share(Slices(asyncio.get_running_loop())).enter()
+    await cluster.put("ns/z")
+    for name in ("ns/a", "of/b", "ns/c"):
+        await cluster.put(name)
+    whole, late = pushed(cluster, start=2), pushed(cluster, start=3)
+    ours, theirs = (pushed(cluster, start=2, namespace=name) for name in ("ns", "of"))
+    told = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=2), LOWER))
+    cluster.readers.append(asyncio.get_running_loop().create_task(told.read()))
+    for number in range(3):
+        await asyncio.sleep(0.1)
+        assert whole.short[1:] == late.short
+        assert [line.lower() for line in whole.short] == told.short
+        for seen, namespace in ((ours, "ns"), (theirs, "of")):
+            of_it = [event for event in whole.events if event["object"]["metadata"]["namespace"] == namespace]
+            assert seen.events == of_it
+        await asyncio.gather(cluster.put(f"ns/n{number}"), cluster.put(f"of/n{number}"))
+    assert len(whole.events) >= 7
 
 
 async def test_a_stream_that_was_ended_says_nothing_to_a_sink(cluster: Cluster) -> None:
