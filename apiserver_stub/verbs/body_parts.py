@@ -15,6 +15,8 @@ from apiserver_stub.encode.protobuf import UnreadObject, unread
 from controller_manager.api.errors import ApiError
 
 _MOST_CONTAINERS = 100  # in the metadata
+_GENERATED = b'"generateName"'
+_UNNAMED = b"\n\0\x12"  # an empty name, as everybody writes it, and what follows it
 
 
 class BodyParts(Protocol):
@@ -22,7 +24,7 @@ class BodyParts(Protocol):
 
     @property
     def is_unnamed(self) -> bool:
-        """Whether the server is to name the object, as of such bodies many are the same."""
+        """Whether the server is likely to name the object: of such bodies many are the same."""
 
     @property
     def spec(self) -> bytes | None:
@@ -57,7 +59,7 @@ class _JSONParts:
 
     @property
     def is_unnamed(self) -> bool:
-        return b'"generateName"' in self._body
+        return _GENERATED in self._body
 
     @property
     def spec(self) -> bytes | None:
@@ -96,7 +98,7 @@ class _ProtobufParts:
 
     @property
     def is_unnamed(self) -> bool:
-        return self._object is not None and self._object.is_unnamed
+        return _UNNAMED in self._request.http.body
 
     @property
     def spec(self) -> bytes | None:

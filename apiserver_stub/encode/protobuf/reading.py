@@ -12,9 +12,7 @@ from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE
 from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
 from controller_manager.api.protobuf.table import table
-from controller_manager.api.protobuf.wire import BYTES, fields
-
-_NAME, _GENERATE_NAME = 1 << 3 | BYTES, 2 << 3 | BYTES  # of metadata
+from controller_manager.api.protobuf.wire import fields
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
@@ -40,17 +38,6 @@ class UnreadObject(msgspec.Struct, frozen=True):
     api_version: str
     kind: str
     fields: Mapping[str, tuple[str, bytes]]
-
-    @property
-    def is_unnamed(self) -> bool:
-        """Whether it has no name, but something that one is to begin with."""
-        _, metadata = self.fields.get("metadata", ("", b""))
-        for tag, value in fields(metadata):
-            if tag == _NAME and value:
-                return False
-            if tag == _GENERATE_NAME:
-                return bool(value)
-        return False
 
     def read(self, name: str) -> Any:
         """Return the JSON value of a field. Raises `ValueError`, or the `ApiError` of what no body may have."""

@@ -41,6 +41,7 @@ VOLUMES: Mapping[str, str] = MappingProxyType({
     "cephfs": "deprecated in v1.28, without effect since v1.31",
     "rbd": "deprecated in v1.28, without effect since v1.31",
 })  # fmt: skip
+_LONGEST_PREFIX, _DRAWN = 58, "x2x2x"  # of a name, and what may be appended
 _OLD = ".alpha.kubernetes.io/"  # in the names of all annotations that fields have replaced here
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
@@ -55,8 +56,9 @@ def of_pod(pod: Tree, old: Tree | None) -> list[str]:
 
 
 def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
-    """Warn of a name that is to be a DNS label in another place."""
-    wrong = names.label(tree.get("metadata", {}).get("name", ""))
+    """Warn of a name that is to be a DNS label in another place; of one that is yet to be drawn, by how it begins."""
+    metadata = tree.get("metadata", {})
+    wrong = names.label(metadata.get("name") or metadata.get("generateName", "")[:_LONGEST_PREFIX] + _DRAWN)
     return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
 
 

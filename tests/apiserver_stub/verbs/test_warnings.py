@@ -91,3 +91,12 @@ async def test_duplicate_owner_references_are_kept_once_with_a_warning(api) -> N
     assert len(await _warned(api, "PATCH", f"{CONFIGS}/a", patch, "application/merge-patch+json")) == 1
     assert (await api.get(f"{CONFIGS}/a"))["metadata"]["ownerReferences"] == [OWNER, {**OWNER, "uid": "7"}]
     assert await _warned(api, "PUT", f"{CONFIGS}/a", {"metadata": {"name": "a", "ownerReferences": [OWNER]}}) == ()
+
+
+async def test_a_new_pod_is_judged_by_the_name_that_was_drawn_for_it(api) -> None:
+    pod = _pod({})
+    pod["metadata"] = {"generateName": "web-"}
+    assert await _warned(api, "POST", PODS, pod) == ()
+    pod["metadata"] = {"generateName": "web.of-"}
+    (warning,) = await _warned(api, "POST", PODS, pod)
+    assert warning.startswith("metadata.name: ")
