@@ -84,16 +84,6 @@ def _grace(spec: Tree) -> None:
         spec["terminationGracePeriodSeconds"] = 1
 
 
-def _data_source_ref(spec: Tree) -> Tree | None:
-    """Return what a claim is filled from has two fields; the older one can't name another namespace."""
-    return dict(spec["dataSource"]) if "dataSource" in spec else None
-
-
-def _data_source(spec: Tree) -> Tree | None:
-    reference = spec.get("dataSourceRef")
-    return None if reference is None or reference.get("namespace") else {**reference}
-
-
 def _partition(strategy: Tree) -> None:
     if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
         strategy["rollingUpdate"].setdefault("partition", 0)
@@ -117,7 +107,7 @@ _CONTAINER: Rows = (
 )  # fmt: skip
 _PVC_SPEC: Rows = (("volumeMode", "Filesystem"),)
 CLAIM: Rows = (
-    ("spec", (*_PVC_SPEC, ("dataSourceRef", _data_source_ref), ("dataSource", _data_source))),
+    ("spec", _PVC_SPEC),
     ("status", (("phase", "Pending"),)),
 )
 _PROJECTED: Rows = (

@@ -60,7 +60,7 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
         "sessionAffinity": ("ClientIP", "None"), "type": ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
     },
     "core.v1.Taint": {"effect": _EFFECTS},
-    "core.v1.Toleration": {"effect": _EFFECTS, "operator": ("Equal", "Exists", "Gt", "Lt")},
+    "core.v1.Toleration": {"effect": _EFFECTS},
     "core.v1.TopologySpreadConstraint": {
         "nodeAffinityPolicy": ("Honor", "Ignore"), "nodeTaintsPolicy": ("Honor", "Ignore"),
         "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from apiserver_stub.flags.features import (
     CROSS_NAMESPACE_SOURCES,
+    LIST_ATTRIBUTES,
     NODE_ALLOCATABLE,
     POD_CERTIFICATES,
     PROJECTED_BUNDLES,
@@ -17,8 +18,11 @@ from apiserver_stub.flags.features import (
 from apiserver_stub.kinds.schema import Tree
 
 Fields = Mapping[str, Any]
-"""The features of fields, by their places: the fields below one, in the items of lists too, or its feature."""
+"""The features of fields, by their places: the fields below one, in the items of lists too, or its feature; `*` is
+each key of a map.
+"""
 
+_GONE = ""  # the feature of fields that nothing brings back
 _CONTAINERS: Fields = MappingProxyType({"lifecycle": {"stopSignal": STOP_SIGNALS}})
 _POD_SPEC: Fields = MappingProxyType({
     "containers": _CONTAINERS, "initContainers": _CONTAINERS, "ephemeralContainers": _CONTAINERS,
@@ -27,6 +31,7 @@ _POD_SPEC: Fields = MappingProxyType({
         "clusterTrustBundle": PROJECTED_BUNDLES, "podCertificate": POD_CERTIFICATES,
     }}},
 })  # fmt: skip
+_LISTS: Fields = MappingProxyType(dict.fromkeys(("bools", "ints", "strings", "versions"), LIST_ATTRIBUTES))
 _POD: Fields = MappingProxyType({"spec": _POD_SPEC})
 _WORKLOAD: Fields = MappingProxyType({"spec": {"template": _POD}})
 FIELDS: Mapping[str, Fields] = MappingProxyType({
@@ -41,7 +46,10 @@ FIELDS: Mapping[str, Fields] = MappingProxyType({
     }},
     "persistentvolumeclaims": {"spec": {"dataSourceRef": {"namespace": CROSS_NAMESPACE_SOURCES}}},
     "csidrivers.storage.k8s.io": {"spec": {"preventPodSchedulingIfMissing": VOLUME_LIMITS}},
-    "resourceslices.resource.k8s.io": {"spec": {"devices": {"nodeAllocatableResourceMappings": NODE_ALLOCATABLE}}},
+    "resourceslices.resource.k8s.io": {"spec": {"devices": {
+        "nodeAllocatableResourceMappings": NODE_ALLOCATABLE, "attributes": {"*": _LISTS},
+    }}},
+    "nodes": {"spec": {"configSource": _GONE}, "status": {"config": _GONE}},
 })  # fmt: skip
 """The gated fields of kinds."""
 
@@ -58,9 +66,9 @@ def _gated(fields: Fields, enabled: Callable[[str], bool]) -> Fields:
     rest = {
         name: inner if isinstance(inner, str) else _gated(inner, enabled)
         for name, inner in fields.items()
-        if not (isinstance(inner, str) and enabled(inner))
+        if not (isinstance(inner, str) and inner and enabled(inner))
     }
-    return {name: inner for name, inner in rest.items() if inner}
+    return {name: inner for name, inner in rest.items() if inner or inner == _GONE}
 
 
 def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
@@ -76,7 +84,8 @@ def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
 
 def _found(fields: Fields, tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield where there are gated fields, as the objects and names on the way to each, and their features."""
-    for name, inner in fields.items():
+    every = fields.get("*")
+    for name, inner in fields.items() if every is None else [(name, every) for name in tree]:
         value = tree.get(name)
         if value is None:
             continue

@@ -48,6 +48,7 @@ _APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
     "status": (("status",),), "approval": (("status", "conditions"),),
 })  # fmt: skip
 _KEYS_OF_PODS = ("pkixPublicKey", "proofOfPossession", "stubPKCS10Request")
+_OLD_SOURCES = frozenset({("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io")})
 _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
@@ -77,6 +78,27 @@ def _volume_on_create(volume: Tree) -> None:
 
 def _claim_on_create(claim: Tree) -> None:
     claim["status"] = {"phase": "Pending"}
+    _fill_from(claim.get("spec") or {}, {})
+
+
+def _claim_on_update(new: Tree, old: Tree, part: str) -> None:
+    if not part:
+        _fill_from(new.get("spec") or {}, old.get("spec") or {})
+
+
+def _fill_from(spec: Tree, old: Tree) -> None:
+    """Bring together the two fields that say what a claim is filled from (KEP-1495): where the newer one is absent, the
+    older one names nothing but claims and snapshots, unless the claim was filled from anything before; it cannot name
+    another namespace.
+    """
+    if "dataSourceRef" not in spec and old.keys().isdisjoint(("dataSource", "dataSourceRef")):
+        source = spec.get("dataSource") or {}
+        if (source.get("kind"), source.get("apiGroup") or "") not in _OLD_SOURCES:
+            spec.pop("dataSource", None)
+    if "dataSourceRef" not in spec and "dataSource" in spec:
+        spec["dataSourceRef"] = dict(spec["dataSource"])
+    elif "dataSource" not in spec and "dataSourceRef" in spec and not spec["dataSourceRef"].get("namespace"):
+        spec["dataSource"] = dict(spec["dataSourceRef"])
 
 
 def _node_on_update(new: Tree, old: Tree, _part: str) -> None:
@@ -190,7 +212,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     ),
     "networkpolicies.networking.k8s.io": Strategy(generation=True),
     "nodes": Strategy(on_update=_node_on_update, status_on_create=True),
-    "persistentvolumeclaims": Strategy(on_create=_claim_on_create, shows_deleted=True),
+    "persistentvolumeclaims": Strategy(
+        on_create=_claim_on_create, on_update=_claim_on_update, shows_deleted=True,
+    ),
     "persistentvolumes": Strategy(on_create=_volume_on_create, shows_deleted=True),
     "poddisruptionbudgets.policy": Strategy(generation=True, unconditional_update=False),
     "podcertificaterequests.certificates.k8s.io": Strategy(

@@ -130,6 +130,8 @@ class Strategy:
         new.update(old, metadata=metadata)
         for path, value in written:
             put_in(new, path, value)
+        if name in self.gated:
+            drop_gated({name: self.gated[name]}, new, old)
         self.on_update(new, old, name)
         self._own_metadata(new, old)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     Rule,
@@ -112,12 +112,22 @@ def _one_place(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         (errors.invalid(at, given, why) if given else errors.required(at, why))
 
 
+_VALUES = ("bool", "int", "string", "version", "bools", "ints", "strings", "versions")
+
+
+def _attributes(attributes: Any, at: FieldPath, errors: ErrorList) -> None:
+    for name, attribute in attributes.items():
+        if len(given := [value for value in _VALUES if value in attribute]) != 1:
+            errors.invalid((at, key(name)), attribute if given else "", "exactly one value must be specified")
+
+
+_DEVICE = record({"name": LABEL, "attributes": _attributes}, need("name"))
 _SLICE = record({
     "driver": _DRIVER, "nodeName": SUBDOMAIN, "nodeSelector": NODE_SELECTOR,
     "pool": record(
         {"generation": at_least(0), "resourceSliceCount": at_least(1, "must be greater than zero")}, need("name"),
     ),
-    "devices": both(at_most(_DEVICES), each(record({"name": LABEL}, need("name"))), distinct_by("name")),
+    "devices": both(at_most(_DEVICES), each(_DEVICE), distinct_by("name")),
 }, need("driver", "pool"), _one_place)  # fmt: skip
 _CLASS = record({"selectors": _CEL, "config": _CONFIG, "extendedResourceName": form(names.qualified)})
 

@@ -120,16 +120,23 @@ AFFINITY = record({
 })  # fmt: skip
 
 
+_TOLERATED = ("Equal", "Exists")
+
+
 def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
     operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
     if not toleration.get("key") and operator != "Exists":
-        errors.invalid((at, "operator"), operator, "must be 'Exists' when `key` is empty")
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.invalid((at, "operator"), operator, why)
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         errors.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator == "Exists" and value:
         errors.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
     elif operator in ("", "Equal") and (why := names.label_value(value)):
         errors.invalid((at, "operator"), value, why)
+    elif operator not in ("", *_TOLERATED):
+        # Numbers are compared by a feature that is off; who asks for it is told of it all the same.
+        errors.unsupported((at, "operator"), operator, (*_TOLERATED, *(("Lt", "Gt") if operator in _COMPARING else ())))
 
 
 TOLERATIONS = each(record({"key": QUALIFIED, "effect": _EFFECT}, _toleration))

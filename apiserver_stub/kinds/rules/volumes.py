@@ -66,15 +66,23 @@ def _storage(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _group(source: Any, at: FieldPath, errors: ErrorList) -> None:
-    if not source.get("apiGroup") and source.get("kind") not in ("", None, "PersistentVolumeClaim"):
-        errors.invalid(at, source["kind"], "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
+        errors.invalid(
+            at, source.get("kind", ""), "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        )
+
+
+def _same_source(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source and reference and not reference.get("namespace") and source != reference:
+        errors.invalid(at, {}, "must match dataSourceRef")
 
 
 _SOURCE = both(need("kind", "name"), _group)
 CLAIM_SPEC = record({
     "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
     "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
-}, need("accessModes", why="at least 1 access mode is required"), _storage)  # fmt: skip
+}, need("accessModes", why="at least 1 access mode is required"), _storage, _same_source)  # fmt: skip
 
 
 def _change(new: Tree, old: Tree, errors: ErrorList) -> None:

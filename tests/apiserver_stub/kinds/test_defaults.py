@@ -248,14 +248,6 @@ def test_what_is_given_is_kept() -> None:
             {"resources": {}, "volumeMode": "Filesystem"},
         ),
         (
-            "v1", "persistentvolumeclaims", {"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}},
-            "spec.dataSourceRef", {"kind": "PersistentVolumeClaim", "name": "a"},
-        ),
-        (
-            "v1", "persistentvolumeclaims", {"spec": {"dataSourceRef": {"kind": "K", "name": "a", "namespace": "b"}}},
-            "spec.dataSource", None,
-        ),
-        (
             "v1", "services", {"spec": {"externalIPs": ["192.0.2.1"]}}, "spec.externalTrafficPolicy", "Cluster",
         ),
         (

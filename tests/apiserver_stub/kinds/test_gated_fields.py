@@ -55,6 +55,11 @@ ROWS: list[tuple[str, Tree, Tree]] = [
         {"spec": {"devices": [{"name": "d", "nodeAllocatableResourceMappings": {"cpu": {}}}]}},
         {"spec": {"devices": [{"name": "d"}]}},
     ),
+    (
+        "resourceslices.resource.k8s.io",
+        {"spec": {"devices": [{"attributes": {"a": {"strings": ["x"], "string": "y"}, "b": {"ints": [1]}}}]}},
+        {"spec": {"devices": [{"attributes": {"a": {"string": "y"}, "b": {}}}]}},
+    ),
     ("configmaps", {"data": {"a": "b"}}, {"data": {"a": "b"}}),
 ]
 
@@ -66,6 +71,12 @@ def test_they_are_dropped(kind: str, sent: Tree, kept: Tree) -> None:
     assert tree == kept
     drop_gated(gated_fields(kind, lambda _: True), sent_again := copy.deepcopy(sent))
     assert sent_again == sent
+
+
+def test_the_configuration_of_nodes_is_nobody_s_any_more() -> None:
+    node = {"spec": {"configSource": {"configMap": {}}, "unschedulable": True}, "status": {"config": {"assigned": {}}}}
+    drop_gated(gated_fields("nodes", lambda _: True), node)
+    assert node == {"spec": {"unschedulable": True}, "status": {}}
 
 
 def test_an_object_that_has_some_keeps_and_gets_them() -> None:

@@ -312,3 +312,31 @@ def test_who_may_create_by_update_or_update_blindly() -> None:
     assert not leases.unconditional_update
     assert DEPLOYMENTS.unconditional_update
     assert not DEPLOYMENTS.creates_on_update
+
+
+FOREIGN, SNAPSHOT = ({"kind": "Foo", "apiGroup": "a.io", "name": "x"},
+                     {"kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io", "name": "x"})  # fmt: skip
+OTHER = {"kind": "PersistentVolumeClaim", "name": "x"}
+ELSEWHERE = {**OTHER, "namespace": "b"}
+
+
+@pytest.mark.parametrize(("sent", "kept"), [
+    ({"dataSource": FOREIGN}, {}),
+    ({"dataSource": {**OTHER, "apiGroup": "a.io"}}, {}),
+    ({"dataSource": {"kind": "VolumeSnapshot", "name": "x"}}, {}),
+    ({"dataSource": OTHER}, {"dataSource": OTHER, "dataSourceRef": OTHER}),
+    ({"dataSource": SNAPSHOT}, {"dataSource": SNAPSHOT, "dataSourceRef": SNAPSHOT}),
+    ({"dataSourceRef": FOREIGN}, {"dataSource": FOREIGN, "dataSourceRef": FOREIGN}),
+    ({"dataSource": FOREIGN, "dataSourceRef": FOREIGN}, {"dataSource": FOREIGN, "dataSourceRef": FOREIGN}),
+    ({"dataSourceRef": ELSEWHERE}, {"dataSourceRef": ELSEWHERE}),
+])  # fmt: skip
+def test_what_a_claim_is_filled_from(sent: Tree, kept: Tree) -> None:
+    """As a real server answers; an update that knows the older field alone keeps what a claim is filled from."""
+    claims = _kind("", "persistentvolumeclaims").strategy
+    claim = {"metadata": {"name": "a"}, "spec": copy.deepcopy(sent)}
+    claims.prepare_create(claim)
+    assert claim["spec"] == kept
+    old = {"metadata": {"name": "a"}, "spec": {"dataSource": FOREIGN, "dataSourceRef": FOREIGN}, "status": {}}
+    update = {"metadata": {"name": "a"}, "spec": {"dataSource": FOREIGN}, "status": {}}
+    claims.prepare_update(update, old)
+    assert update["spec"] == old["spec"]

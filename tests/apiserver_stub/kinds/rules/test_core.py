@@ -64,7 +64,12 @@ def measured(version: str) -> Any:
         (CLAIM, {"spec.accessModes": ["Often"]}, [("spec.accessModes", N)]),
         (CLAIM, {"spec.resources": {}}, [("spec.resources[storage]", R)]),
         (CLAIM, {"spec.resources.requests.storage": "0"}, [("spec.resources[storage]", I)]),
-        (CLAIM, {"spec.dataSource.kind": "Bucket"}, [("spec.dataSource", I), ("spec.dataSourceRef", I)]),
+        (CLAIM, {"spec.dataSource.kind": "Bucket"}, [("spec.dataSource", I)]),
+        (
+            CLAIM,
+            {"spec.dataSourceRef": {"kind": "", "name": "x"}},
+            [("spec.dataSourceRef.kind", R), ("spec.dataSourceRef", I), ("spec", I)],
+        ),
         (VOLUME, {"spec.capacity": {}}, [("spec.capacity", R)]),
         (VOLUME, {"spec.capacity.cpu": "1"}, [("spec.capacity", N)]),
         (VOLUME, {"spec.csi": "<gone>"}, [("spec", R)]),

@@ -187,6 +187,8 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
         ("spec.tolerations.0.key", "", [("spec.tolerations[0].operator", I)]),
         ("spec.tolerations.0.effect", "NoSchedule", [("spec.tolerations[0].effect", I)]),
         ("spec.tolerations.0.effect", "Never", [("spec.tolerations[0].effect", I), ("spec.tolerations[0].effect", N)]),
+        ("spec.tolerations.0.operator", "Gt", [("spec.tolerations[0].operator", N)]),
+        ("spec.tolerations.0.operator", "Bad", [("spec.tolerations[0].operator", N)]),
         ("spec.tolerations.0.value", "a b", [("spec.tolerations[0].operator", I)]),
         ("spec.tolerations.1.value", "x", [("spec.tolerations[1].operator", I)]),
         ("spec.topologySpreadConstraints.0.maxSkew", 0, [("spec.topologySpreadConstraints[0].maxSkew", I)]),
