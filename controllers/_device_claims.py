@@ -1,12 +1,19 @@
 """Pods and their claims to devices (KEP-4381): which claim an entry means, and whether a pod may use it; what claims
-were given, and the pools of which; pure.
+were given, and the pools of which; rules for taints of devices; pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from controller_manager.api.core import Pod, PodResourceClaim, is_pod_terminal
-from controller_manager.api.devices import AllocatedDevice, ConsumerReference, ResourceClaim, ResourceSlice
+from controller_manager.api.devices import (
+    AllocatedDevice,
+    ConsumerReference,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceClaim,
+    ResourceSlice,
+)
 from controller_manager.controller import Informer, Key, controller_of
 
 _CLAIM = "resource claim"
@@ -75,3 +82,14 @@ def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
     for one in slices:
         pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
     return {key: current(pool) for key, pool in pools.items()}
+
+
+def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
+    """Return the function that says which devices a rule selects: none without a selector."""
+    wanted = rule.spec.device_selector
+    return lambda device: wanted is not None and _selects(wanted, device)
+
+
+def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
+    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
+    return all(want is None or want == there for want, there in pairs)

@@ -17,7 +17,6 @@ from controller_manager.api.devices import (
     RESOURCE_SLICES,
     AllocatedDevice,
     DeviceTaintRule,
-    DeviceTaintSelector,
     ResourceClaim,
     ResourceSlice,
 )
@@ -39,7 +38,16 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from ._device_claims import current, devices_of, is_meant, is_of_pod, is_reserved_for, known_claims, pools_of
+from ._device_claims import (
+    current,
+    devices_of,
+    is_meant,
+    is_of_pod,
+    is_reserved_for,
+    known_claims,
+    pools_of,
+    selector_of,
+)
 from ._pods import Eviction, evict
 
 NAME = "device-taint-eviction-controller"
@@ -384,17 +392,6 @@ def published_devices(slices: Iterable[ResourceSlice]) -> Iterator[AllocatedDevi
     for (driver, pool), of_pool in pools_of(slices).items():
         for one in of_pool:
             yield from (AllocatedDevice(driver=driver, pool=pool, device=device.name) for device in one.spec.devices)
-
-
-def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
-    """Return the function that says which devices a rule selects: none without a selector."""
-    wanted = rule.spec.device_selector
-    return lambda device: wanted is not None and _selects(wanted, device)
-
-
-def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
-    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
-    return all(want is None or want == there for want, there in pairs)
 
 
 def causes(

@@ -19,12 +19,42 @@ DELETE_PROTECTION = f"resource.{PLATFORM_DOMAIN}/delete-protection"
 """The finalizer of a claim while it is allocated."""
 
 
-class ExactDeviceRequest(Model):
-    admin_access: bool = False
+class SelectorError(Exception):
+    """An expression that selects devices does not compile, or has no value for a device; says why."""
+
+
+class CELDeviceSelector(Model):
+    expression: str = ""
+
+
+class DeviceSelector(Model):
+    """An expression in CEL that devices must meet."""
+
+    cel: CELDeviceSelector | None = None
+
+
+class CapacityRequirements(Model):
+    """How much of the capacities of a device is wanted, by name (KEP-5075)."""
+
+    requests: Mapping[str, str] = {}
 
 
 class DeviceSubRequest(Model):
+    """So many devices of a class that meet all selectors, or all of them."""
+
     name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class ExactDeviceRequest(DeviceSubRequest):
+    """The same, of devices that may be in use where it is for their administration; it has the name of its request."""
+
+    admin_access: bool = False
 
 
 class DeviceRequest(Model):
@@ -35,8 +65,25 @@ class DeviceRequest(Model):
     first_available: tuple[DeviceSubRequest, ...] = ()
 
 
+class DeviceConstraint(Model):
+    """An attribute in which the devices of some requests, or of all, are the same, or all different."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceConfiguration(Model):
+    """Parameters for a driver, as it reads them; for some requests of a claim, or for all."""
+
+    requests: tuple[str, ...] = ()
+    opaque: msgspec.Raw = EMPTY_RAW
+
+
 class DeviceClaim(Model):
     requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
 
 
 class ResourceClaimSpec(Model):
@@ -44,22 +91,44 @@ class ResourceClaimSpec(Model):
 
 
 class AllocatedDevice(Model):
-    """A device that a claim was given, by its driver, pool and name."""
+    """`status.allocation.devices.results[]`, complete: a device that a claim was given, by its driver, pool and name.
+
+    One that several claims share has a `share_id`, and the part of its capacities that this one consumes.
+    """
 
     request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: Mapping[str, str] = {}
+
+
+class AllocatedConfiguration(Model):
+    """`status.allocation.devices.config[]`, complete; `source` is FromClass or FromClaim."""
+
+    source: str = ""
+    requests: tuple[str, ...] = ()
+    opaque: msgspec.Raw = EMPTY_RAW
 
 
 class DeviceAllocationResult(Model):
+    """`status.allocation.devices`, complete."""
+
     results: tuple[AllocatedDevice, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
 
 
 class AllocationResult(Model):
+    """`status.allocation`, complete."""
+
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
 
 
 class ConsumerReference(Model):
@@ -71,9 +140,20 @@ class ConsumerReference(Model):
     uid: str = ""
 
 
+class AllocatedDeviceStatus(Model):
+    """What a driver says of a device that was given."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    conditions: tuple[Condition, ...] = ()
+
+
 class ResourceClaimStatus(Model):
     allocation: AllocationResult | None = None
     reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ResourceClaim(Object):
@@ -101,9 +181,69 @@ class ResourceClaimTemplate(Object):
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
-class Device(Model):
+class DeviceAttribute(Model):
+    """One value, of one of these types."""
+
+    int_value: int | None = msgspec.field(default=None, name="int")
+    bool_value: bool | None = msgspec.field(default=None, name="bool")
+    string_value: str | None = msgspec.field(default=None, name="string")
+    version_value: str | None = msgspec.field(default=None, name="version")
+
+
+class CapacityRange(Model):
+    """From `min` to `max`, in steps."""
+
+    min: str | None = None
+    max: str | None = None
+    step: str | None = None
+
+
+class CapacityRequestPolicy(Model):
+    """How much of a capacity may be consumed at a time."""
+
+    default: str | None = None
+    valid_values: tuple[str, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Model):
+    value: str = "0"
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Model):
+    value: str = "0"
+
+
+class CounterSet(Model):
+    """Counters that the devices of a pool consume together, by name (KEP-4815)."""
+
     name: str = ""
+    counters: Mapping[str, Counter] = {}
+
+
+class CounterConsumption(Model):
+    """What a device consumes of a counter set."""
+
+    counter_set: str = ""
+    counters: Mapping[str, Counter] = {}
+
+
+class Device(Model):
+    """A device, and the nodes that it can be reached from where its slice leaves that to it."""
+
+    name: str = ""
+    attributes: Mapping[str, DeviceAttribute] = {}
+    capacity: Mapping[str, DeviceCapacity] = {}
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
     taints: tuple[Taint, ...] = ()
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool = False
 
 
 class ResourcePool(Model):
@@ -118,13 +258,29 @@ class ResourceSliceSpec(Model):
     driver: str = ""
     pool: ResourcePool = ResourcePool()
     node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
     devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Object):
-    """Devices that a driver publishes."""
+    """Devices that a driver publishes, and the nodes that they can be reached from; or counters of a pool."""
 
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceClassSpec(Model):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Object):
+    """A kind of devices that claims ask for by name."""
+
+    spec: DeviceClassSpec = DeviceClassSpec()
 
 
 class DeviceTaintSelector(Model):
@@ -194,6 +350,7 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
     GROUP, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
 )
 RESOURCE_SLICES = Resource(GROUP, "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)
+DEVICE_CLASSES = Resource(GROUP, "v1", "deviceclasses", "DeviceClass", False, DeviceClass)
 DEVICE_TAINT_RULES = Resource(GROUP, "v1beta2", "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule)
 RESOURCE_POOL_STATUS_REQUESTS = Resource(
     GROUP, "v1alpha3", "resourcepoolstatusrequests", "ResourcePoolStatusRequest", False, ResourcePoolStatusRequest

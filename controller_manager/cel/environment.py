@@ -13,6 +13,7 @@ from controller_manager.cel.frame import Evaluate
 from controller_manager.cel.library import CostEstimate, Function, Library
 from controller_manager.cel.library.kubernetes import BASE_LIBRARIES
 from controller_manager.cel.library.standard import STANDARD
+from controller_manager.cel.macros import MACROS, Macro, MacroKey
 from controller_manager.cel.parser import parse
 from controller_manager.cel.planner import plan, plan_over
 from controller_manager.cel.syntax import CompileError, Issue, Node, in_order
@@ -77,12 +78,14 @@ class Environment:
         variables: Mapping[str, Type],
         objects: Mapping[str, ObjectType],
         makers: tuple[Callable[[str], ObjectType | None], ...] = (),
+        macros: Mapping[MacroKey, Macro] = MACROS,
     ) -> None:
         self.functions = functions
         self.types = types
         self.variables = variables
         self.objects = objects
         self.makers = makers
+        self.macros = macros
 
     @staticmethod
     @lru_cache(1)
@@ -98,14 +101,21 @@ class Environment:
                 functions[function.name] = _merged(functions.get(function.name), function)
             types |= {one.name: one for one in library.types}
             makers += () if library.objects is None else (library.objects,)
-        return Environment(functions, types, self.variables, self.objects, makers)
+        return Environment(functions, types, self.variables, self.objects, makers, self.macros)
+
+    def with_macros(self, macros: Mapping[MacroKey, Macro]) -> Environment:
+        """Return an environment with more macros."""
+        every = {**self.macros, **macros}
+        return Environment(self.functions, self.types, self.variables, self.objects, self.makers, every)
 
     def extend(self, variables: Mapping[str, Type]) -> Environment:
         """Return an environment with more variables, and with all object types that these are made of."""
         objects = dict(self.objects)
         for one in variables.values():
             _collect(one, objects)
-        return Environment(self.functions, self.types, {**self.variables, **variables}, objects, self.makers)
+        return Environment(
+            self.functions, self.types, {**self.variables, **variables}, objects, self.makers, self.macros
+        )
 
     def object_type(self, name: str) -> ObjectType | None:
         """Return the object type of a name, if there is one."""
@@ -121,7 +131,7 @@ class Environment:
 
     def checked(self, expression: str) -> Node:
         """Return the tree of an expression with the types of its parts. Raises CompileError."""
-        tree = parse(expression)
+        tree = parse(expression, self.macros)
         issues = check(expression, tree, self) or validate(expression, tree)
         if issues:
             raise CompileError(in_order(issues), expression)

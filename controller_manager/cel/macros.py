@@ -35,6 +35,8 @@ class MacroError(Exception):
 
 # A macro gets the place of the call, the receiver (None for a global one) and the arguments.
 Macro = Callable[[int, Node | None, tuple[Node, ...]], Node]
+# Its name, the number of arguments, and whether there is a receiver.
+MacroKey = tuple[str, int, bool]
 
 
 class _Factory:
@@ -215,8 +217,16 @@ def _sort_by(position: int, target: Node | None, arguments: tuple[Node, ...]) ->
     return make.bind(_SORTED, target, make.member("@sortByAssociatedKeys", make.ident(_SORTED), keys))
 
 
-# By name, number of arguments and whether there is a receiver.
-MACROS: dict[tuple[str, int, bool], Macro] = {
+def _bind(position: int, target: Node | None, arguments: tuple[Node, ...]) -> Node:
+    name, value, result = arguments
+    if not (isinstance(target, Ident) and target.name == "cel"):
+        return Call(position, "bind", target, arguments)
+    if not isinstance(name, Ident):
+        raise MacroError(name, "cel.bind() variable names must be simple identifiers")
+    return _Factory(position).bind(name.name, value, result)
+
+
+MACROS: dict[MacroKey, Macro] = {
     ("has", 1, False): _has,
     ("all", 2, True): _all(1),
     ("all", 3, True): _all(2),
@@ -238,3 +248,5 @@ MACROS: dict[tuple[str, int, bool], Macro] = {
     ("optFlatMap", 2, True): _opt_map(flat=True),
     ("sortBy", 2, True): _sort_by,
 }
+BINDINGS: dict[MacroKey, Macro] = {("bind", 3, True): _bind}
+"""`cel.bind`, which names a value within an expression; the base environment has none."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
 from controller_manager.cel.lexer import EOF, LiteralError, Token, tokenize, unquoted, unquoted_bytes
-from controller_manager.cel.macros import MACROS, MacroError
+from controller_manager.cel.macros import MACROS, Macro, MacroError, MacroKey
 from controller_manager.cel.syntax import (
     Call,
     CompileError,
@@ -38,13 +38,13 @@ _PRECEDENCE = dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 1) | {"+":
 _FUNCTIONS = {operator: f"_{operator}_" for operator in _PRECEDENCE} | {"in": "@in"}
 
 
-def parse(text: str) -> Node:
+def parse(text: str, macros: Mapping[MacroKey, Macro] = MACROS) -> Node:
     """Return the tree of an expression, its macros expanded. Raises CompileError with all that is wrong."""
     if len(text) > MAX_CODE_POINTS:
         message = f"expression code point size exceeds limit: size: {len(text)}, limit {MAX_CODE_POINTS}"
         raise CompileError((Issue(-1, 0, message),), text)
     tokens, end = tokenize(text)
-    parser = _Parser(text, tokens)
+    parser = _Parser(text, tokens, macros)
     try:
         tree = parser.start() if end == len(text) else None
     except _SyntaxError:
@@ -70,8 +70,9 @@ class _TooDeep(Exception):
 class _Parser:
     """Reads tokens once from left to right; what is wrong in parts that parse is kept in `issues`."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], macros: Mapping[MacroKey, Macro]) -> None:
         self.text = text
+        self.macros = macros
         self.tokens = tokens
         self.kinds = [token.kind for token in tokens]
         self.kinds += [EOF, EOF]
@@ -228,7 +229,7 @@ class _Parser:
 
     def call(self, position: int, name: str, target: Node | None, arguments: tuple[Node, ...]) -> Node:
         """Return a call, or what its macro expands to."""
-        macro = MACROS.get((name, len(arguments), target is not None))
+        macro = self.macros.get((name, len(arguments), target is not None))
         if macro is not None:
             try:
                 return macro(position, target, arguments)

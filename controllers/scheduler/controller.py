@@ -11,7 +11,15 @@ import msgspec
 
 from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
 from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
-from controller_manager.api.devices import RESOURCE_CLAIMS
+from controller_manager.api.devices import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    GROUP,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ResourceClaim,
+    ResourceSlice,
+)
 from controller_manager.api.errors import ApiError, Conflict, NotFound
 from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
 from controller_manager.api.resource import Resource
@@ -44,16 +52,20 @@ from . import filters
 from .binding import bind, unschedulable
 from .cluster_state import ClusterState
 from .decide import Decider
-from .devices import DEVICES
+from .device_binding import LONGEST as LONGEST_DEVICES
+from .device_binding import DeviceBinding, DevicesLostError, deallocate
+from .devices import DEVICES, Devices
 from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Assigned, Scheduler, Unplaced
-from .volume_binding import LONGEST, VolumeBinding, VolumesLostError
+from .volume_binding import LONGEST as LONGEST_VOLUMES
+from .volume_binding import VolumeBinding, VolumesLostError
 from .volumes import BY_VOLUMES, Storage
 from .workloads import DefaultSpread
 
 COMPARES = "TaintTolerationComparisonOperators"
+TAINTS, RULES = "DRADeviceTaints", "DRADeviceTaintRules"
 # Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
 _POLL = 10.0
 _STORAGE: tuple[Resource[Any], ...] = (
@@ -141,9 +153,10 @@ class SchedulerController:
             self._spread.of,
             budgets.list,
             self._storage,
-            context.informers.get(RESOURCE_CLAIMS).get,
+            _devices(context),
         )
         self._volumes: dict[str, VolumeBinding] = {}
+        self._devices: dict[str, DeviceBinding] = {}
         self._most_bindings = options.concurrent_bindings
         self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
         self._add: Add | None = None
@@ -197,7 +210,10 @@ class SchedulerController:
             (PODS, self._take_pod),
             *((resource, self._spread.note) for resource in workloads),
             *((resource, self._take_storage) for resource in _STORAGE),
-            (RESOURCE_CLAIMS, lambda _: self._scheduler.happened((DEVICES,), clock.monotonic())),
+            (RESOURCE_CLAIMS, self._take_claim),
+            (RESOURCE_SLICES, self._take_slice),
+            (DEVICE_CLASSES, self._take_devices),
+            *(((DEVICE_TAINT_RULES, self._take_devices),) if self._context.enabled(RULES) else ()),
         ]
 
     def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
@@ -228,6 +244,22 @@ class SchedulerController:
             for uid, waiting in self._volumes.items():
                 if change.key in waiting.plan.claims:
                     self._add(Binding(uid), "its claim changed")
+
+    def _take_claim(self, change: Change[ResourceClaim]) -> None:
+        """A claim to devices changed: pods may fit now, or those on their way have what they wait for."""
+        self._scheduler.claim_changed(change.key, change.before, change.after, clock.monotonic())
+        for uid, waiting in self._devices.items():
+            if self._add is not None and any(change.key == key_of(one.claim) for one in waiting.plan):
+                self._add(Binding(uid), "its claim changed")
+
+    def _take_slice(self, change: Change[ResourceSlice]) -> None:
+        if self._scheduler.devices is not None:
+            self._scheduler.devices.pools.set_slice(change.key.name, change.after)
+        self._take_devices(change)
+
+    def _take_devices(self, change: Change[Any]) -> None:
+        if change.after is not None:
+            self._scheduler.happened((DEVICES,), clock.monotonic())
 
     def _take_pod(self, change: Change[Pod]) -> None:
         try:
@@ -296,7 +328,7 @@ class SchedulerController:
         if uid in self._asks and not await self._is_unbound(pod, step.node):
             self._end(step)
             return None
-        if step.volumes.claims and uid not in self._asks and not await self._has_volumes(step):
+        if uid not in self._asks and not (await self._has_volumes(step) and await self._has_devices(step)):
             return Requeue(_POLL) if uid in self._scheduler.binding else None
         try:
             await bind(self._client, pod, step.node)
@@ -311,21 +343,42 @@ class SchedulerController:
             if error.code >= 500 or error.code == 429:
                 self._asks.add(uid)
                 raise
-            self._failed(step, error)
+            await self._failed(step, error)
             return None
         self._bound(step)
         return None
 
     async def _has_volumes(self, step: Assigned) -> bool:
         """Return whether the claims of a pod that is on its way are bound; it is no longer if that cannot be."""
+        if not step.volumes.claims:
+            return True
         uid, now = step.queued.uid, clock.monotonic()
         waiting = self._volumes.get(uid)
         if waiting is None:
-            waiting = self._volumes[uid] = VolumeBinding(step.volumes, step.node, now + LONGEST)
+            waiting = self._volumes[uid] = VolumeBinding(step.volumes, step.node, now + LONGEST_VOLUMES)
         try:
             return await waiting.go_on(self._client, self._storage, now)
         except (VolumesLostError, Conflict, NotFound) as error:
-            self._failed(step, error)
+            await self._failed(step, error)
+            return False
+
+    async def _has_devices(self, step: Assigned) -> bool:
+        """Return whether the claims to devices of a pod that is on its way are its own, and the devices ready; it is on
+        its way no longer if that cannot be.
+        """
+        devices = self._scheduler.devices
+        if not step.devices or devices is None:
+            return True
+        uid, now = step.queued.uid, clock.monotonic()
+        waiting = self._devices.get(uid)
+        if waiting is None:
+            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now + LONGEST_DEVICES)
+        try:
+            return await waiting.go_on(self._client, devices, now)
+        except (DevicesLostError, ApiError) as error:
+            if isinstance(error, ApiError) and (error.code >= 500 or error.code == 429):
+                raise
+            await self._failed(step, error)
             return False
 
     async def _is_unbound(self, pod: Pod, node: str) -> bool:
@@ -358,8 +411,11 @@ class SchedulerController:
         self._events.event(queued.pod, "Normal", "Scheduled", said, "Binding")
         self._end(step)
 
-    def _failed(self, step: Assigned, error: Exception) -> None:
+    async def _failed(self, step: Assigned, error: Exception) -> None:
         """The server refuses to bind a pod: it waits, and is looked at again."""
+        devices = self._devices.get(step.queued.uid)
+        if devices is not None:
+            await devices.give_up(self._client)
         uid, now = step.queued.uid, clock.monotonic()
         self._metrics.attempted(ERROR, now - self._began.get(uid, now))
         self._scheduler.not_bound(uid, now, again=True)
@@ -373,6 +429,7 @@ class SchedulerController:
     def _forget(self, uid: str) -> None:
         self._began.pop(uid, None)
         self._volumes.pop(uid, None)
+        self._devices.pop(uid, None)
         self._asks.discard(uid)
 
     async def _report(self, uid: str) -> None:
@@ -385,6 +442,8 @@ class SchedulerController:
         if message != attempt.message or now - at >= _REPEATED:
             self._said[uid] = attempt.message, now
             self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
+        if attempt.unusable is not None:
+            await deallocate(self._client, attempt.unusable)
         change = unschedulable(pod, attempt.message, clock.utc_now(), attempt.nominated)
         if change is not None:
             try:
@@ -438,6 +497,17 @@ def _storage(context: Context) -> Storage:
     )
 
 
+def _devices(context: Context) -> Devices:
+    claims, classes = context.informers.get(RESOURCE_CLAIMS), context.informers.get(DEVICE_CLASSES)
+    ruled = context.enabled(RULES)
+    return Devices(
+        claim=claims.get,
+        device_class=lambda name: classes.get(Key("", name)),
+        rules=context.informers.get(DEVICE_TAINT_RULES).list if ruled else tuple,
+        tainted=context.enabled(TAINTS),
+    )
+
+
 NAME = "scheduler"
 SPECS = (
     ControllerSpec(
@@ -462,6 +532,9 @@ SPECS = (
             Mapped(POD_DISRUPTION_BUDGETS),
             *(Mapped(resource) for resource in _STORAGE),
             Mapped(RESOURCE_CLAIMS),
+            Mapped(RESOURCE_SLICES),
+            Mapped(DEVICE_CLASSES),
+            Mapped(DEVICE_TAINT_RULES, gate=RULES),
         ),
         rbac=(
             PolicyRule(groups=("",), resources=("nodes", "namespaces", "services"), verbs=("list", "watch")),
@@ -478,7 +551,11 @@ SPECS = (
                 resources=("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
                 verbs=("list", "watch"),
             ),
-            PolicyRule(groups=(RESOURCE_CLAIMS.group,), resources=("resourceclaims",), verbs=("list", "watch")),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims/status",), verbs=("patch", "update")),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims/binding",), verbs=("patch", "update")),
+            PolicyRule(groups=(GROUP,), resources=("resourceslices", "deviceclasses"), verbs=("list", "watch")),
+            PolicyRule(groups=(GROUP,), resources=("devicetaintrules",), verbs=("list", "watch"), gate=RULES),
             PolicyRule(groups=("policy",), resources=("poddisruptionbudgets",), verbs=("list", "watch")),
             PolicyRule(groups=("",), resources=("pods/binding",), verbs=("create",)),
             PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),

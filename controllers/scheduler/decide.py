@@ -38,8 +38,8 @@ Rejects = Callable[[NodeInfo], Rejections]
 @dataclass(slots=True)
 class Wanted:
     """A pod that waits for a node. `spread` are the constraints that are assumed for it; `others` say of a node what
-    its volumes and devices have against it; `nominated` is the node where room is made for it,
-    and `hindrance` what keeps it from all nodes.
+    its volumes and devices have against it, `preference` how well its devices suit it; `nominated` is the node
+    where room is made for it, and `hindrance` what keeps it from all nodes.
     """
 
     uid: str
@@ -48,6 +48,7 @@ class Wanted:
     others: tuple[Rejects, ...] = ()
     nominated: str = ""
     hindrance: Rejection | None = None
+    preference: Callable[[NodeInfo], int] | None = None
 
 
 class Choice(NamedTuple):
@@ -281,6 +282,8 @@ class Decider:
             liked = liking(asked, self.state, nodes)
             if liked is not None:
                 _weigh(totals, liked, scores.PODS)
+        if wanted.preference is not None:
+            _weigh(totals, scores.compared([wanted.preference(node) for node in nodes]), scores.DEVICES)
         return totals
 
 

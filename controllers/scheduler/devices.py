@@ -1,52 +1,205 @@
-"""Where a pod may be because of its claims to devices (KEP-4381): where those that are allocated can be reached; pure.
+"""Where a pod may be because of its claims to devices (KEP-4381), and what is to be done for them there; pure.
 
-This scheduler allocates no devices: a pod whose claims are not allocated by somebody else waits. The controller of
-claims reserves them for the pod once it is bound.
+claim of a pod                                            nodes
+is not made yet, is not there, is being deleted           none
+is allocated, and as many use it as may, or its           none
+devices are being given by the way to another pod
+is allocated                                              those that reach its devices
+is not allocated                                          those with devices for all such claims (`allocator.py`)
+
+An allocation that no node can use is taken back, if the claim is reserved for nobody else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from controller_manager.api.core import Pod
-from controller_manager.api.devices import ResourceClaim
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import Node, Pod, Taint
+from controller_manager.api.devices import (
+    AllocatedDevice,
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+)
 from controller_manager.api.resource import Key
 from controller_manager.api.scheduling import NodeMatcher
+from controller_manager.base.random import random_source
 
-from .._device_claims import is_meant, known_claims
+from .._device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
+from .allocation import allocation_of
+from .allocator import AllocationError, Attempt, Picks, WantedClaim, allocate, requests_of
+from .device_pools import Candidate, DevicePools
+from .device_usage import DeviceUsage
 from .filters import Rejection, Rejections
 from .node_info import NodeInfo
 
 DEVICES = "DynamicResources"
-_ELSEWHERE = (Rejection(DEVICES, "node(s) cannot reach the devices of resourceclaims of the pod", final=True),)
+MOST_CONSUMERS = 256
+"""How many a claim may be reserved for."""
+_MOST_ALTERNATIVES = 8
+_ELSEWHERE = (Rejection(DEVICES, "resourceclaim not available on the node", final=True),)
+_NOT_ALL = (Rejection(DEVICES, "cannot allocate all claims", final=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What there is of devices and claims to them, and who has which. `rules` taint devices besides their drivers."""
+
+    claim: Callable[[Key], ResourceClaim | None]
+    device_class: Callable[[str], DeviceClass | None]
+    rules: Callable[[], Iterable[DeviceTaintRule]] = tuple
+    tainted: bool = True
+    pools: DevicePools = field(default_factory=DevicePools)
+    usage: DeviceUsage = field(default_factory=DeviceUsage)
+
+    def taints(self) -> Callable[[Candidate], Sequence[Taint]]:
+        """Return what tells the taints of devices."""
+        if not self.tainted:
+            return lambda _: ()
+        rules = [(selector_of(one), one.spec.taint) for one in self.rules()]
+
+        def of(candidate: Candidate) -> Sequence[Taint]:
+            driver, pool, device = candidate.id
+            named = AllocatedDevice(driver=driver, pool=pool, device=device)
+            return (*candidate.device.taints, *(taint for selects, taint in rules if selects(named)))
+
+        return of if rules else lambda candidate: candidate.device.taints
+
+
+class ClaimPlan(NamedTuple):
+    """A claim that is to be reserved for a pod, with what it is given before, if it has nothing."""
+
+    claim: ResourceClaim
+    allocation: AllocationResult | None = None
+
+
+DevicePlan = tuple[ClaimPlan, ...]
+
+
+class _Found(NamedTuple):
+    """What was found for a node: why it is none, or the devices that claims get there."""
+
+    rejections: Rejections = ()
+    picks: Picks = ()
 
 
 class PodDevices:
     """The claims to devices of one pod, as they are now. `hindrance` is what keeps the pod from every node."""
 
-    def __init__(self, pod: Pod, claim: Callable[[Key], ResourceClaim | None]) -> None:
+    def __init__(self, pod: Pod, devices: Devices) -> None:
         self.hindrance: Rejection | None = None
-        self._nodes: list[NodeMatcher] = []
+        self._pod = pod
+        self._devices = devices
+        self._allocated: list[tuple[ResourceClaim, NodeMatcher | None]] = []
+        self._wanted: list[WantedClaim] = []
+        self._attempt = Attempt(devices.usage, devices.taints())
+        self._found: dict[str, _Found] = {}
+        self._unusable: dict[Key, ResourceClaim] = {}
         made = {one.name for one in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
             if entry.resource_claim_template_name and entry.name not in made:
                 self._hinder(f"waiting for the resourceclaim of {entry.name} to be created")
         for entry, name in known_claims(pod):
-            found = claim(Key(pod.metadata.namespace, name))
+            found = devices.claim(Key(pod.metadata.namespace, name))
             if found is None or not is_meant(pod, entry, found):
                 self._hinder(f'resourceclaim "{name}" not found')
             else:
-                self._note(name, found)
+                self._note(Key(pod.metadata.namespace, name), found)
 
     def rejects(self, node: NodeInfo) -> Rejections:
         """Return why the pod may not be on a node; nothing if it may."""
-        there = node.node
-        return () if all(there is not None and one.matches(there) for one in self._nodes) else _ELSEWHERE
+        return self._look(node.node).rejections if node.node is not None else _ELSEWHERE
 
-    def _note(self, name: str, claim: ResourceClaim) -> None:
+    def preference(self, node: NodeInfo) -> int:
+        """Return how early among alternatives those are that a node has devices for."""
+        every = self._look(node.node).picks if node.node is not None else ()
+        chosen = {id(pick.request) for picks in every for pick in picks}
+        requests = (every for one in self._wanted for every in one.requests if every[0].name)
+        places = (place for every in requests for place, one in enumerate(every) if id(one) in chosen)
+        return sum(_MOST_ALTERNATIVES - place for place in places)
+
+    def plan(self, node: NodeInfo) -> DevicePlan:
+        """Return what is to be done so that the pod can be on a node that does not reject it."""
+        there = node.node
+        assert there is not None
+        found = self._look(there).picks
+        reserved = (ClaimPlan(claim) for claim, _ in self._allocated if not is_reserved_for(claim, self._pod))
+        new_id = random_source().uid
+        given = (
+            ClaimPlan(one.claim, allocation_of(one, picks, there, new_id))
+            for one, picks in zip(self._wanted, found, strict=True)
+        )
+        return (*reserved, *given)
+
+    @property
+    def unusable(self) -> ResourceClaim | None:
+        """Return an allocated claim that nodes were rejected for, and that nobody else uses."""
+        uid = self._pod.metadata.uid
+        free = (one for one in self._unusable.values() if all(each.uid == uid for each in one.status.reserved_for))
+        return next(free, None)
+
+    def _look(self, node: Node) -> _Found:
+        name = node.metadata.name
+        if name not in self._found:
+            self._found[name] = self._find(node)
+        return self._found[name]
+
+    def _find(self, node: Node) -> _Found:
+        away = [
+            one for one, nodes in self._allocated if (nodes is not None and not nodes.matches(node)) or has_failed(one)
+        ]
+        self._unusable.update((Key(one.metadata.namespace, one.metadata.name), one) for one in away)
+        if away:
+            return _Found(_ELSEWHERE)
+        if not self._wanted:
+            return _Found()
+        try:
+            found = allocate(self._attempt, node, self._devices.pools.of(node), self._wanted)
+        except AllocationError as error:
+            return _Found((Rejection(DEVICES, str(error), final=True),))
+        return _Found(_NOT_ALL) if found is None else _Found(picks=found)
+
+    def _note(self, key: Key, claim: ResourceClaim) -> None:
         allocation = claim.status.allocation
-        if allocation is None:
-            self._hinder(f'resourceclaim "{name}" is not allocated, and this scheduler allocates no devices')
-        elif allocation.node_selector is not None:
-            self._nodes.append(NodeMatcher.of(allocation.node_selector))
+        if claim.metadata.deletion_timestamp is not None:
+            self._hinder(f'resourceclaim "{key.name}" is being deleted')
+        elif allocation is not None:
+            if not is_reserved_for(claim, self._pod) and len(claim.status.reserved_for) >= MOST_CONSUMERS:
+                self._hinder("resourceclaim in use")
+            nodes = NodeMatcher.of(allocation.node_selector) if allocation.node_selector is not None else None
+            self._allocated.append((claim, nodes))
+        elif self._devices.usage.is_assumed(key, claim.metadata.uid):
+            self._hinder(f"resource claim {key} is in the process of being allocated")
+        elif all(claim is not one.claim for one in self._wanted):
+            try:
+                self._wanted.append(requests_of(claim, self._devices.device_class))
+            except AllocationError as error:
+                self._hinder(str(error))
 
     def _hinder(self, reason: str) -> None:
         self.hindrance = self.hindrance or Rejection(DEVICES, reason, final=True)
+
+
+def is_ready(claim: ResourceClaim) -> bool:
+    """Return whether all devices of a claim that are ready only some time after they were given are so."""
+    return all(
+        all(_is_true(claim, one, condition) for condition in one.binding_conditions) for one in devices_of(claim)
+    )
+
+
+def has_failed(claim: ResourceClaim) -> bool:
+    """Return whether a device of a claim will not be ready, by the word of its driver."""
+    return any(
+        _is_true(claim, one, condition) for one in devices_of(claim) for condition in one.binding_failure_conditions
+    )
+
+
+def _is_true(claim: ResourceClaim, device: AllocatedDevice, condition: str) -> bool:
+    named = (device.driver, device.pool, device.device, device.share_id)
+    for one in claim.status.devices:
+        if (one.driver, one.pool, one.device, one.share_id) == named:
+            found = condition_of(one.conditions, condition)
+            return found is not None and found.status == "True"
+    return False

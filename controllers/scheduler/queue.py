@@ -146,7 +146,7 @@ class SchedulingQueue:
 
     def wake_forgotten(self, now: float) -> None:
         """Have pods looked at again for which nothing has happened for long."""
-        for queued in self._parked():
+        for queued in self.parked():
             if now - queued.since >= FORGOTTEN and not queued.held:
                 self.retry(queued, now)
 
@@ -166,7 +166,8 @@ class SchedulingQueue:
         """Return how many pods wait where."""
         return dict(self._counts)
 
-    def _parked(self) -> Iterator[QueuedPod]:
+    def parked(self) -> Iterator[QueuedPod]:
+        """The pods for which no node was found."""
         for kind in tuple(self._by_kind.values()):
             yield from tuple(kind.values())
 

@@ -10,10 +10,11 @@ from controller_manager.api.devices import ResourceClaim
 from controller_manager.api.policy import PodDisruptionBudget
 from controller_manager.api.resource import Key, key_of
 
+from .._device_claims import known_claims
 from . import filters
 from .cluster_state import ClusterState
 from .decide import Choice, Decider, NoFit, Rejects, Wanted
-from .devices import PodDevices
+from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, may_help
 from .filters import Rejection
 from .node_info import PlacedPod
@@ -24,23 +25,26 @@ from .volumes import PodVolumes, Storage, VolumePlan, claims_of, disks_of
 
 
 class Assigned(NamedTuple):
-    """A pod goes to a node: it is to be bound there, once what is to be done for its volumes is."""
+    """A pod goes to a node: it is to be bound there, once what is to be done for its volumes and devices is."""
 
     queued: QueuedPod
     node: str
     volumes: VolumePlan = VolumePlan()
+    devices: DevicePlan = ()
 
 
 class Unplaced(NamedTuple):
     """There is no node for a pod: that is to be told, in these words, and room to be made if there is a plan for it.
 
-    `nominated` is the node that it waits for now, if that has changed: empty for none.
+    `nominated` is the node that it waits for now, if that has changed: empty for none. `unusable` is a claim of it
+    whose devices are to be taken back.
     """
 
     queued: QueuedPod
     message: str
     plan: Plan | None = None
     nominated: str | None = None
+    unusable: ResourceClaim | None = None
 
 
 Step = Assigned | Unplaced
@@ -69,7 +73,7 @@ class Scheduler:
         spread_of: SpreadOf = _assume_none,
         budgets: Callable[[], Iterable[PodDisruptionBudget]] = tuple,
         storage: Storage | None = None,
-        device_claim: Callable[[Key], ResourceClaim | None] = lambda _: None,
+        devices: Devices | None = None,
     ) -> None:
         self.decider = decider
         self.state: ClusterState = decider.state
@@ -80,8 +84,10 @@ class Scheduler:
         self._spread_of = spread_of
         self._budgets = budgets
         self._storage = storage
-        self._device_claim = device_claim
+        self.devices = devices
+        # Of the pod decided about last.
         self._volumes: PodVolumes | None = None
+        self._pod_devices: PodDevices | None = None
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
@@ -115,12 +121,30 @@ class Scheduler:
         node = self.state.nodes.get(name)
         if node is not None:
             self.state.remove_node(name)
+            if self.devices is not None:
+                self.devices.pools.forget_node(name)
             self._happened(NodeEvent(node, gone=True), now)
 
     def namespace_changed(self, name: str, labels: Collection[tuple[str, str]], now: float, by: str) -> None:
         """A namespace has these labels; those who look at labels of namespaces are called `by`."""
         if self.state.set_namespace(name, dict(labels)):
             self._happened(OtherEvent(frozenset({by})), now)
+
+    def claim_changed(self, key: Key, before: ResourceClaim | None, after: ResourceClaim | None, now: float) -> None:
+        """A claim to devices came, changed or went. If that frees devices, or the claim is new, all pods that wait for
+        devices may be helped by it; else those that use it.
+        """
+        if self.devices is None:
+            return
+        self.devices.usage.set_claim(key, after)
+        if before is not None and after is not None and before.status == after.status:
+            return
+        if after is None or before is None or after.status.allocation is None:
+            self.happened((DEVICES,), now)
+            return
+        for queued in self.queue.parked():
+            if DEVICES in queued.by and not queued.held and key in device_claims_of(queued.pod):
+                self.queue.retry(queued, now)
 
     def happened(self, concerns: Collection[str], now: float) -> None:
         """Something happened that may help pods for which nodes were rejected by those."""
@@ -138,8 +162,9 @@ class Scheduler:
         if isinstance(found, NoFit):
             queued.by = found.by
             self.queue.park(queued, now)
-            return self._without_node(queued, wanted, found)
-        step = Assigned(queued, found.node, self._plan(wanted, found.node))
+            unplaced = self._without_node(queued, wanted, found)
+            return unplaced if self._pod_devices is None else unplaced._replace(unusable=self._pod_devices.unusable)
+        step = Assigned(queued, found.node, self._plan(found.node), self._plan_devices(found.node))
         self.binding[queued.uid] = step
         elsewhere = queued.nominated not in ("", found.node)
         self._place(queued.pod, found.node, queued.requirements, assumed=True)
@@ -211,12 +236,14 @@ class Scheduler:
         if self._storage is not None and (disks or claims_of(pod)):
             self._volumes = PodVolumes(pod, self._storage, self.state, disks)
             others, hindrance = [self._volumes.rejects], self._volumes.hindrance
-        if pod.spec.resource_claims:
-            devices = PodDevices(pod, self._device_claim)
+        self._pod_devices = None
+        if pod.spec.resource_claims and self.devices is not None:
+            self._pod_devices = devices = PodDevices(pod, self.devices)
             others, hindrance = [*others, devices.rejects], hindrance or devices.hindrance
+            return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance, devices.preference)
         return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance)
 
-    def _plan(self, wanted: Wanted, node: str) -> VolumePlan:
+    def _plan(self, node: str) -> VolumePlan:
         """Return what is to be done for the volumes of the pod decided about last, and reserve what it gets."""
         if self._volumes is None or self._storage is None:
             return VolumePlan()
@@ -224,10 +251,25 @@ class Scheduler:
         self._storage.taken.update((volume.metadata.name, key_of(claim)) for volume, claim in plan.given)
         return plan
 
+    def _plan_devices(self, node: str) -> DevicePlan:
+        """Return what is to be done for the devices of the pod decided about last, and have them be taken."""
+        if self._pod_devices is None or self.devices is None:
+            return ()
+        plan = self._pod_devices.plan(self.state.nodes[node])
+        for one in plan:
+            if one.allocation is not None:
+                self.devices.usage.assume(one.claim, one.allocation)
+        return plan
+
     def _release(self, step: Assigned | None) -> None:
-        if step is not None and self._storage is not None:
-            for volume, _ in step.volumes.given:
+        if step is None:
+            return
+        for volume, _ in step.volumes.given:
+            if self._storage is not None:
                 self._storage.taken.pop(volume.metadata.name, None)
+        for one in step.devices:
+            if one.allocation is not None and self.devices is not None:
+                self.devices.usage.forget(key_of(one.claim), self.devices.claim(key_of(one.claim)))
 
     def _decide(self, wanted: Wanted) -> Choice | NoFit:
         asked, state = wanted.requirements, self.state
@@ -248,6 +290,8 @@ class Scheduler:
         known = self.queue.pods.get(pod.metadata.uid)
         if known is not None and before is not None and are_alike(before, pod):
             known.pod = pod
+            if pod.status.resource_claim_statuses != before.status.resource_claim_statuses and not known.held:
+                self.queue.retry(known, now)
             return
         asked = requirements_of(pod)
         if known is None:
@@ -294,3 +338,8 @@ class Scheduler:
     def _happened(self, event: Event, now: float) -> None:
         state = self.state
         self.queue.wake(lambda queued: may_help(queued.by, queued.requirements, event, state), now)
+
+
+def device_claims_of(pod: Pod) -> tuple[Key, ...]:
+    """Return the claims to devices that a pod uses, as far as they are made."""
+    return tuple(Key(pod.metadata.namespace, name) for _, name in known_claims(pod))

@@ -4,6 +4,7 @@ kind                      weight  better
 taints to avoid           3       fewer of those that are not tolerated, compared with the other nodes
 preferred nodes           2       more weight of the terms that match, compared with the other nodes
 spread                    2       fewer pods of the same kind near, compared (`spread.py`)
+devices                   2       those of earlier alternatives (`devices.py`), compared
 pods that are liked       2       more of them near, fewer of others, compared (`pod_affinity.py`)
 least allocated           1       more CPU and memory left
 balanced allocation       1       CPU and memory are used alike, more than they would be without the pod
@@ -19,7 +20,7 @@ from .node_info import NodeInfo
 from .requirements import Requirements
 
 MOST = 100
-TAINTS, NODES, SPREAD, PODS = 3, 2, 2, 2
+TAINTS, NODES, SPREAD, PODS, DEVICES = 3, 2, 2, 2, 2
 _MEBIBYTE = 1 << 20
 # An image counts from this size on, and up to so much for each container.
 _SMALLEST_IMAGE, _LARGEST_IMAGE = 23 * _MEBIBYTE, 1000 * _MEBIBYTE

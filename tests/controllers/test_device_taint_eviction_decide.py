@@ -16,12 +16,12 @@ from controller_manager.api.devices import (
     ResourceSliceSpec,
 )
 from controller_manager.api.model import ObjectMeta
+from controllers._device_claims import selector_of
 from controllers.device_taint_eviction import (
     Counts,
     causes,
     progress,
     published_devices,
-    selector_of,
     tolerated_seconds,
 )
 

@@ -9,7 +9,15 @@ import pytest
 from controller_manager.api.apps import REPLICA_SETS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
-from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim
+from controller_manager.api.devices import (
+    DELETE_PROTECTION,
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.storage import (
@@ -267,18 +275,41 @@ async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> No
         assert any("no volume could be made at a" in one for one in await told(cluster, "FailedScheduling"))
 
 
-async def test_claims_to_devices_are_waited_for_and_honoured() -> None:
+async def publish(cluster: Cluster, node: str, *devices: str, **spec: Any) -> None:
+    where = {"driver": "d.org", "nodeName": node, "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}
+    tree = {"metadata": {"name": node}, "spec": {**where, "devices": [{"name": one} for one in devices], **spec}}
+    await cluster.client.create(RESOURCE_SLICES, ResourceSlice.decode(msgspec.json.encode(tree)))
+
+
+async def make_device_class(cluster: Cluster, name: str = "gpu", *expressions: str, **spec: Any) -> None:
+    selectors = [{"cel": {"expression": one}} for one in expressions]
+    tree = {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+    await cluster.client.create(DEVICE_CLASSES, DeviceClass.decode(msgspec.json.encode(tree)))
+
+
+async def make_device_claim(cluster: Cluster, name: str = "gpu", **exactly: Any) -> None:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}]
+    tree = {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": requests}}}
+    await cluster.client.create(RESOURCE_CLAIMS, ResourceClaim.decode(msgspec.json.encode(tree)))
+
+
+async def device_claim(cluster: Cluster, name: str = "gpu") -> ResourceClaim:
+    return await cluster.client.get(RESOURCE_CLAIMS, Key("default", name))
+
+
+def using(*claims: str) -> Tree:
+    return {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]}
+
+
+async def test_claims_that_have_devices_are_honoured() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         for name in ("a", "b"):
             await make_node(cluster, name)
-        requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
-        tree = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"devices": {"requests": requests}}}
-        await cluster.client.create(RESOURCE_CLAIMS, ResourceClaim.decode(msgspec.json.encode(tree)))
-        claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
-        await make_pod(cluster, "p", resourceClaims=claims)
+        await make_device_claim(cluster)
+        await make_pod(cluster, "p", **using("gpu"))
         await cluster.settle()
-        assert 'resourceclaim "gpu" is not allocated' in (await condition(cluster, "p"))[2]
+        assert "request r: device class gpu does not exist" in (await condition(cluster, "p"))[2]
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
         device = {"request": "r", "driver": "example.org", "pool": "b", "device": "0"}
         allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
@@ -286,6 +317,82 @@ async def test_claims_to_devices_are_waited_for_and_honoured() -> None:
         await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), change, subresource="status")
         await cluster.settle()
         assert await nodes_of(cluster) == {"p": "b"}
+        assert [one.name for one in (await device_claim(cluster)).status.reserved_for] == ["p"]
+
+
+async def test_claims_are_allocated_and_reserved_before_pods_are_bound() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        for name in ("a", "b"):
+            await make_node(cluster, name)
+        await make_device_class(cluster, "gpu", 'device.driver == "d.org"')
+        for name in ("x", "y"):
+            await make_device_claim(cluster, name)
+        await make_pod(cluster, "p", **using("x"))
+        await make_pod(cluster, "q", **using("x"))
+        await make_pod(cluster, "r", **using("y"))
+        await cluster.settle()
+        assert "cannot allocate all claims" in (await condition(cluster, "p"))[2]
+        await publish(cluster, "b", "d0")
+        await cluster.settle()
+        nodes = await nodes_of(cluster)
+        assert sorted(name for name, node in nodes.items() if node) in (["p", "q"], ["r"])
+        assert set(nodes.values()) == {"", "b"}
+        taken = [one for name in ("x", "y") if (one := await device_claim(cluster, name)).status.allocation]
+        (claim,) = taken
+        assert claim.metadata.finalizers == (DELETE_PROTECTION,)
+        assert [one.device for one in claim.status.allocation.devices.results] == ["d0"]
+        assert len(claim.status.reserved_for) == sum(map(bool, nodes.values()))
+        await publish(cluster, "a", "d1")
+        await cluster.settle()
+        assert all((await nodes_of(cluster)).values())
+
+
+async def test_an_allocation_that_no_node_can_use_is_taken_back() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a")
+        await make_device_class(cluster)
+        await publish(cluster, "a", "d0")
+        await make_device_claim(cluster)
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gone"]}]}
+        device = {"request": "r", "driver": "d.org", "pool": "gone", "device": "0"}
+        allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+        change = {"status": {"allocation": allocation}}
+        await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), change, subresource="status")
+        await make_pod(cluster, "p", **using("gpu"))
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": "a"}
+        found = (await device_claim(cluster)).status.allocation
+        assert found is not None
+        assert found.devices.results[0].device == "d0"
+
+
+async def test_devices_that_have_to_be_made_ready_are_waited_for() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a")
+        await make_device_class(cluster)
+        conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+        await publish(cluster, "a", devices=[{"name": "d0", **conditions}])
+        await make_device_claim(cluster)
+        await make_pod(cluster, "p", **using("gpu"))
+        await cluster.advance(30)
+        assert await nodes_of(cluster) == {"p": ""}
+        claim = await device_claim(cluster)
+        assert claim.status.allocation is not None
+        assert claim.status.allocation.allocation_timestamp
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "R",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        status = {"devices": [{"driver": "d.org", "pool": "a", "device": "d0", "conditions": [ready]}]}
+        await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), {"status": status}, subresource="status")
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": "a"}
 
 
 @pytest.mark.flag("scheduler-names")

@@ -219,7 +219,7 @@ def _in(value: Any, container: Any) -> bool:
     if isinstance(container, list):
         return any(equal(value, item) for item in container)
     if isinstance(container, dict):
-        return find(container, value) is not ABSENT
+        return value in container if type(value) is str else find(container, value) is not ABSENT
     raise no_such_overload()
 
 

@@ -1,0 +1,405 @@
+"""Which devices claims get on a node (KEP-4381): the first solution of a search in order; pure.
+
+For one claim after the other, and within by its requests in order, devices are taken as pools list them; an alternative
+of a request (KEP-4816) is tried when those before it lead to nothing. A device may be taken that
+
+    meets the selectors of the class and of the request, and can be reached from the node;
+    has no taint that keeps claims away, or is tolerated (KEP-5055);
+    nobody has, unless it is for its administration (KEP-5018), or it is shared and has enough capacity (KEP-5075);
+    consumes no more of the counters of its pool than is left (KEP-4815);
+    goes with those taken so far by all constraints of the claim.
+
+Within one request, only later devices are tried after one, since their order means nothing. A search that takes too
+many steps is given up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+from controller_manager.api.core import Node, Taint
+from controller_manager.api.devices import (
+    Device,
+    DeviceAttribute,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceSubRequest,
+    ResourceClaim,
+    SelectorError,
+)
+from controller_manager.api.quantity import Quantity, parse
+from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates
+
+from .device_capacity import consumption
+from .device_pools import Candidate, CounterID, DeviceID, Pool, PoolID
+from .device_usage import DeviceUsage, added
+
+MOST_DEVICES = 32
+"""Devices that a claim may be given."""
+MOST_STEPS = 50_000
+"""Steps of a search for one node; the cost of expressions counts too."""
+_COST_OF_STEP = 20
+ALL = "All"
+_KEPT_AWAY = (NO_SCHEDULE, NO_EXECUTE)
+
+
+class AllocationError(Exception):
+    """Claims cannot be allocated, as they are or as pools are now; says why."""
+
+
+class Request(NamedTuple):
+    """A request for devices, or an alternative of one: its names, and what of."""
+
+    base: str
+    name: str
+    wanted: DeviceSubRequest
+    device_class: DeviceClass
+    selectors: tuple[str, ...]
+    admin: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """Return the name that results have."""
+        return self.name or self.base
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedClaim:
+    """A claim that is to be allocated: its requests, each with its alternatives."""
+
+    claim: ResourceClaim
+    requests: tuple[tuple[Request, ...], ...]
+
+    @property
+    def constraints(self) -> Sequence[DeviceConstraint]:
+        """Return what must hold for its devices together."""
+        return self.claim.spec.devices.constraints
+
+
+class Pick(NamedTuple):
+    """A device for a request, with what is consumed of its capacity if it is shared."""
+
+    request: Request
+    candidate: Candidate
+    consumed: Mapping[str, Quantity] | None = None
+
+
+Picks = tuple[tuple[Pick, ...], ...]
+"""Of each claim, those of its devices."""
+TaintsOf = Callable[[Candidate], Sequence[Taint]]
+
+
+def requests_of(claim: ResourceClaim, device_class: Callable[[str], DeviceClass | None]) -> WantedClaim:
+    """Return what a claim asks for. Raises `AllocationError` for what nobody knows."""
+
+    def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> Request:
+        found = device_class(wanted.device_class_name)
+        if found is None:
+            raise AllocationError(f"request {name or base}: device class {wanted.device_class_name} does not exist")
+        every = (one.cel for one in (*found.spec.selectors, *wanted.selectors))
+        return Request(base, name, wanted, found, tuple(one.expression if one else "false" for one in every), admin)
+
+    requests: list[tuple[Request, ...]] = []
+    for one in claim.spec.devices.requests:
+        if one.exactly is not None:
+            requests.append((read(one.name, "", one.exactly, admin=one.exactly.admin_access),))
+        elif one.first_available:
+            requests.append(tuple(read(one.name, f"{one.name}/{sub.name}", sub) for sub in one.first_available))
+        else:
+            raise AllocationError(f"request {one.name}: unknown request type")
+    for constraint in claim.spec.devices.constraints:
+        if constraint.match_attribute is None and constraint.distinct_attribute is None:
+            raise AllocationError("a constraint is of a type that is not known")
+    return WantedClaim(claim, tuple(requests))
+
+
+def taints_of(candidate: Candidate) -> Sequence[Taint]:
+    """Return the taints that a driver says its device has."""
+    return candidate.device.taints
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What is the same on all nodes while one pod is looked at: who has what, and what is left of counters."""
+
+    usage: DeviceUsage
+    taints: TaintsOf = taints_of
+    steps: int = 5 * MOST_STEPS
+    """How many are left for all nodes together."""
+    _left: dict[PoolID, Mapping[CounterID, Decimal]] = field(default_factory=dict)
+
+    def left(self, pool: Pool) -> Mapping[CounterID, Decimal]:
+        """Return what is left of the counters of a pool."""
+        found = self._left.get(pool.id)
+        if found is None:
+            left = dict(pool.counters)
+            for one in (*pool.candidates, *pool.others):
+                if one.counters and (one.id in self.usage.whole or one.id in self.usage.shared):
+                    for counter, amount in one.counters:
+                        left[counter] -= amount
+            found = self._left[pool.id] = left
+        return found
+
+
+def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> Picks | None:
+    """Return the devices that claims get on a node that reaches these pools; None if there is no way.
+
+    Raises `AllocationError` if that cannot be told.
+    """
+    found = _Search(attempt, node, pools, claims).run()
+    if found is None and any(one.invalid for one in pools):
+        raise AllocationError("invalid resource pools were encountered")
+    return found
+
+
+class _Place(NamedTuple):
+    """Where a search is: a device of a request of a claim, by number, and the candidate to go on with."""
+
+    claim: int = 0
+    request: int = 0
+    chosen: Request | None = None
+    number: int = 0
+    start: int = 0
+
+
+class _Search:
+    """The search for one node. What was taken so far is in `_picks`, and in what is counted of it."""
+
+    def __init__(self, attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> None:
+        self._attempt = attempt
+        self._usage = attempt.usage
+        self._node = node
+        self._pools = {one.id: one for one in pools}
+        self._claims = claims
+        self._steps = min(MOST_STEPS, attempt.steps)
+        self._offers: dict[int, _Offers] = {}
+        self._picks: list[list[Pick]] = [[] for _ in claims]
+        self._taken: dict[DeviceID, list[int]] = {}
+        self._consumed: dict[DeviceID, list[Mapping[str, Decimal]]] = {}
+        self._counted: dict[PoolID, dict[CounterID, Decimal]] = {}
+
+    def run(self) -> Picks | None:
+        """Return the first solution. Raises `AllocationError`."""
+        try:
+            for claim in self._claims:
+                self._check(claim)
+            return self._solve()
+        except SelectorError as error:
+            raise AllocationError(str(error)) from None
+
+    def _solve(self) -> Picks | None:
+        # One generator for each decision: it makes it and hands on what is next, and when it is asked again takes it
+        # back and makes the next one.
+        open_decisions = [self._decide(_Place())]
+        while open_decisions:
+            self._spend(1)
+            place = next(open_decisions[-1], None)
+            if place is None:
+                open_decisions.pop()
+            elif place.claim == len(self._claims):
+                return tuple(map(tuple, self._picks))
+            else:
+                open_decisions.append(self._decide(place))
+        return None
+
+    def _check(self, claim: WantedClaim) -> None:
+        """Raises AllocationError if a request for all devices meets a pool of which not all are known."""
+        for one in (one for every in claim.requests for one in every):
+            if one.wanted.allocation_mode == ALL:
+                problem = next((pool for pool in self._pools.values() if pool.problem), None)
+                if problem is not None:
+                    pool = "/".join(problem.id)
+                    text = f"request {one.full_name}: asks for all devices, but resource pool {pool} {problem.problem}"
+                    raise AllocationError(text)
+
+    def _decide(self, at: _Place) -> Iterator[_Place]:
+        requests = self._claims[at.claim].requests
+        if at.request == len(requests):
+            yield _Place(at.claim + 1)
+        elif at.chosen is None:
+            taken = len(self._picks[at.claim])
+            for one in requests[at.request]:
+                if taken + self._count_of(one) <= MOST_DEVICES:
+                    yield at._replace(chosen=one)
+        elif at.number == (count := self._count_of(at.chosen)):
+            if count:
+                yield _Place(at.claim, at.request + 1)
+        else:
+            yield from self._devices(at, at.chosen, count - at.number)
+
+    def _devices(self, at: _Place, request: Request, lacking: int) -> Iterator[_Place]:
+        """Take one device after the other while there are enough of them for all that a request lacks."""
+        offers, place = self._offers_for(request), at.start
+        while offers.has(place + lacking):
+            pick = self._take(at.claim, request, offers.found[place])
+            if pick is not None:
+                yield at._replace(number=at.number + 1, start=place + 1)
+                self._give_back(at.claim, pick)
+            elif request.wanted.allocation_mode == ALL:
+                return
+            place += 1
+            if request.wanted.allocation_mode == ALL:
+                return
+            self._spend(1)
+
+    def _count_of(self, request: Request) -> int:
+        if request.wanted.allocation_mode != ALL:
+            return request.wanted.count
+        offers = self._offers_for(request)
+        while offers.has(len(offers.found) + 1):
+            pass
+        return len(offers.found)
+
+    def _offers_for(self, request: Request) -> "_Offers":
+        found = self._offers.get(id(request))
+        if found is None:
+            found = self._offers[id(request)] = _Offers(self._matching(request))
+        return found
+
+    def _matching(self, request: Request) -> Iterator[Candidate]:
+        """The devices that a request may get, but for those that are taken on the way."""
+        is_for_all, whole = request.wanted.allocation_mode == ALL, self._usage.whole
+        for pool in self._pools.values():
+            for one in pool.candidates:
+                if one.id in whole and not request.admin and not is_for_all:
+                    continue
+                if not self._selects(request, one):
+                    continue
+                if self._consumption(request, one) is not None if is_for_all else not self._is_tainted(request, one):
+                    yield one
+
+    def _selects(self, request: Request, one: Candidate) -> bool:
+        for expression in request.selectors:
+            met, cost = one.meets(expression)
+            self._spend(1 + cost // _COST_OF_STEP)
+            if not met:
+                return False
+        return one.is_reached(self._node)
+
+    def _is_tainted(self, request: Request, one: Candidate) -> bool:
+        return any(
+            taint.effect in _KEPT_AWAY and not any(tolerates(each, taint) for each in request.wanted.tolerations)
+            for taint in self._attempt.taints(one)
+        )
+
+    def _take(self, claim: int, request: Request, one: Candidate) -> Pick | None:
+        """Take a device, if that may be now."""
+        holders, device = self._taken.get(one.id, ()), one.device
+        if claim in holders if request.admin else (holders or one.id in self._usage.whole):
+            return None
+        if self._is_tainted(request, one) or not self._goes_with_others(claim, request, one):
+            return None
+        consumed = self._consumption(request, one)
+        if consumed is None:
+            return None
+        is_shared = device.allow_multiple_allocations
+        if one.counters and not (is_shared and self._is_in_use(one.id)) and not self._has_counters(one):
+            return None
+        pick = Pick(request, one, consumed if is_shared else None)
+        self._note(claim, pick, 1)
+        return pick
+
+    def _give_back(self, claim: int, pick: Pick) -> None:
+        self._note(claim, pick, -1)
+
+    def _note(self, claim: int, pick: Pick, sign: int) -> None:
+        """Count a device as taken, or no longer. What is given back is always what was taken last."""
+        one = pick.candidate
+        if sign < 0:
+            self._picks[claim].pop()
+        if pick.consumed is None:
+            holders = self._taken.setdefault(one.id, [])
+            holders.append(claim) if sign > 0 else holders.remove(claim)
+        elif sign > 0:
+            amounts = {name: amount.number for name, amount in pick.consumed.items()}
+            self._consumed.setdefault(one.id, []).append(amounts)
+        else:
+            self._consumed[one.id].pop()
+        if one.counters and (pick.consumed is None or not self._is_in_use(one.id, but=max(sign, 0))):
+            counted = self._counted.setdefault(PoolID(*one.id[:2]), {})
+            for counter, amount in one.counters:
+                counted[counter] = counted.get(counter, Decimal(0)) + sign * amount
+        if sign > 0:
+            self._picks[claim].append(pick)
+
+    def _is_in_use(self, device: DeviceID, but: int = 0) -> bool:
+        """Return whether a device is shared already, `but` for so many on the way."""
+        return device in self._usage.shared or len(self._consumed.get(device, ())) > but
+
+    def _consumption(self, request: Request, one: Candidate) -> Mapping[str, Quantity] | None:
+        """Return what is consumed of a device; None if there is not enough."""
+        device, capacity = one.device, request.wanted.capacity
+        if not device.allow_multiple_allocations and capacity is None:
+            return {}
+        amounts = consumption(capacity, device.capacity)
+        if amounts is None:
+            return None
+        before: Mapping[str, Decimal] = self._usage.consumed.get(one.id, {})
+        for each in self._consumed.get(one.id, ()):
+            before = added(before, each)
+        enough = all(amount.number + before.get(name, 0) <= _value(device, name) for name, amount in amounts.items())
+        return amounts if enough else None
+
+    def _has_counters(self, one: Candidate) -> bool:
+        pool = self._pools[PoolID(*one.id[:2])]
+        left, counted = self._attempt.left(pool), self._counted.get(pool.id, {})
+        return all(amount + counted.get(counter, 0) <= left[counter] for counter, amount in one.counters)
+
+    def _goes_with_others(self, claim: int, request: Request, one: Candidate) -> bool:
+        for constraint in self._claims[claim].constraints:
+            if not _concerns(constraint, request):
+                continue
+            name = constraint.match_attribute or constraint.distinct_attribute or ""
+            value = attribute_of(one, name)
+            if value is None:
+                return False
+            before = [
+                attribute_of(pick.candidate, name) for pick in self._picks[claim] if _concerns(constraint, pick.request)
+            ]
+            if constraint.match_attribute is not None and before and before[0] != value:
+                return False
+            if constraint.distinct_attribute is not None and value in before:
+                return False
+        return True
+
+    def _spend(self, steps: int) -> None:
+        self._steps -= steps
+        self._attempt.steps -= steps
+        if self._steps < 0:
+            raise AllocationError("too many steps to find devices")
+
+
+class _Offers:
+    """Candidates that are found only as far as somebody asks."""
+
+    def __init__(self, source: Iterable[Candidate]) -> None:
+        self.found: list[Candidate] = []
+        self._source = iter(source)
+
+    def has(self, number: int) -> bool:
+        """Return whether there are so many."""
+        while len(self.found) < number:
+            one = next(self._source, None)
+            if one is None:
+                return False
+            self.found.append(one)
+        return True
+
+
+def attribute_of(one: Candidate, name: str) -> DeviceAttribute | None:
+    """Return an attribute by its full name; a name without domain is of that of the driver."""
+    found = one.device.attributes.get(name)
+    domain, _, identifier = name.partition("/")
+    if found is None and domain == one.id.driver:
+        found = one.device.attributes.get(identifier)
+    return found
+
+
+def _concerns(constraint: DeviceConstraint, request: Request) -> bool:
+    names = constraint.requests
+    return not names or request.base in names or request.full_name in names
+
+
+def _value(device: Device, name: str) -> Decimal:
+    return parse(device.capacity[name].value).number

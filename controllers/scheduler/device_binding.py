@@ -1,0 +1,102 @@
+"""Has the claims to devices of a pod be allocated and reserved for it, before the pod is bound."""
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import Pod
+from controller_manager.api.devices import DELETE_PROTECTION, RESOURCE_CLAIMS, ConsumerReference, ResourceClaim
+from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.resource import key_of
+from controller_manager.api.timestamps import format_time
+from controller_manager.base import clock
+from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
+
+from .._device_claims import is_reserved_for
+from .devices import ClaimPlan, DevicePlan, Devices, has_failed, is_ready
+
+LONGEST = 600.0
+"""Seconds that a pod waits for its devices to be ready at a node."""
+# Times that a claim is written which others write, too.
+_ATTEMPTS = 5
+
+
+class DevicesLostError(Exception):
+    """The devices of a pod cannot be had at the node that was chosen; says why."""
+
+
+@dataclass(slots=True)
+class DeviceBinding:
+    """One pod on its way: what is to be done, until the time `until`. `written` are the claims as they were written."""
+
+    pod: Pod
+    plan: DevicePlan
+    until: float
+    written: list[ResourceClaim] = field(default_factory=list)
+
+    async def go_on(self, client: Client, devices: Devices, now: float) -> bool:
+        """Do what is to be done, once; return whether all devices are ready. Raises `DevicesLostError`."""
+        for one in self.plan[len(self.written) :]:
+            claim = await self._write(client, one)
+            self.written.append(claim)
+            devices.usage.written(claim)
+        unready = [devices.claim(key_of(each)) for each in self.written if not is_ready(each)]
+        if any(one is None or has_failed(one) for one in unready):
+            raise DevicesLostError("one of its devices will not be ready")
+        if all(one is not None and is_ready(one) for one in unready):
+            return True
+        if now >= self.until:
+            raise DevicesLostError(f"its devices were not ready within {LONGEST:.0f} seconds")
+        return False
+
+    async def give_up(self, client: Client) -> None:
+        """Have no claim be reserved for the pod any more that was so on its way."""
+        for claim in self.written:
+            change = {
+                "metadata": {"uid": claim.metadata.uid},
+                "status": {"reservedFor": [{"$patch": "delete", "uid": self.pod.metadata.uid}]},
+            }
+            try:
+                await client.patch(RESOURCE_CLAIMS, key_of(claim), change, STRATEGIC_MERGE_PATCH, subresource="status")
+            except (NotFound, Conflict):
+                continue  # it is gone, or another one
+
+    async def _write(self, client: Client, one: ClaimPlan) -> ResourceClaim:
+        """Return a claim that is allocated and reserved for the pod."""
+        claim = one.claim
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._write_over(client, claim, one)
+            except Conflict:
+                claim = await client.get(RESOURCE_CLAIMS, key_of(claim))
+        raise DevicesLostError(f"claim {key_of(claim)} is written by others all the time")
+
+    async def _write_over(self, client: Client, claim: ResourceClaim, one: ClaimPlan) -> ResourceClaim:
+        meta = claim.metadata
+        if meta.uid != one.claim.metadata.uid or meta.deletion_timestamp is not None:
+            raise DevicesLostError(f"claim {key_of(claim)} got deleted in the meantime")
+        if is_reserved_for(claim, self.pod) and claim.status.allocation is not None:
+            return claim  # it was written so, and that was not answered
+        allocation = claim.status.allocation
+        if one.allocation is not None:
+            if allocation is not None:
+                raise DevicesLostError(f"claim {key_of(claim)} got allocated elsewhere in the meantime")
+            if DELETE_PROTECTION not in meta.finalizers:
+                meta = replace(meta, finalizers=(*meta.finalizers, DELETE_PROTECTION))
+                claim = await client.update(RESOURCE_CLAIMS, replace(claim, metadata=meta))
+            allocation = replace(one.allocation, allocation_timestamp=format_time(clock.utc_now()))
+        if allocation is None:
+            raise DevicesLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
+        mine = ConsumerReference(resource="pods", name=self.pod.metadata.name, uid=self.pod.metadata.uid)
+        reserved = (*claim.status.reserved_for, mine)
+        status = replace(claim.status, allocation=allocation, reserved_for=reserved)
+        return await client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
+
+
+async def deallocate(client: Client, claim: ResourceClaim) -> None:
+    """Take back what a claim was given. Does nothing if it is not as it was seen any more."""
+    status = replace(claim.status, allocation=None, reserved_for=(), devices=())
+    try:
+        await client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
+    except (NotFound, Conflict):
+        return

@@ -1,0 +1,103 @@
+"""The devices that claims have been given, by the word of the server and by what is on its way there; pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+from controller_manager.api.devices import AllocatedDevice, AllocationResult, ResourceClaim
+from controller_manager.api.quantity import parse
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.storage_migration import is_newer
+
+from .._device_claims import devices_of
+from .device_pools import DeviceID
+
+
+class _Assumed(NamedTuple):
+    """An allocation that was decided on for a claim, which the server took as `version`, if it did."""
+
+    uid: str
+    allocation: AllocationResult
+    version: str = ""
+
+
+@dataclass(slots=True)
+class DeviceUsage:
+    """Who has which devices. `whole` are those that claims have to themselves, `shared` those that several may have,
+    with the parts of their capacities that are `consumed`. Those had for administration alone are in neither.
+    """
+
+    whole: Counter[DeviceID] = field(default_factory=Counter)
+    shared: Counter[DeviceID] = field(default_factory=Counter)
+    consumed: dict[DeviceID, dict[str, Decimal]] = field(default_factory=dict)
+    _counted: dict[Key, tuple[AllocatedDevice, ...]] = field(default_factory=dict)
+    _assumed: dict[Key, _Assumed] = field(default_factory=dict)
+
+    def set_claim(self, key: Key, claim: ResourceClaim | None) -> None:
+        """A claim is as it is now, or is gone."""
+        assumed = self._assumed.get(key)
+        if assumed is not None and not _is_outdated(assumed, claim):
+            return
+        self._assumed.pop(key, None)
+        self._count(key, devices_of(claim) if claim is not None else ())
+
+    def assume(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
+        """An allocation was decided on for a claim that has none."""
+        self._assumed[key_of(claim)] = _Assumed(claim.metadata.uid, allocation)
+        self._count(key_of(claim), allocation.devices.results)
+
+    def written(self, claim: ResourceClaim) -> None:
+        """The server took an allocation, and the claim is as it answered, or newer."""
+        key = key_of(claim)
+        assumed = self._assumed.get(key)
+        if assumed is not None:
+            self._assumed[key] = assumed._replace(version=claim.metadata.resource_version)
+
+    def forget(self, key: Key, claim: ResourceClaim | None) -> None:
+        """An allocation did not come to the server, where the claim is as it is known otherwise."""
+        assumed = self._assumed.get(key)
+        if assumed is not None and not assumed.version:
+            del self._assumed[key]
+            self._count(key, devices_of(claim) if claim is not None else ())
+
+    def is_assumed(self, key: Key, uid: str) -> bool:
+        """Return whether an allocation of a claim is on its way."""
+        found = self._assumed.get(key)
+        return found is not None and found.uid == uid
+
+    def _count(self, key: Key, devices: Iterable[AllocatedDevice]) -> None:
+        before, after = self._counted.pop(key, ()), tuple(devices)
+        for one in before:
+            self._change(one, -1)
+        for one in after:
+            self._change(one, 1)
+        if after:
+            self._counted[key] = after
+
+    def _change(self, one: AllocatedDevice, sign: int) -> None:
+        if one.admin_access:
+            return
+        device = DeviceID(one.driver, one.pool, one.device)
+        counts = self.whole if one.share_id is None else self.shared
+        counts[device] += sign
+        if not counts[device]:
+            del counts[device]
+        if one.share_id is not None:
+            amounts = {name: sign * parse(amount).number for name, amount in one.consumed_capacity.items()}
+            self.consumed[device] = added(self.consumed.get(device, {}), amounts)
+            if device not in self.shared:
+                del self.consumed[device]
+
+
+def added(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    """Return the sums of amounts by name."""
+    return {name: one.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in one.keys() | other.keys()}
+
+
+def _is_outdated(assumed: _Assumed, claim: ResourceClaim | None) -> bool:
+    """Return whether the server says more of a claim than what was decided on."""
+    if claim is None or claim.metadata.uid != assumed.uid or claim.status.allocation is not None:
+        return True
+    return bool(assumed.version) and is_newer(claim.metadata.resource_version, assumed.version)

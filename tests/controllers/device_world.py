@@ -1,0 +1,95 @@
+"""Slices, classes and claims of devices, as drivers and people write them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.core import Pod
+from controller_manager.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from controller_manager.api.resource import Key, key_of
+from controllers.scheduler.device_pools import DevicePools
+from controllers.scheduler.devices import Devices
+from tests.controllers.scheduling import pod
+
+Tree = Mapping[str, Any]
+DRIVER = "d.org"
+
+
+def device(name: str, capacity: Tree | None = None, **parts: Any) -> Tree:
+    """A device whose attributes are the words of its other parts that are no fields of devices."""
+    fields = {key: parts.pop(key) for key in tuple(parts) if key in _FIELDS}
+    attributes = {key: {_TYPES[type(value)]: value} for key, value in parts.items()}
+    sizes = {key: value if isinstance(value, Mapping) else {"value": value} for key, value in (capacity or {}).items()}
+    return {"name": name, "attributes": attributes, "capacity": sizes, **fields}
+
+
+_TYPES = {bool: "bool", int: "int", str: "string"}
+_FIELDS = {
+    *("consumesCounters", "nodeName", "nodeSelector", "allNodes", "taints", "bindsToNode", "allowMultipleAllocations"),
+    *("bindingConditions", "bindingFailureConditions"),
+}
+
+
+def published(name: str, *devices: Tree | str, pool: str = "", generation: int = 1, count: int = 1,
+              driver: str = DRIVER, **spec: Any) -> ResourceSlice:  # fmt: skip
+    """A slice of a node of that name, unless it says otherwise."""
+    where = (
+        {}
+        if spec.keys() & {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection", "sharedCounters"}
+        else {"nodeName": name}
+    )
+    listed = [device(one) if isinstance(one, str) else one for one in devices]
+    of = {"name": pool or name, "generation": generation, "resourceSliceCount": count}
+    tree = {"metadata": {"name": name}, "spec": {"driver": driver, "pool": of, "devices": listed, **where, **spec}}
+    return ResourceSlice.decode(msgspec.json.encode(tree))
+
+
+def device_class(name: str = "any", *selectors: str, **spec: Any) -> DeviceClass:
+    cel = [{"cel": {"expression": one}} for one in selectors]
+    tree = {"metadata": {"name": name, "uid": name}, "spec": {"selectors": cel, **spec}}
+    return DeviceClass.decode(msgspec.json.encode(tree))
+
+
+def request(name: str = "r", *selectors: str, of: str = "any", **more: Any) -> Tree:
+    return {"name": name, "exactly": wanted(*selectors, of=of, **more)}
+
+
+def wanted(*selectors: str, of: str = "any", **more: Any) -> Tree:
+    return {"deviceClassName": of, "selectors": [{"cel": {"expression": one}} for one in selectors], **more}
+
+
+def claim(name: str, *requests: Tree, constraints: Sequence[Tree] = (), status: Tree | None = None,
+          config: Sequence[Tree] = (), **meta: Any) -> ResourceClaim:  # fmt: skip
+    tree = {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1", **meta},
+        "spec": {"devices": {"requests": list(requests), "constraints": list(constraints), "config": list(config)}},
+        "status": status or {},
+    }
+    return ResourceClaim.decode(msgspec.json.encode(tree))
+
+
+def given(name: str, *names: str, pool: str = "a", **more: Any) -> ResourceClaim:
+    """A claim that has devices, of a pool."""
+    results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": one, **more} for one in names]
+    return claim(name, request(), status={"allocation": {"devices": {"results": results}}})
+
+
+def user(*claims: str, name: str = "p", **spec: Any) -> Pod:
+    """A pod with claims."""
+    listed = [{"name": one, "resourceClaimName": one} for one in claims]
+    return pod(name, resourceClaims=listed, **spec)
+
+
+def world(
+    slices: Sequence[ResourceSlice], claims: Sequence[ResourceClaim] = (), classes: Sequence[DeviceClass] = ()
+) -> Devices:
+    """All that there is."""
+    by_key: dict[Key, ResourceClaim] = {key_of(one): one for one in claims}
+    by_name = {one.metadata.name: one for one in (device_class(), *classes)}
+    devices = Devices(claim=by_key.get, device_class=by_name.get, pools=DevicePools())
+    for one in slices:
+        devices.pools.set_slice(one.metadata.name, one)
+    for key, each in by_key.items():
+        devices.usage.set_claim(key, each)
+    return devices

@@ -1,0 +1,349 @@
+"""Which devices claims get on a node: tables, and every small case beside one who tries everything."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from controller_manager.api.devices import AllocationResult, ResourceClaim, ResourceSlice
+from controllers.scheduler import allocator
+from controllers.scheduler.allocator import AllocationError, Attempt, allocate, requests_of
+from controllers.scheduler.devices import Devices, PodDevices
+from controllers.scheduler.node_info import NodeInfo
+from tests.controllers.device_world import (
+    Tree,
+    claim,
+    device,
+    device_class,
+    given,
+    published,
+    request,
+    user,
+    wanted,
+    world,
+)
+from tests.controllers.scheduling import cluster, node
+
+BIG = 'device.capacity["d.org"].memory.compareTo(quantity("40Gi")) >= 0'
+SAME = {"matchAttribute": "d.org/numa"}
+DISTINCT = {"distinctAttribute": "d.org/numa"}
+TAINT = {"key": "broken", "effect": "NoSchedule"}
+LATER = {"apiVersion": "v1"}
+
+
+def info(name: str = "a", **labels: str) -> NodeInfo:
+    return cluster([node(name, labels)]).nodes[name]
+
+
+def looked_at(devices: Devices, claims: Sequence[ResourceClaim], on: NodeInfo | None = None) -> str:
+    """The devices that the claims of a pod get on a node, or why it has none."""
+    there = on or info()
+    found = PodDevices(user(*(one.metadata.name for one in claims)), devices)
+    if found.hindrance is not None:
+        return found.hindrance.reason
+    why = found.rejects(there)
+    if why:
+        return why[0].reason
+    allocations = [one.allocation for one in found.plan(there) if one.allocation is not None]
+    return "; ".join(_shown(one) for one in allocations)
+
+
+def _shown(allocation: AllocationResult) -> str:
+    return " ".join(f"{one.request}={one.device}" for one in allocation.devices.results)
+
+
+def got(
+    slices: Sequence[ResourceSlice], *claims: ResourceClaim, others: Sequence[ResourceClaim] = (), **more: Any
+) -> str:
+    devices = world(slices, [*claims, *others], more.pop("classes", ()))
+    return looked_at(devices, claims, **more)
+
+
+NONE = "cannot allocate all claims"
+GPUS = published("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"memory": "40Gi"}, numa=1),
+                 device("g2", {"memory": "80Gi"}, numa=1))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("claims", "found"),
+    [
+        ([claim("c", request())], "r=g0"),
+        ([claim("c", request("r", BIG))], "r=g1"),
+        ([claim("c", request("r", BIG)), claim("d", request("r", BIG))], "r=g1; r=g2"),
+        ([claim("c", request("r", BIG, count=3))], NONE),
+        ([claim("c", request(count=3))], "r=g0 r=g1 r=g2"),
+        ([claim("c", request(count=4))], NONE),
+        ([claim("c", request(allocationMode="All"))], "r=g0 r=g1 r=g2"),
+        ([claim("c", request("r", "false", allocationMode="All"))], NONE),
+        ([claim("c", request("x", allocationMode="All"), request("y"))], NONE),
+        ([claim("c", request(count=2), constraints=[SAME])], "r=g1 r=g2"),
+        ([claim("c", request("x"), request("y"), constraints=[SAME])], "x=g1 y=g2"),
+        ([claim("c", request("x"), request("y"), constraints=[DISTINCT])], "x=g0 y=g1"),
+        ([claim("c", request("x"), request("y"), request("z"), constraints=[DISTINCT])], NONE),
+        ([claim("c", request("x"), request("y"), request("z"), constraints=[{**SAME, "requests": ["x", "z"]}])],
+         "x=g1 y=g0 z=g2"),
+        ([claim("c", request(), constraints=[{"matchAttribute": "d.org/other"}])], NONE),
+        ([claim("c", request("x"), request("y", BIG, count=2))], "x=g0 y=g1 y=g2"),
+        # The first alternative that leads to something.
+        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **wanted(BIG)}, {"name": "t", **wanted()}]})],
+         "r/s=g1"),
+        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **wanted("false")}, {"name": "t", **wanted()}]})],
+         "r/t=g0"),
+        ([claim("c", {"name": "r", "firstAvailable": [
+            {"name": "s", **wanted(BIG, count=2)}, {"name": "t", **wanted()}]}, request("q", BIG))], "r/t=g0 q=g1"),
+        ([claim("c", request("r", 'device.attributes["d.org"].numa == 1 && device.driver == "d.org"'))], "r=g1"),
+        ([claim("c", request("r", 'device.attributes["d.org"].none'))], "CEL runtime error: no such key: none"),
+        ([claim("c", request("r", "1 +"))], "CEL compile error"),
+        ([claim("c", request(of="none"))], "request r: device class none does not exist"),
+        ([claim("c", request(count=33))], NONE),
+    ],
+)  # fmt: skip
+def test_devices_are_taken_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
+    assert got([GPUS], *claims).startswith(found)
+
+
+def test_a_class_selects_too() -> None:
+    assert got([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
+
+
+def test_what_claims_have_is_nobody_elses() -> None:
+    assert got([GPUS], claim("c", request()), others=[given("o", "g0")]) == "r=g1"
+    assert got([GPUS], claim("c", request()), others=[given("o", "g0", "g1", "g2")]) == NONE
+    assert got([GPUS], claim("c", request(allocationMode="All")), others=[given("o", "g0")]) == NONE
+
+
+def test_administration_shares_with_everybody_but_itself() -> None:
+    everything = given("o", "g0", "g1", "g2")
+    admin = claim("c", request("r", adminAccess=True, count=2))
+    assert got([GPUS], admin, others=[everything]) == "r=g0 r=g1"
+    assert got([GPUS], claim("c", request(adminAccess=True, count=4)), others=[everything]) == NONE
+    for_admin = given("o", "g0", adminAccess=True)
+    assert got([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
+
+
+def test_taints_keep_claims_away_that_do_not_tolerate_them() -> None:
+    slices = [published("a", device("bad", taints=[TAINT]), "good")]
+    assert got(slices, claim("c", request())) == "r=good"
+    assert got(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
+    assert got(slices, claim("c", request(allocationMode="All"))) == NONE
+    assert got([published("a", device("x", taints=[{"key": "k", "effect": "None"}]))], claim("c", request())) == "r=x"
+
+
+ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("slices", "found"),
+    [
+        ([published("b", "d")], NONE),
+        ([published("s", "d", allNodes=True)], "r=d"),
+        ([published("s", "d", nodeSelector=ZONE)], "r=d"),
+        ([published("s", device("d", nodeName="b"), device("e", nodeSelector=ZONE), perDeviceNodeSelection=True)],
+         "r=e"),
+        ([published("s", device("d", nodeName="b"), perDeviceNodeSelection=True)], NONE),
+        # Pools by driver and name, slices by name, devices as they are listed.
+        ([published("z", "d", pool="p", nodeName="a", count=2), published("y", "e", pool="p", nodeName="a", count=2)],
+         "r=e"),
+        ([published("x", "d", pool="q", nodeName="a"), published("y", "e", pool="p", nodeName="a")], "r=e"),
+        ([published("x", device("d", bindingConditions=["Ready"]), pool="p", nodeName="a"),
+          published("y", "e", pool="q", nodeName="a")], "r=e"),
+        # Pools that are not whole, not of today, or not right.
+        ([published("a", "d", count=2)], NONE),
+        ([published("a", "d", pool="p", count=2), published("b", "e", pool="p", count=2)], "r=d"),
+        ([published("a", "d", pool="p"), published("b", "e", pool="p", generation=2)], "r=d"),
+        ([published("a", "d", pool="p", count=2), published("b", "e", pool="p", generation=2)], NONE),
+        ([published("x", "d", pool="p", nodeName="a"), published("y", "e", pool="p", nodeName="a", generation=2)],
+         "r=e"),
+        ([published("x", "d", pool="p", nodeName="a", count=2), published("y", "d", pool="p", nodeName="a", count=2)],
+         "invalid resource pools were encountered"),
+        ([published("x", "d", "d", pool="p", nodeName="a"), published("y", "e", nodeName="a")], "r=e"),
+    ],
+)  # fmt: skip
+def test_nodes_reach_devices_of_whole_pools(slices: Sequence[ResourceSlice], found: str) -> None:
+    assert got(slices, claim("c", request()), on=info(zone="x")) == found
+
+
+def test_all_devices_of_a_pool_that_is_not_known_are_not_had() -> None:
+    half = [published("a", "d", count=2), published("y", "e", nodeName="a")]
+    found = got(half, claim("c", request(allocationMode="All")))
+    assert found == "request r: asks for all devices, but resource pool d.org/a is currently being updated"
+
+
+def consumes(number: int, of: str = "set") -> Tree:
+    return {"consumesCounters": [{"counterSet": of, "counters": {"slots": {"value": str(number)}}}]}
+
+
+def test_counters_are_never_exceeded() -> None:
+    counters = published(
+        "c", pool="p", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": "4"}}}]
+    )
+    parts = published(
+        "s", device("whole", **consumes(4)), device("h0", **consumes(2)), device("h1", **consumes(2)),
+        pool="p", count=2, nodeName="a",
+    )  # fmt: skip
+    slices = [counters, parts]
+    assert got(slices, claim("c", request())) == "r=whole"
+    assert got(slices, claim("c", request(count=2))) == "r=h0 r=h1"
+    assert got(slices, claim("c", request(count=3))) == NONE
+    assert got(slices, claim("c", request()), others=[given("o", "h0", pool="p")]) == "r=h1"
+    assert got(slices, claim("c", request()), others=[given("o", "whole", pool="p")]) == NONE
+    assert got([parts], claim("c", request())) == NONE  # half of the pool
+    wrong = [published("s", device("d", **consumes(1, of="none")))]
+    assert got(wrong, claim("c", request()), on=info("s")) == "invalid resource pools were encountered"
+
+
+def shared(name: str, value: str = "10Gi", **policy: Any) -> Tree:
+    capacity = {"value": value, **({"requestPolicy": policy} if policy else {})}
+    return device(name, {"memory": capacity}, allowMultipleAllocations=True)
+
+
+def part(amount: str = "", name: str = "r", **more: Any) -> Tree:
+    return request(name, **({"capacity": {"requests": {"memory": amount}}} if amount else {}), **more)
+
+
+STEPS = {"default": "1Gi", "validRange": {"min": "1Gi", "max": "4Gi", "step": "1Gi"}}
+VALUES = {"default": "2Gi", "validValues": ["2Gi", "6Gi"]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "amount", "consumed"),
+    [
+        ({}, "3Gi", "3Gi"),
+        ({}, "", "10Gi"),
+        ({}, "11Gi", None),
+        (STEPS, "", "1Gi"),
+        (STEPS, "100Mi", "1Gi"),
+        (STEPS, "1100Mi", "2Gi"),
+        (STEPS, "4Gi", "4Gi"),
+        (STEPS, "4100Mi", None),
+        (VALUES, "", "2Gi"),
+        (VALUES, "1Gi", "2Gi"),
+        (VALUES, "3Gi", "6Gi"),
+        (VALUES, "7Gi", None),
+    ],
+)
+def test_what_is_consumed_follows_the_policy(policy: Tree, amount: str, consumed: str | None) -> None:
+    devices = world([published("a", shared("d", **policy))], [claim("c", part(amount))])
+    found = PodDevices(user("c"), devices)
+    if consumed is None:
+        assert found.rejects(info())[0].reason == NONE
+        return
+    assert not found.rejects(info())
+    (one,) = found.plan(info())
+    assert one.allocation is not None
+    (result,) = one.allocation.devices.results
+    assert result.consumed_capacity == {"memory": consumed}
+    assert result.share_id
+
+
+def test_claims_share_a_device_while_there_is_capacity() -> None:
+    slices = [published("a", shared("d"), shared("e"))]
+    assert got(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
+    assert got(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
+    assert got(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"), part("6Gi", "z"))) == NONE
+    used = given("o", "d", shareID="1", consumedCapacity={"memory": "7Gi"})
+    assert got(slices, claim("c", part("4Gi")), others=[used]) == "r=e"
+    assert got(slices, claim("c", part("3Gi")), others=[used]) == "r=d"
+    assert got(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
+
+
+def test_an_allocation_says_all_there_is_to_say() -> None:
+    config = [{"opaque": {"driver": "d.org", "parameters": LATER}}]
+    classes = [device_class("any", config=config)]
+    own = [{"requests": ["x"], "opaque": {"driver": "d.org", "parameters": {}}}]
+    asked = claim("c", request("x", adminAccess=True), request("y"), config=own)
+    devices = world([published("s", "d", "e", nodeSelector=ZONE)], [asked], classes)
+    (one,) = PodDevices(user("c"), devices).plan(info(zone="x"))
+    assert one.allocation is not None
+    assert msgspec.json.decode(msgspec.json.encode(one.allocation)) == {
+        "devices": {
+            "results": [
+                {"request": "x", "driver": "d.org", "pool": "s", "device": "d", "adminAccess": True},
+                {"request": "y", "driver": "d.org", "pool": "s", "device": "e"},
+            ],
+            "config": [
+                {"source": "FromClass", "requests": ["x", "y"], **config[0]},
+                {"source": "FromClaim", **own[0]},
+            ],
+        },
+        "nodeSelector": ZONE,
+    }
+
+
+def test_a_device_of_a_node_is_had_on_that_node_only() -> None:
+    devices = world([GPUS], [claim("c", request())])
+    (one,) = PodDevices(user("c"), devices).plan(info())
+    assert one.allocation is not None
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    assert msgspec.json.decode(msgspec.json.encode(one.allocation.node_selector)) == {
+        "nodeSelectorTerms": [{"matchFields": [field]}]
+    }
+
+
+def test_a_search_that_leads_nowhere_is_given_up() -> None:
+    pairs = [published("a", *(device(f"d{n}", numa=n // 2) for n in range(60)))]
+    hopeless = claim("c", request(count=3), request("q", count=4), constraints=[SAME, {**SAME, "requests": ["r"]}])
+    assert got(pairs, hopeless) == NONE
+    many = [published("a", *(device(f"d{n}") for n in range(60)))]
+    requests = [request(f"r{n}", count=2) for n in range(8)]
+    never = claim("c", *requests, request("last", "device.allowMultipleAllocations"))
+    assert got(many, never) == "too many steps to find devices"
+
+
+def test_steps_are_bounded_for_all_nodes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = world([GPUS], [asked := claim("c", request())])
+    attempt = Attempt(devices.usage, steps=3)
+    there = info().node
+    assert there is not None
+    with pytest.raises(AllocationError, match="too many steps"):
+        allocate(attempt, there, devices.pools.of(there), [requests_of(asked, devices.device_class)])
+    monkeypatch.setattr(allocator, "MOST_STEPS", 2)
+    assert got([GPUS], asked) == "too many steps to find devices"
+
+
+# Beside one who tries everything.
+
+
+small_devices = st.lists(
+    st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 2), st.booleans()), min_size=0, max_size=5
+)
+small_requests = st.lists(st.tuples(st.booleans(), st.integers(1, 2)), min_size=1, max_size=3)
+
+
+@drawn(small_devices, small_requests, st.sampled_from([None, "match", "distinct"]), st.integers(0, 4))
+def test_what_can_be_allocated_is(
+    there: list[tuple[int, bool, int, bool]], asked: list[tuple[bool, int]], constraint: str | None, slots: int
+) -> None:
+    """Devices are (numa, whether fast, slots of a counter that they take, whether somebody has them)."""
+    devices = [device(f"d{n}", numa=one[0], fast=one[1], **consumes(one[2])) for n, one in enumerate(there)]
+    counters = published(
+        "z", pool="a", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": str(slots)}}}]
+    )
+    fast = 'device.attributes["d.org"].fast'
+    rules = {"match": [SAME], "distinct": [DISTINCT], None: []}[constraint]
+    requests = [request(f"r{n}", *([fast] if only else []), count=count) for n, (only, count) in enumerate(asked)]
+    taken = given("o", *(f"d{n}" for n, one in enumerate(there) if one[3]))
+    found = got([published("a", *devices, count=2), counters], claim("c", *requests, constraints=rules), others=[taken])
+    every = [only for only, count in asked for _ in range(count)]
+    left = slots - sum(one[2] for one in there if one[3])
+
+    def suits(chosen: tuple[int, ...]) -> bool:
+        numas = [there[n][0] for n in chosen]
+        return (
+            not any(there[n][3] for n in chosen)
+            and all(there[n][1] or not only for n, only in zip(chosen, every, strict=True))
+            and not (rules == [SAME] and len(set(numas)) > 1)
+            and not (rules == [DISTINCT] and len(set(numas)) < len(numas))
+            and sum(there[n][2] for n in chosen) <= left
+        )
+
+    solutions = {chosen for chosen in itertools.permutations(range(len(there)), len(every)) if suits(chosen)}
+    if found == NONE:
+        assert not solutions
+        return
+    chosen = tuple(int(one.partition("=d")[2]) for one in found.split())
+    assert chosen in solutions
