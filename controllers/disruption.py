@@ -18,7 +18,7 @@ from controller_manager.api.apps import (
 )
 from controller_manager.api.autoscaling import ObjectInNamespace
 from controller_manager.api.conditions import Condition, condition_of, with_condition, with_conditions
-from controller_manager.api.core import PODS, Pod, is_pod_ready, is_pod_terminal
+from controller_manager.api.core import NAMESPACES, PODS, Pod, is_pod_ready, is_pod_terminal
 from controller_manager.api.errors import ApiError, Conflict, NotFound
 from controller_manager.api.model import OwnerReference
 from controller_manager.api.policy import (
@@ -323,7 +323,7 @@ def _concerned(informers: Informers, change: Change[Pod]) -> Iterator[Hashable]:
 SPECS = (
     ControllerSpec(
         name="disruption-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="disruption",
         aliases=("disruption",),
         reporter="controllermanager",

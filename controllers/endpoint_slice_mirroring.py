@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api.core import (
     ENDPOINTS,
+    NAMESPACES,
     SERVICES,
     TCP,
     EndpointAddress,
@@ -277,7 +278,7 @@ def service_without_selector(_: Informers, change: Change[Service]) -> Iterator[
 SPECS = (
     ControllerSpec(
         name="endpointslice-mirroring-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="endpoint_slice_mirroring",
         aliases=("endpointslicemirroring",),
         service_account="endpointslicemirroring-controller",

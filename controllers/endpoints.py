@@ -9,6 +9,7 @@ import msgspec
 
 from controller_manager.api.core import (
     ENDPOINTS,
+    NAMESPACES,
     PODS,
     SERVICES,
     TCP,
@@ -320,7 +321,7 @@ def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Ite
 SPECS = (
     ControllerSpec(
         name="endpoints-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="endpoint",
         aliases=("endpoint",),
         service_account="endpoint-controller",

@@ -104,7 +104,7 @@ def check(options: ServiceAccountOptions) -> None:
 SPECS = (
     ControllerSpec(
         name="root-ca-certificate-publisher-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="root_ca_cert_publisher",
         aliases=("root-ca-cert-publisher",),
         service_account="root-ca-cert-publisher",

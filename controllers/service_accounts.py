@@ -43,7 +43,7 @@ class ServiceAccountController:
 SPECS = (
     ControllerSpec(
         name="serviceaccount-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="serviceaccount",
         aliases=("serviceaccount",),
         service_account="service-account-controller",

@@ -62,7 +62,7 @@ class TtlAfterFinishedController:
 SPECS = (
     ControllerSpec(
         name="ttl-after-finished-controller",
-        shardable=True,
+        sharded_by=JOBS,
         queue="ttl_jobs_to_delete",
         aliases=("ttl-after-finished",),
         reconciler=TtlAfterFinishedController,

@@ -87,6 +87,11 @@ class Object(Model):
         return msgspec.json.encode(msgspec.structs.replace(self, raw=b"") if self.raw else self)
 
 
+def controller_of(obj: Object) -> OwnerReference | None:
+    """The reference to the one owner that controls `obj`; None if nobody does."""
+    return next((reference for reference in obj.metadata.owner_references if reference.controller), None)
+
+
 class PartialObject(Object):
     """Any object, of which only type and metadata are read."""
 

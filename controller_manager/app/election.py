@@ -17,11 +17,12 @@ from msgspec import Struct, ValidationError, convert
 from pydantic import model_validator
 
 from controller_manager.api.coordination import Lease
+from controller_manager.api.core import NAMESPACES
 from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
-from controller_manager.api.sharding import NAMESPACE, ShardSelector, even_shard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.base.runtime import Runtime
+from controller_manager.cache import Shard
 from controller_manager.client import Client, ConfigError
 from controller_manager.leader import (
     Elector,
@@ -52,8 +53,8 @@ class ElectionOptions(Options):
     )
     controller_shards: StringMap = flag(
         {},
-        "controllers that are divided by namespaces into so many shards (at most 64), each with a lease of its own, as "
-        "in deployment=4,job=2; with --leader-elect-per-controller",
+        "controllers that are divided into so many shards (at most 64), each with a lease of its own, as in "
+        "deployment=4,job=2; workloads by their root owners, others by namespaces; with --leader-elect-per-controller",
     )
     leader_elect_lease_duration: Duration = flag(
         "15s", "how long a standby waits after the last renewal it saw before it takes the lease", minimum=1
@@ -141,14 +142,14 @@ class Election:
 def shards_known(specs: Sequence[AnySpec]) -> Check:
     """The rule that `--controller-shards` names controllers that can be divided, and that nothing else divides them."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
-    able = ", ".join(spec.name for spec in specs if spec.shardable)
+    able = ", ".join(spec.name for spec in specs if spec.sharded_by is not None)
 
     def check(parsed: Parsed) -> Iterator[str]:
         options = parsed[ElectionOptions]
         for name in options.controller_shards:
             if name not in names:
                 yield f"--controller-shards: there is no controller {name!r}"
-            elif not names[name].shardable:
+            elif names[name].sharded_by is None:
                 yield f"--controller-shards: {name} cannot be divided, only: {able}"
         if options.leader_elect_per_controller and parsed[MigrationOptions].enable_leader_migration:
             yield "--leader-elect-per-controller and --enable-leader-migration exclude one another"
@@ -162,17 +163,24 @@ class LockSpec:
 
     name: str
     spec: AnySpec
-    shard: ShardSelector | None = None
+    shard: Shard | None = None
+
+    @property
+    def family(self) -> str:
+        """The locks that are shared out together: one name is of another family if it means other keys."""
+        return f"{self.spec.name} {self.shard.way}" if self.shard is not None else self.spec.name
 
 
 def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
     """Return the locks that replicas share out."""
     found: list[LockSpec] = []
+    keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:
         said = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
         count = int(next(filter(None, said), "0"))
-        shards = [(f"{spec.name}-shard-{index}", even_shard(NAMESPACE, index, count)) for index in range(count)]
-        found += [LockSpec(name, spec, shard) for name, shard in shards] or [LockSpec(spec.name, spec)]
+        kinds = frozenset() if spec.sharded_by == NAMESPACES else keyed
+        shards = [LockSpec(f"{spec.name}-shard-{index}", spec, Shard(index, count, kinds)) for index in range(count)]
+        found += shards or [LockSpec(spec.name, spec)]
     return found
 
 

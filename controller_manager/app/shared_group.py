@@ -14,6 +14,7 @@ from controller_manager.base import clock
 from controller_manager.base.runtime import Runtime
 from controller_manager.cache import Informers, ShardInformers
 from controller_manager.client.events import EventWriter
+from controller_manager.controller import Mapped
 from controller_manager.controller.runner import Controller, ControllerState, Phase
 
 _FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
@@ -90,7 +91,8 @@ class SharedController:
 
     def _made(self) -> Controller:
         if self.lock.shard is not None:
-            self._of_shard = ShardInformers(self._informers, self.lock.shard)
+            whole = [one.resource.name for one in self.spec.watches if isinstance(one, Mapped) and one.whole]
+            self._of_shard = ShardInformers(self._informers, self.lock.shard, whole)
         return self._make(self.lock, self._writes, self._of_shard)
 
 
@@ -114,7 +116,7 @@ class SharedGroup:
         self._informers = informers
         self._events = events
         self._recorder = events.recorder(runtime.name)
-        families = {lock.name: lock.spec.name for lock in locks}
+        families = {lock.name: lock.family for lock in locks}
         self._election = election.shared(families, self._begin)
         timings = election.timings
         self.controllers = tuple(

@@ -5,6 +5,7 @@ from controller_manager.cache.indexer import Index, Indexer
 from controller_manager.cache.informer import Informer
 from controller_manager.cache.informers import Informers, ShardInformers
 from controller_manager.cache.reflector import Reflector
+from controller_manager.cache.shard import Shard
 
 __all__ = [
     "Change",
@@ -15,5 +16,6 @@ __all__ = [
     "Informers",
     "Reflector",
     "Selection",
+    "Shard",
     "ShardInformers",
 ]

@@ -11,22 +11,22 @@ from typing import Generic, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.api.sharding import ShardSelector
+from controller_manager.cache.shard import Shard
 
 T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection(Generic[T]):
-    """A selection of objects: those of a resource, or of one namespace, those matching label and field selectors, those
-    of the namespaces of a `shard`.
+    """A selection of objects: those of a resource, or of one namespace, those matching label and field selectors, and
+    of these, what a `shard` holds.
     """
 
     resource: Resource[T]
     namespace: str = ""
     labels: str = ""
     fields: str = ""
-    shard: ShardSelector | None = None
+    shard: Shard | None = None
 
     def __str__(self) -> str:
         shard = str(self.shard) if self.shard is not None else ""
@@ -34,8 +34,8 @@ class Selection(Generic[T]):
         return " ".join(part for part in parts if part)
 
     def keeps(self, obj: T) -> bool:
-        """Return whether an object is selected, as far as a server may have left that to its client."""
-        return self.shard is None or self.shard.has(obj.metadata.namespace)
+        """Return whether an object that the server selected is selected by the shard, too."""
+        return self.shard is None or self.shard.keeps(self.resource, obj)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,6 @@ class Informer(Generic[T]):
                     fields=chosen.fields,
                     limit=step.page,
                     continue_token=token,
-                    shard=str(chosen.shard or ""),
                 )
             staged.page(page if chosen.shard is None else replace(page, items=list(filter(chosen.keeps, page.items))))
             token = page.continue_token
@@ -204,7 +203,6 @@ class Informer(Generic[T]):
             send_initial_events=isinstance(step, StreamingList),
             timeout=step.timeout,
             opened=lambda: self._reflector.opened(clock.monotonic()),
-            shard=str(chosen.shard or ""),
         )
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
@@ -228,6 +226,7 @@ class Informer(Generic[T]):
                 self._replace(staged, meta.resource_version)
                 return None
         elif not self.selection.keeps(event.object):
+            self._lose(key_of(event.object), staged)
             if staged is None:
                 self._advance(meta.resource_version)
         elif staged is not None:
@@ -273,6 +272,13 @@ class Informer(Generic[T]):
         elif known is None or not _is_same(known, obj):
             self._store.put(obj)
             self._compare(known, obj)
+
+    def _lose(self, key: Key, staged: Staged[T] | None) -> None:
+        """The object of that key is none of the selection, any more if it was."""
+        if staged is not None:
+            staged.objects.drop(key)
+        else:
+            self._compare(self._store.drop(key), None, missed=True)
 
     def _compare(self, before: T | None, after: T | None, *, initial: bool = False, missed: bool = False) -> None:
         """Tell what became of the object of one key; one with another uid is another object."""

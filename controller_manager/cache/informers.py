@@ -1,17 +1,17 @@
 """All informers of one process: one per selection, shared by whoever asks, each running on its own."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
-from controller_manager.api.sharding import ShardSelector
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache.change import Selection
 from controller_manager.cache.informer import Informer
 from controller_manager.cache.metrics import CacheMetrics
+from controller_manager.cache.shard import Shard
 from controller_manager.client import Client
 
 T = TypeVar("T", bound=Object)
@@ -93,8 +93,7 @@ class Informers:
         for informer in self._of(resource):
             chosen = informer.selection
             by_name = chosen.fields in ("", f"metadata.name={key.name}")
-            in_shard = chosen.shard is None or chosen.shard.has(key.namespace)
-            if chosen.namespace in ("", key.namespace) and by_name and in_shard and not chosen.labels:
+            if chosen.namespace in ("", key.namespace) and by_name and not chosen.labels:
                 yield informer
 
     async def run(self) -> None:
@@ -109,11 +108,8 @@ class Informers:
                 self._running.clear()
 
     def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
-        """The informers of some of a resource's objects, in whatever version."""
-        group, plural = resource.group, resource.plural
-        for chosen, informer in tuple(self._informers.items()):
-            if chosen.resource.plural == plural and chosen.resource.group == group:
-                yield informer
+        """The informers of some of a resource's objects, in whatever version, but for those of shards."""
+        return _alike(resource, (one for one in self if one.selection.shard is None))
 
     def _make(self, selection: Selection[Any]) -> Informer[Any]:
         informer = Informer(self._client, selection, self._log, resync=self._resync, streams=self._streams)
@@ -129,14 +125,16 @@ class Informers:
 
 
 class ShardInformers(Informers):
-    """The informers of the namespaces of one shard, in place of all informers of a process, until `close`.
+    """The informers of one shard, in place of all informers of a process, until `close`.
 
-    Objects without a namespace are all there, in informers that every shard shares.
+    Objects without a namespace, and those of the resources named `undivided`, are all there, in informers that every
+    shard shares. All changes come from the server, and what is of other shards is not held.
     """
 
-    def __init__(self, whole: Informers, shard: ShardSelector) -> None:
+    def __init__(self, whole: Informers, shard: Shard, undivided: Collection[str] = ()) -> None:
         self._whole = whole
         self._shard = shard
+        self._undivided = undivided
         self._borrowed: dict[Selection[Any], Informer[Any]] = {}
 
     def __iter__(self) -> Iterator[Informer[Any]]:
@@ -144,21 +142,29 @@ class ShardInformers(Informers):
 
     def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
         """The informer of those of these objects that belong to the shard."""
-        selection = Selection(resource, namespace, labels, fields, self._shard if resource.namespaced else None)
+        divided = resource.namespaced and resource.name not in self._undivided
+        selection = Selection(resource, namespace, labels, fields, self._shard if divided else None)
         informer = self._borrowed.get(selection)
         if informer is None:
             informer = self._borrowed[selection] = self._whole.borrow(selection)
         return informer
 
-    def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
-        """The informers that are sure to hear of every write to that object."""
-        return self._whole.covering(resource, key)
+    def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
+        return _alike(resource, self)
 
     def close(self) -> None:
         """Give all of them back."""
         for informer in self._borrowed.values():
             self._whole.release(informer)
         self._borrowed.clear()
+
+
+def _alike(resource: Resource[Any], informers: Iterable[Informer[Any]]) -> Iterator[Informer[Any]]:
+    """Yield those of objects of a resource, in whatever version."""
+    group, plural = resource.group, resource.plural
+    for one in informers:
+        if one.selection.resource.plural == plural and one.selection.resource.group == group:
+            yield one
 
 
 def _is_whole(chosen: Selection[Any]) -> bool:

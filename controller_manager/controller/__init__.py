@@ -41,7 +41,7 @@ from controller_manager.api.core import (
     is_pod_terminal,
 )
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
-from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject
+from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject, controller_of
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base.log import Logger
@@ -54,7 +54,6 @@ from controller_manager.controller.pod_control import PodControl, pod_from_templ
 from controller_manager.controller.references import (
     ControllerRefManager,
     controller_key,
-    controller_of,
     controller_ref,
     recheck_owner,
 )

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from controller_manager.api.apps import CONTROLLER_REVISIONS, ControllerRevision
 from controller_manager.api.core import PodTemplateSpec
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.api.model import Object, ObjectMeta, controller_of
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.protobuf.wire import escaped
 from controller_manager.api.resource import Resource, key_of
 from controller_manager.client import Client
-from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref
+from controller_manager.controller.references import ControllerRefManager, controller_ref
 from controller_manager.controller.writes import Refusal, refusal_of
 
 # The label that has the hash of a revision's data.

@@ -8,11 +8,11 @@ import msgspec
 
 from controller_manager.api.core import PODS, Pod, PodTemplateSpec
 from controller_manager.api.errors import ApiError, Conflict, Invalid, NotFound
-from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.api.model import Object, ObjectMeta, controller_of
 from controller_manager.api.resource import Resource, key_of
 from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.events import Recorder
-from controller_manager.controller.references import controller_of, controller_ref, is_other
+from controller_manager.controller.references import controller_ref, is_other
 from controller_manager.controller.writes import Refusal, refusal_of
 from controller_manager.work import TerminalError
 

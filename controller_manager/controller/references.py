@@ -18,17 +18,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller_manager.api.errors import ApiError, Conflict, Invalid, NotFound, conflict
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.api.model import Object, ObjectMeta, OwnerReference, controller_of
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.client import Client, TransportError
 from controller_manager.client.client import STRATEGIC_MERGE_PATCH
 
 T = TypeVar("T", bound=Object)
-
-
-def controller_of(obj: Object) -> OwnerReference | None:
-    """The reference to the one owner that controls `obj`; None if nobody does."""
-    return next((reference for reference in obj.metadata.owner_references if reference.controller), None)
 
 
 def controller_key(kind: Resource[Any], obj: Object) -> Key | None:

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.api.resource import Key
-from controller_manager.api.sharding import ShardSelector
+from controller_manager.api.resource import Key, Resource
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.cache import Shard
 from controller_manager.controller.cache_barrier import CacheBarrier
 from controller_manager.controller.spec import Add, Context, ControllerSpec, Mapped, Reconciler, Source
 from controller_manager.controller.watches import EventHandler
@@ -130,8 +130,8 @@ _GRACE = 5.0
 class Controller:
     """One controller of this process; making it declares its informers, so that they fill before it runs.
 
-    `metrics` are those of all controllers of the process. With a `shard` it works for the namespaces of that alone, and
-    is called `name`.
+    `metrics` are those of all controllers of the process. With a `shard` it works for the keys of that alone, and is
+    called `name`.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Controller:
         options: Options,
         metrics: WorkMetrics,
         *,
-        shard: ShardSelector | None = None,
+        shard: Shard | None = None,
         name: str = "",
     ) -> None:
         self.spec = spec
@@ -216,7 +216,8 @@ class Controller:
             queue=self._queue,
             retry_delays=self.spec.retry_delays,
         )
-        add: Add = loop.add if self._shard is None else partial(_add_within, self._shard, loop)
+        by = self.spec.sharded_by
+        add: Add = loop.add if self._shard is None or by is None else partial(_add_within, self._shard, by, loop)
         self._handler = handler = EventHandler(
             self.spec.watches, self._context.informers, self._options, add, self._barrier.is_echo
         )
@@ -260,7 +261,8 @@ class Controller:
 
 
 def _add_within(
-    shard: ShardSelector,
+    shard: Shard,
+    resource: Resource[Any],
     loop: ControlLoop[Hashable],
     key: Hashable,
     cause: str = "",
@@ -268,8 +270,8 @@ def _add_within(
     *,
     after: float = 0.0,
 ) -> None:
-    """Order work only for what belongs to the shard: objects of its namespaces, and these themselves."""
-    if isinstance(key, Key) and shard.has(key.namespace or key.name):
+    """Order work only for keys, of objects of a resource, that belong to the shard."""
+    if isinstance(key, Key) and shard.has(resource, key):
         loop.add(key, cause, priority, after=after)
 
 

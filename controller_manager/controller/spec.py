@@ -113,7 +113,8 @@ class Mapped(Generic[T]):
     Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time. Without `echoes`
     changes that the controller's own writes made wake none, as far as that is known in time: for what is written only
     by the one reconcile that would be woken, and needs no second look. With a `gate` they are watched only where that
-    feature is on.
+    feature is on. Those that are `whole` are held by all shards of a controller that is divided by owner: for objects
+    that are found by their names, whoever controls them.
     """
 
     resource: Resource[T]
@@ -123,6 +124,7 @@ class Mapped(Generic[T]):
     fields: str = ""
     echoes: bool = True
     gate: str = ""
+    whole: bool = False
 
 
 Watch = For[Any] | Owned[Any] | Mapped[Any]
@@ -171,10 +173,14 @@ class ControllerSpec(Generic[O]):
     acts as where each controller has an account, if that is called otherwise than it; `as_process` says that it always
     acts as the process itself.
 
-    One that is `shardable` may run several times, each time for other namespaces, in this process and in others. Its
-    keys are those of objects in namespaces, or the names of namespaces; what it does for one it finds out from objects
-    of that namespace and from those of none; what it remembers is about one namespace; and it needs no `Source` that
-    knows of more.
+    One that is `sharded_by` a resource may run several times, each time for other keys, in this process and in others;
+    it needs no `Source` that knows of more.
+
+    sharded_by    keys                            what it does for one it finds out from
+    NAMESPACES    objects in namespaces, or       objects of that namespace, and those of none; what it remembers is
+                  names of namespaces             about one namespace
+    another       objects of that, in             these, objects that they or their owners control, those that nobody
+                  namespaces                      does, those of no namespace; what it remembers is about one key
     """
 
     name: str
@@ -194,7 +200,7 @@ class ControllerSpec(Generic[O]):
     service_account: str = ""
     as_process: bool = False
     reporter: str = ""
-    shardable: bool = False
+    sharded_by: Resource[Any] | None = None
     rbac: tuple[PolicyRule, ...] = ()
 
     @property

@@ -1,7 +1,8 @@
 """Who of several replicas should hold which lock: rendezvous hashing with bounded loads; pure.
 
 All replicas come to the same result, and whoever comes or goes moves little beside what is its own. No replica has more
-than the even share of a family, rounded up, such as the shards of a controller. These are given first; what is alone in
+than the even share of a family, rounded up, such as the shards of a controller. These are given first, and alike in all
+families: controllers of as many shards have the same ones on a replica, which share its local copies. What is alone in
 its family evens out what that leaves.
 """
 
@@ -27,20 +28,30 @@ def assign(locks: Mapping[str, str], replicas: Collection[str]) -> dict[str, str
         load[replica] += 1
         load_of[locks[lock], replica] += 1
 
-    for lock, replica in _by_affinity(shards, replicas):
+    for lock, replica in _by_affinity(_places(locks, shards), replicas):
         if lock not in chosen and load_of[locks[lock], replica] < -(-sizes[locks[lock]] // len(replicas)):
             give(lock, replica)
-    for lock, replica in _by_affinity(singles, replicas):
+    for lock, replica in _by_affinity({lock: lock for lock in singles}, replicas):
         if lock not in chosen and load[replica] < most:
             give(lock, replica)
     return chosen
 
 
-def _by_affinity(locks: Collection[str], replicas: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield all pairs, those first that fit best."""
-    pairs = [(_affinity(lock, replica), lock, replica) for lock in locks for replica in replicas]
+def _places(locks: Mapping[str, str], shards: Collection[str]) -> dict[str, str]:
+    """Return which of its family each shard is."""
+    seen: Counter[str] = Counter()
+    places: dict[str, str] = {}
+    for lock in sorted(shards, key=lambda lock: (len(lock), lock)):
+        places[lock] = f"shard {seen[locks[lock]]}"
+        seen[locks[lock]] += 1
+    return places
+
+
+def _by_affinity(places: Mapping[str, str], replicas: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield all pairs of a lock and a replica, those first whose place fits best."""
+    pairs = [(_affinity(place, replica), lock, replica) for lock, place in places.items() for replica in replicas]
     return ((lock, replica) for _, lock, replica in sorted(pairs))
 
 
-def _affinity(lock: str, replica: str) -> bytes:
-    return blake2b(f"{lock}\n{replica}".encode(), digest_size=8).digest()
+def _affinity(place: str, replica: str) -> bytes:
+    return blake2b(f"{place}\n{replica}".encode(), digest_size=8).digest()

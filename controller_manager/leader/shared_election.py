@@ -56,8 +56,9 @@ class SharedLocks:
 
     @property
     def digest(self) -> str:
-        """A text that is the same only for those who share out the same locks."""
-        return blake2b("\n".join(sorted(self.families)).encode(), digest_size=8).hexdigest()
+        """A text that is the same only for those who share out the same locks, of the same families."""
+        named = sorted(f"{lock} {family}" for lock, family in self.families.items())
+        return blake2b("\n".join(named).encode(), digest_size=8).hexdigest()
 
     @property
     def holder(self) -> str:

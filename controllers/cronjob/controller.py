@@ -297,7 +297,7 @@ def _facts(job: Job) -> object:
 SPECS = (
     ControllerSpec(
         name="cronjob-controller",
-        shardable=True,
+        sharded_by=CRON_JOBS,
         queue="cronjob",
         aliases=("cronjob",),
         reconciler=CronJobController,

@@ -203,7 +203,7 @@ def _facts(pod: Pod) -> object:
 SPECS = (
     ControllerSpec(
         name="daemonset-controller",
-        shardable=True,
+        sharded_by=DAEMON_SETS,
         queue="daemonset",
         aliases=("daemonset",),
         service_account="daemon-set-controller",

@@ -124,7 +124,7 @@ def deployment_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key
 SPECS = (
     ControllerSpec(
         name="deployment-controller",
-        shardable=True,
+        sharded_by=DEPLOYMENTS,
         queue="deployment",
         aliases=("deployment",),
         reconciler=DeploymentController,

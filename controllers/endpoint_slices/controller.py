@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.core import NODES, PODS, SERVICES, ZONE, Node, Service
+from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, ZONE, Node, Service
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.api.errors import ApiError, Conflict
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
@@ -276,7 +276,7 @@ def _follows_zones(service: Service) -> tuple[str, ...]:
 SPECS = (
     ControllerSpec(
         name="endpointslice-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="endpoint_slice",
         aliases=("endpointslice",),
         service_account="endpointslice-controller",

@@ -372,7 +372,7 @@ def _selector(job: Job) -> LabelSelector:
 SPECS = (
     ControllerSpec(
         name="job-controller",
-        shardable=True,
+        sharded_by=JOBS,
         queue="job",
         aliases=("job",),
         reconciler=JobController,

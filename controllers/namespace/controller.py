@@ -137,7 +137,7 @@ def deletions(_: Informers, change: Change[Namespace]) -> Iterator[Key]:
 SPECS = (
     ControllerSpec(
         name="namespace-controller",
-        shardable=True,
+        sharded_by=NAMESPACES,
         queue="namespace",
         aliases=("namespace",),
         reconciler=NamespaceController,

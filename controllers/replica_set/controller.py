@@ -226,7 +226,7 @@ REPLICATION_CONTROLLER = OwnerKind(REPLICATION_CONTROLLERS, _selector_of_control
 SPECS = (
     ControllerSpec(
         name="replicaset-controller",
-        shardable=True,
+        sharded_by=REPLICA_SETS,
         queue="replicaset",
         aliases=("replicaset",),
         reconciler=partial(ReplicaSetController, kind=REPLICA_SET),
@@ -237,7 +237,7 @@ SPECS = (
     ),
     ControllerSpec(
         name="replicationcontroller-controller",
-        shardable=True,
+        sharded_by=REPLICATION_CONTROLLERS,
         queue="replicationmanager",
         aliases=("replicationcontroller",),
         service_account="replication-controller",

@@ -225,7 +225,7 @@ def _selects(owner: StatefulSet, pod: Pod) -> bool:
 SPECS = (
     ControllerSpec(
         name="statefulset-controller",
-        shardable=True,
+        sharded_by=STATEFUL_SETS,
         queue="statefulset",
         aliases=("statefulset",),
         reconciler=StatefulSetController,
@@ -234,7 +234,7 @@ SPECS = (
         watches=(
             For(STATEFUL_SETS),
             Mapped(PODS, owners_concerned(STATEFUL_SETS, _selects, workload_facts), indexes=BY_CONTROLLER),
-            Mapped(PERSISTENT_VOLUME_CLAIMS, owners_of_lost_claim),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, owners_of_lost_claim, whole=True),
             Mapped(CONTROLLER_REVISIONS, indexes=BY_CONTROLLER),
         ),
         rbac=(

@@ -9,6 +9,7 @@ While a replica that reaches the server lives:
 
 from collections import defaultdict
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
 from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.resource import Key
-from controller_manager.api.sharding import NAMESPACE, even_shard
+from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request
 from controller_manager.base import clock
 from controller_manager.base.random import random_source
+from controller_manager.cache import Shard
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.controller.runner import Phase
 from controller_manager.options import FlagError, Options
@@ -33,7 +34,6 @@ pytestmark = pytest.mark.virtual
 LEASE, RENEW, RETRY = 15.0, 10.0, 2.0
 # A session that ran out, two looks at it, a list, and a run that takes a while.
 SOON = LEASE + 3 * RETRY + 10.0
-GATE = "--feature-gates=ShardedListAndWatch=true"
 SHARED = "--leader-elect-per-controller"
 NAMESPACE_NAMES = ("red", "green", "blue", "orders", "payments", "search")
 
@@ -50,7 +50,7 @@ class CopyOptions(Options):
     """None."""
 
 
-def copier(trail: Trail) -> ControllerSpec[CopyOptions]:
+def copier(trail: Trail, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
     """A controller that copies `data.wanted` of a config map to `data.done`, slowly."""
 
     class Copier:
@@ -83,7 +83,7 @@ def copier(trail: Trail) -> ControllerSpec[CopyOptions]:
         options=CopyOptions,
         workers=lambda _: 5,
         watches=(For(CONFIG_MAPS),),
-        shardable=True,
+        sharded_by=by,
         rbac=rbac,
     )
 
@@ -156,11 +156,9 @@ async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> No
 
 
 @pytest.mark.flag("controller-shards")
-@pytest.mark.parametrize("gate", [GATE, "--feature-gates=ShardedListAndWatch=false"])
-async def test_shards_work_on_and_hold_what_is_theirs(gate: str) -> None:
-    """Whether the server knows of shards or leaves it to its clients."""
+async def test_shards_work_on_and_hold_what_is_theirs() -> None:
     trail = Trail()
-    async with Cluster((gate,)) as cluster:
+    async with Cluster() as cluster:
         await make_namespaces(cluster)
         flags = (SHARED, "--controller-shards=copy=3")
         replicas = [await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True) for _ in range(3)]
@@ -173,16 +171,17 @@ async def test_shards_work_on_and_hold_what_is_theirs(gate: str) -> None:
         for replica in replicas:
             name = replica.manager.state().name
             (index,) = [int(one[-1]) for one in running(replica)]
-            shard = even_shard(NAMESPACE, index, 3)
+            shard = Shard(index, 3)
             done = {key.namespace for key, runs in trail.runs.items() if name in dict(map(reversed, runs))}  # type: ignore[arg-type]
-            assert done & set(NAMESPACE_NAMES) == set(filter(shard.has, NAMESPACE_NAMES))
+            ours = {one for one in NAMESPACE_NAMES if shard.has(NAMESPACES, Key("", one))}
+            assert done & set(NAMESPACE_NAMES) == ours
             (held,) = [one for one in replica.manager.state().informers if one.selection.startswith("configmaps")]
-            mine = [key for key in trail.runs if shard.has(key.namespace)]
+            mine = [key for key in trail.runs if shard.has(CONFIG_MAPS, key)]
             assert held.objects == len(mine)
 
 
 async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers() -> None:
-    async with Cluster((GATE,)) as cluster:
+    async with Cluster() as cluster:
         flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=4,replicaset=4")
         first, second = await two(cluster, *flags)
         async with PodAgent(cluster):
@@ -220,16 +219,18 @@ async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: 
 
 @pytest.mark.virtual(seeds=15)
 async def test_whatever_happens_every_key_has_one_worker() -> None:
-    trail, keys = Trail(), [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]
-    source = Random(random_source().uniform(0.0, 1.0))
-    gate = source.choice((GATE, "--feature-gates=ShardedListAndWatch=false"))
-    async with Cluster((gate,)) as cluster:
+    trail, source = Trail(), Random(random_source().uniform(0.0, 1.0))
+    by = source.choice((NAMESPACES, CONFIG_MAPS))
+    keys = [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]
+    if by is CONFIG_MAPS:
+        keys = [Key("red", f"team-{number:02}") for number in range(12)]
+    async with Cluster() as cluster:
         await make_namespaces(cluster)
         replicas: list[Replica] = []
 
         async def start() -> None:
             flags = (SHARED, "--controller-shards=copy=4")
-            replicas.append(await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True, strict=False))
+            replicas.append(await cluster.manage(*flags, specs=[copier(trail, by)], may_lose_lead=True, strict=False))
 
         for number in range(8):
             living = [one for one in replicas if not one.has_ended]

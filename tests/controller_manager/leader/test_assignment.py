@@ -63,3 +63,19 @@ def test_little_moves_when_a_replica_comes(count: int) -> None:
     before, after = assign(locks, replicas), assign(locks, [*replicas, "new"])
     moved = [lock for lock in locks if before[lock] != after[lock] and after[lock] != "new"]
     assert len(moved) <= 60 / 5
+
+
+@given(st.integers(1, 9), replicas_of)
+def test_the_same_shards_of_families_of_one_size_are_together(size: int, replicas: set[str]) -> None:
+    found = assign(locks_of({"deployment": size, "replicaset": size}), replicas)
+    assert all(size == 1 or found[f"deployment/{n}"] == found[f"replicaset/{n}"] for n in range(size))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_few_shards_move_when_a_replica_comes_or_goes(count: int) -> None:
+    """What the new one gets must move; bounds move no more than a quarter besides."""
+    locks = locks_of({"deployment": 12})
+    replicas = [f"replica-{number}" for number in range(count)]
+    before, after = assign(locks, replicas), assign(locks, [*replicas, "new"])
+    moved = [lock for lock in locks if before[lock] != after[lock]]
+    assert len(moved) <= 12 / (count + 1) + 12 / 4
