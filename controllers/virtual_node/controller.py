@@ -241,10 +241,10 @@ class VirtualNodeController:
         if self._pod_addresses is None:
             self._pod_addresses = Addresses(_POD_NETWORK)
             for pod in self._pods.list():
+                # A node that is not there may come back, and its pods go on.
                 node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
-                if node is not None and VIRTUAL_POOL in (node.metadata.labels or {}):
-                    given = [one.ip for one in pod.status.pod_ips]
-                    self._pod_addresses.mark(key_of(pod), given, node.spec.pod_cidrs)
+                given = [one.ip for one in pod.status.pod_ips]
+                self._pod_addresses.mark(key_of(pod), given, node.spec.pod_cidrs if node is not None else ())
         return self._pod_addresses
 
 

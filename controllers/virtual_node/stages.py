@@ -5,6 +5,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,14 @@ def load_stages(file: str, *, instant: bool) -> Stages:
     they are to be `instant`. Raises ConfigError.
     """
     own = _read(Path(file), "--virtual-node-stages: ") if file else []
-    shipped = _read(Path(__file__).with_name("stages.yaml"), "")
-    return Stages([*own, *((one.without_delay() for one in shipped) if instant else shipped)])
+    return Stages([*own, *_shipped(instant=instant)])
+
+
+@lru_cache(maxsize=2)
+def _shipped(*, instant: bool) -> tuple[Stage, ...]:
+    """Return the stages that come with this program; reading them takes longer than a manager of a test to start."""
+    found = _read(Path(__file__).with_name("stages.yaml"), "")
+    return tuple(one.without_delay() for one in found) if instant else tuple(found)
 
 
 def stages_of(tree: Any) -> list[Stage]:
