@@ -8,7 +8,9 @@ The first difference between two pods decides; the one that is named first is de
 4. its deletion cost is lower                8. it is younger (*)
 
 (*) Times are compared by the logarithm of how long ago they are; of pods that are equal then the one with the lower uid
-goes, which is as good as at random (KEP-2185). What has no time is deleted first. Deletion costs are those of KEP-2255.
+goes, which is as good as at random (KEP-2185). Where times are the same to the second the original takes whichever its
+copy of the pods tells of first, by chance; here the lower uid goes then, too. What has no time is deleted first.
+Deletion costs are those of KEP-2255.
 """
 
 import math

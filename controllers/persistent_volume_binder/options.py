@@ -9,8 +9,14 @@ from controller_manager.options import Duration, Int32, Options, flag
 
 from .recycler import DEFAULT_TEMPLATE, Recycling, template_from
 
-_UNUSED = "kube-controller-manager 1.36 reads it and has no use for it either"
-_NO_PLUGINS = "volumes of Flex drivers are not attached by this manager"
+_UNUSED = (
+    "it named the plugin for volumes of a cloud while kube-controller-manager had such plugins itself; in 1.36 it has "
+    "none any more, and nothing reads the name there either"
+)
+_NO_PLUGINS = (
+    "Flex drivers are programs that kube-controller-manager runs on its own machine, to attach volumes; this manager "
+    "runs none, and leaves such volumes to the agents of nodes"
+)
 
 
 class BinderOptions(Options):

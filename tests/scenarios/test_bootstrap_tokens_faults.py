@@ -74,7 +74,7 @@ class World:
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_tokens_go_when_they_are_over_and_all_others_sign() -> None:
     async with Cluster() as cluster:
         await publish(cluster, kubeconfig="a: 1")

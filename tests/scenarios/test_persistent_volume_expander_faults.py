@@ -58,7 +58,7 @@ class Sizes:
                 self.wrong.append("the claim has more than the volume")
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_a_volume_gets_the_size_that_was_asked_for() -> None:
     async with Cluster() as cluster:
         sizes = Sizes(cluster)

@@ -97,7 +97,7 @@ class World:
         await self.cluster.client.patch(SECRETS, key, {"data": {"token": None}})
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str]) -> None:
     async with Cluster() as cluster:
         world = World(cluster)

@@ -94,7 +94,7 @@ def is_over(job: Job, now: float) -> bool:
     return ended.timestamp() + kept <= now
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_no_job_goes_early_and_all_do_in_the_end() -> None:
     async with Cluster() as cluster:
         world = World(cluster)

@@ -115,7 +115,7 @@ def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
         there[name] = one
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
