@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     a second, and no test meets one of them.
     """
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+    config.addinivalue_line("markers", "one_process(reason): not with --storage=workers, and why it cannot apply there")
     config.addinivalue_line("markers", f"needs(*programs): uses these: {', '.join(PROGRAMS)}")
 
 
@@ -38,6 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not os.environ.get("LONG"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    for item in items:
+        if config.getoption("--storage") == "workers" and (mark := item.get_closest_marker("one_process")):
+            item.add_marker(pytest.mark.skip(reason=f"of one process: {mark.args[0]}"))
     if os.environ.get("CI"):
         return
     there = {name: is_there(name) for name in PROGRAMS}

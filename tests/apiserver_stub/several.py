@@ -1,14 +1,19 @@
 """Several processes of one API server, as they are with `--workers`, in one process: each request goes to the next."""
 
 import itertools
+import tempfile
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from prometheus_client.core import Metric
 
 from apiserver_stub.api_server import ApiServer
+from apiserver_stub.authn.keys import own_key
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
@@ -36,12 +41,16 @@ def server_on(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
 
 
 class SeveralServers:
-    """Two servers on storages of one owner; what is not about requests is of the first."""
+    """Two servers on storages of one owner, with one key for tokens; what is not about requests is of the first, and
+    what tests have served is served by both.
+    """
 
     def __init__(self, log: Backend, flags: Sequence[str]) -> None:
         self._owner = Owner(log, StorageRules(decode_error_of))
+        self._folder = tempfile.TemporaryDirectory()
+        self._is_stopped = False
         page = self._owner.page
-        options = FLAGS.parse(flags)
+        options = FLAGS.parse((*flags, *self._key(flags)))
         self.servers: list[ApiServer] = []
         self._workers: list[Worker] = []
         for number in range(2):
@@ -50,6 +59,14 @@ class SeveralServers:
             self._workers.append(worker)
             self.servers.append(build(options, Runtime("test"), storage, worker=worker))
         self._next = itertools.cycle(self.servers)
+        self.kinds = _RegistryOfAll([server.kinds for server in self.servers])
+
+    def _key(self, flags: Sequence[str]) -> Sequence[str]:
+        """Return the flag of a key that processes of one server would have in their folder."""
+        if any(flag.startswith(("--service-account-signing", "--data-dir")) for flag in flags):
+            return ()
+        own_key(folder := Path(self._folder.name))
+        return (f"--service-account-signing-key-file={folder / 'sa.key'}",)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.servers[0], name)
@@ -76,6 +93,28 @@ class SeveralServers:
             server.end_streams()
 
     async def stop(self) -> None:
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         for server in self.servers:
             await server.stop()
         await self._owner.close()
+        self._folder.cleanup()
+
+
+class _RegistryOfAll:
+    """The registry of the first server, and what is added to it or removed is so for all."""
+
+    def __init__(self, registries: Sequence[ResourceRegistry]) -> None:
+        self._registries = registries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registries[0], name)
+
+    def add(self, info: ResourceInfo) -> None:
+        for registry in self._registries:
+            registry.add(info)
+
+    def remove(self, info: ResourceInfo) -> None:
+        for registry in self._registries:
+            registry.remove(info)

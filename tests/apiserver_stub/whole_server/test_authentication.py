@@ -168,6 +168,7 @@ async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(star
         assert await who(api, token) == 401
 
 
+@pytest.mark.one_process("it counts those whom a process lets wait")
 async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Webhook, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("good,joe,1\n")
     release = asyncio.Event()

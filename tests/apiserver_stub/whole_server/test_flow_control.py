@@ -94,6 +94,7 @@ async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any
 
 
 @pytest.mark.virtual
+@pytest.mark.one_process("it counts seats, of which each process has its part")
 async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_begun(started: Any) -> None:
     async with started() as api:
         await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})

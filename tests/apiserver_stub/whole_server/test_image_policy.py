@@ -88,7 +88,13 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup["rows"][0]["what"].partition("/")[0])
+def named(setup: Any) -> Any:
+    name = setup["rows"][0]["what"].partition("/")[0]
+    marks = (pytest.mark.one_process("each remembers the answers that it got"),) if name == "image" else ()
+    return pytest.param(setup, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
 async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path) -> None:
     hook.answer_request = Policy().respond
     (tmp_path / "audit.yaml").write_text(AUDIT)
