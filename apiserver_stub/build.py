@@ -271,6 +271,7 @@ class _Assembly:
                 ),
                 self.objects.ensure_created,
                 self.admission_metrics,
+                self.worker,
             ),
             self._own_plugins,
         )
@@ -377,9 +378,7 @@ class _Assembly:
     def auditing(self) -> Auditing:
         """What tells of requests."""
         options, webhook = self.options[AuditOptions], partial(_audit_webhook, self.egress.control_plane)
-        return open_auditing(
-            options, self.runtime.registry, self.runtime.log("audit"), webhook, shared=self.worker.count > 1
-        )
+        return open_auditing(options, self.runtime.registry, self.runtime.log("audit"), webhook, self.worker)
 
     @cached_property
     def server(self) -> Server:

@@ -10,6 +10,7 @@ from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.config_file import ConfigDocument, ConfigModel
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.worker import ALONE, Worker
 from controller_manager.api.errors import TooManyRequests
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.bucket import TokenBucket
@@ -79,16 +80,23 @@ def key_of(limit: str, attributes: Attributes) -> str:
 
 
 class _Buckets:
-    """The buckets of one limit, the one that was used last at the end."""
+    """The buckets of one limit, the one that was used last at the end.
 
-    def __init__(self, limit: Limit) -> None:
+    Where several processes are one server, each has its part of what all events share. Of namespaces, users and objects
+    it counts those that came to it, since a client, who keeps its connection, would else get but a part of its rate.
+    """
+
+    def __init__(self, limit: Limit, worker: Worker) -> None:
         self.limit = limit
+        is_divided = limit.type == "Server"
+        self._rate = limit.qps / worker.count if is_divided else float(limit.qps)
+        self._burst = worker.share(limit.burst) if is_divided else limit.burst
         self._kept = limit.cache_size or _KEPT
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str, now: float) -> bool:
         """Return whether there is a token, which is taken."""
-        bucket = self._buckets.pop(key, None) or TokenBucket(self.limit.qps, self.limit.burst)
+        bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
         self._buckets[key] = bucket
         if len(self._buckets) > self._kept:
             self._buckets.popitem(last=False)
@@ -98,8 +106,8 @@ class _Buckets:
 class EventRateLimit:
     """The plugin."""
 
-    def __init__(self, configuration: EventRateLimitConfiguration) -> None:
-        self._limits = [_Buckets(limit) for limit in configuration.limits if limit is not None]
+    def __init__(self, configuration: EventRateLimitConfiguration, worker: Worker = ALONE) -> None:
+        self._limits = [_Buckets(limit, worker) for limit in configuration.limits if limit is not None]
 
     async def validate(self, attributes: Attributes) -> None:
         """Raises `TooManyRequests` for an event that a limit has no token for; every limit is asked for one.
@@ -119,5 +127,5 @@ def event_rate_limit(parts: AdmissionParts) -> AdmissionPlugin:
     found = parts.configuration.document(NAME, CONFIGURATION_TYPES, check)
     if found is None:
         raise ValueError(f"--admission-control-config-file: the plugin {NAME} needs a configuration with limits")
-    rule = Rule(EventRateLimit(found).validate, ("create", "update"), ("events",))
+    rule = Rule(EventRateLimit(found, parts.worker).validate, ("create", "update"), ("events",))
     return AdmissionPlugin(NAME, validating=(rule,))

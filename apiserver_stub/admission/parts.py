@@ -13,6 +13,7 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload
 from apiserver_stub.service_resolver import ServiceResolver
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.worker import ALONE, Worker
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.authorization import Authorizer
@@ -40,6 +41,7 @@ class AdmissionParts:
     configuration: AdmissionConfiguration
     create: Create
     metrics: AdmissionMetrics = field(default_factory=AdmissionMetrics)
+    worker: Worker = ALONE
 
 
 BuildPlugin = Callable[[AdmissionParts], AdmissionPlugin]

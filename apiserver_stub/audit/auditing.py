@@ -13,6 +13,7 @@ from apiserver_stub.audit.metrics import AuditMetrics
 from apiserver_stub.audit.policy import PolicyEvaluator, read_policy
 from apiserver_stub.audit.webhook_backend import Sender, WebhookBackend
 from apiserver_stub.flags.audit import AuditOptions
+from apiserver_stub.worker import ALONE, Worker
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import all_of
 
@@ -42,12 +43,11 @@ def open_auditing(
     registry: CollectorRegistry,
     log: Logger,
     webhook: Callable[[str, float], Sender],
-    *,
-    shared: bool = False,
+    worker: Worker = ALONE,
 ) -> Auditing:
     """Return the audit that the flags ask for; `webhook` makes a sender of a kubeconfig file and a first
-    pause. A `shared` log is one that other processes write to as well. Raises `ValueError` or `OSError` for files that
-    cannot be used.
+    pause. Where several processes are one server, all write one log, and each has its part of the batches that are sent
+    a second. Raises `ValueError` or `OSError` for files that cannot be used.
     """
     metrics = AuditMetrics(registry, log)
     if not options.audit_policy_file:
@@ -55,26 +55,26 @@ def open_auditing(
     evaluator = PolicyEvaluator(read_policy(Path(options.audit_policy_file)))
     backends: list[Backend] = []
     if options.audit_log_path:
-        backends.append(_log_backend(options, metrics, shared=shared))
+        backends.append(_log_backend(options, metrics, worker))
     if options.audit_webhook_config_file:
         server = webhook(options.audit_webhook_config_file, options.audit_webhook_initial_backoff)
-        backends.append(WebhookBackend(server, *_delivery(options, "webhook"), metrics))
+        backends.append(WebhookBackend(server, *_delivery(options, "webhook", worker), metrics))
     return Auditing(Auditor(evaluator, backends, metrics), backends) if backends else Auditing()
 
 
-def _log_backend(options: AuditOptions, metrics: AuditMetrics, *, shared: bool) -> LogBackend:
+def _log_backend(options: AuditOptions, metrics: AuditMetrics, worker: Worker) -> LogBackend:
     rotation = Rotation(
         options.audit_log_maxsize * _MEGABYTE,
         options.audit_log_maxbackup,
         options.audit_log_maxage,
         options.audit_log_compress,
-        shared,
+        worker.count > 1,
     )
     legacy = options.audit_log_format == "legacy"
-    return LogBackend(options.audit_log_path, rotation, legacy, *_delivery(options, "log"), metrics)
+    return LogBackend(options.audit_log_path, rotation, legacy, *_delivery(options, "log", worker), metrics)
 
 
-def _delivery(options: AuditOptions, backend: str) -> tuple[Mode, BatchLimits, int]:
+def _delivery(options: AuditOptions, backend: str, worker: Worker) -> tuple[Mode, BatchLimits, int]:
     """Return how a backend delivers, and the bytes of an event (0: any number)."""
     of = options.of
     truncates = of(backend, "truncate_enabled")
@@ -85,7 +85,7 @@ def _delivery(options: AuditOptions, backend: str) -> tuple[Mode, BatchLimits, i
         of(backend, "batch_max_size") if mode is Mode.BATCH else 1,
         of(backend, "truncate_max_batch_size") if truncates else 1 << 40,
         of(backend, "batch_max_wait"),
-        of(backend, "batch_throttle_qps") if mode is Mode.BATCH and throttles else 0.0,
-        of(backend, "batch_throttle_burst"),
+        of(backend, "batch_throttle_qps") / worker.count if mode is Mode.BATCH and throttles else 0.0,
+        worker.share(of(backend, "batch_throttle_burst")),
     )
     return mode, limits, of(backend, "truncate_max_event_size") if truncates else 0

@@ -8,14 +8,15 @@ import pytest
 from apiserver_stub.admission import Attributes
 from apiserver_stub.admission.event_rate_limit import EventRateLimit, EventRateLimitConfiguration, Limit
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.worker import ALONE, Worker
 from controller_manager.api.errors import TooManyRequests
 from controller_manager.serving.authentication import User
 
 KINDS = built_in()
 
 
-def plugin(*limits: Limit) -> EventRateLimit:
-    return EventRateLimit(EventRateLimitConfiguration(api_version="", limits=limits))
+def plugin(*limits: Limit, worker: Worker = ALONE) -> EventRateLimit:
+    return EventRateLimit(EventRateLimitConfiguration(api_version="", limits=limits), worker)
 
 
 def event(
@@ -56,6 +57,20 @@ async def test_tokens_come_back_with_time() -> None:
 async def test_who_shares_a_bucket(kind: str, other: Attributes) -> None:
     limit = plugin(Limit(type=kind, qps=1, burst=1))
     assert await taken(limit, event(), event(), other, other) == [True, False, True, False]
+
+
+@pytest.mark.virtual
+async def test_processes_of_one_server_share_what_all_events_share_and_a_client_keeps_its_rate() -> None:
+    shared = [plugin(Limit(type="Server", qps=3, burst=5), worker=Worker(number, 2)) for number in range(2)]
+    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    await asyncio.sleep(10)
+    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    await asyncio.sleep(0.5)
+    assert [await taken(one, event()) for one in shared] == [[False], [False]]
+    await asyncio.sleep(0.2)
+    assert [await taken(one, event()) for one in shared] == [[True], [True]]
+    own = plugin(Limit(type="User", qps=3, burst=5), worker=Worker(0, 2))
+    assert sum(await taken(own, *[event()] * 9)) == 5
 
 
 @pytest.mark.virtual

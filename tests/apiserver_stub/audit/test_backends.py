@@ -12,15 +12,19 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.audit import log_backend
+from apiserver_stub.audit import log_backend, open_auditing
 from apiserver_stub.audit.backends import BatchLimits, Buffer, Mode
 from apiserver_stub.audit.log_backend import LogBackend
 from apiserver_stub.audit.log_file import LogFile, Rotation
 from apiserver_stub.audit.metrics import AuditMetrics
 from apiserver_stub.audit.webhook_backend import WebhookBackend
+from apiserver_stub.flags.audit import AuditOptions
+from apiserver_stub.worker import Worker
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import get_logger
+from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
+from controller_manager.options import FlagSet
 
 LIMITS = BatchLimits(buffer=5, batch=2, bytes=1 << 20, wait=30.0)
 
@@ -327,3 +331,29 @@ async def test_in_the_blocking_modes_each_event_goes_at_once_while_its_request_w
     server.fails = False
     await backend.close()
     assert server.lists == [[1], [3]]
+
+
+@pytest.mark.virtual
+async def test_processes_of_one_server_share_the_batches_that_are_sent_a_second(tmp_path: Path) -> None:
+    (policy := tmp_path / "policy.yaml").write_text(
+        '{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}'
+    )
+    flags = [f"--audit-policy-file={policy}", "--audit-webhook-config-file=asked", "--audit-webhook-batch-max-size=1"]
+    flags += ["--audit-webhook-batch-throttle-qps=0.5", "--audit-webhook-batch-throttle-burst=3"]
+    options = FlagSet(AuditOptions).parse(flags)[AuditOptions]
+    sent = []
+    for number in range(2):
+        runtime, server = Runtime("test"), Server()
+        worker = Worker(number, 2)
+        log = runtime.log("audit")
+        auditing = open_auditing(options, runtime.registry, log, lambda *_, server=server: server, worker)
+        (backend,) = auditing._backends
+        for one in range(9):
+            backend.accept(event(one), wait=False)
+        async with Tasks() as tasks:
+            tasks.start(auditing.run(), name="audit")
+            await asyncio.sleep(2)
+            sent.append(len(server.lists))
+            await asyncio.sleep(4)
+            sent.append(len(server.lists))
+    assert sent == [2, 3, 1, 2]
