@@ -1,14 +1,15 @@
 """Resource quotas while everything goes wrong, by seed (virtual time).
 
 At every moment:
-- of what only the API server lets in, there is never more than a quota allows, nor more than its status says;
+- of what only the API server lets in, there is never more than a quota says is used;
+- nothing comes beyond what the status of a quota allowed just before, by a count of the objects themselves;
 Once it is quiet:
 - the status of each quota says what it limits, and exactly what its objects use;
 - nobody writes anything any more.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -63,6 +64,24 @@ PATHS = {
 }
 
 
+def everything(_object: Any) -> bool:
+    return True
+
+
+def on_a_node_port(service: Any) -> bool:
+    return service["spec"]["type"] != "ClusterIP"
+
+
+# What a quota calls things, where they are, and which of them it counts.
+COUNTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("configmaps", "count/configmaps"), (PATHS["configmaps"], everything)),
+    "count/pods": (PATHS["pods"], everything),
+    "services": (PATHS["services"], everything),
+    "services.nodeports": (PATHS["services"], on_a_node_port),
+    WIDGET: (WIDGETS, everything),
+}
+
+
 class World:
     """People who make, change and delete objects and quotas, and one manager at a time."""
 
@@ -79,8 +98,10 @@ class World:
         )
         for _ in range(ACTIONS):
             # Some are refused: what they are about may not be there, or be there already, or not fit.
+            allowed, there = await self.allowed(), await self.there()
             with contextlib.suppress(ApiError, TransportError):
                 await one_of(people)()
+            await self.check_growth(allowed, there)
             await self.check_limits()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
@@ -99,6 +120,32 @@ class World:
                 used = parsed(quota.status.used).get(name)
                 if used is not None and name in (quota.status.hard or {}):
                     assert count <= used.number, f"{count} config maps, and the quota says {used}"
+
+    async def allowed(self) -> dict[tuple[str, str], int]:
+        """What the status of each quota allows, by quota and name."""
+        quotas = (await self.client.list(RESOURCE_QUOTAS, "default")).items
+        return {
+            (quota.metadata.uid, name): int(limit)
+            for quota in quotas
+            for name, limit in (quota.status.hard or {}).items()
+            if name in COUNTED and name in (quota.status.used or {})
+        }
+
+    async def there(self) -> dict[str, int]:
+        """How many objects there are, by what quotas call them; as the storage has them."""
+        found = {}
+        for name, (path, counts) in COUNTED.items():
+            with contextlib.suppress(ApiError):  # nobody has defined it yet
+                items = (await send(self.cluster, "GET", path))["items"]
+                found[name] = sum(map(counts, items))
+        return found
+
+    async def check_growth(self, allowed: dict[tuple[str, str], int], before: dict[str, int]) -> None:
+        """What came did so within what was allowed before and still is."""
+        still, now = await self.allowed(), await self.there()
+        for (quota, name), limit in allowed.items():
+            if still.get((quota, name)) == limit:
+                assert now.get(name, 0) <= max(limit, before.get(name, 0)), f"{now[name]} of {limit} {name}"
 
     async def make_config(self) -> None:
         meta = ObjectMeta(namespace="default", name=one_of(NAMES))
