@@ -15,8 +15,13 @@ from controller_manager.api.timestamps import time_of
 ContainerKind = Literal["init", "sidecar", "main", "ephemeral"]
 
 
+class ExecAction(Model):
+    command: tuple[str, ...] = ()
+
+
 class Probe(Model):
     initial_delay_seconds: int = 0
+    exec: ExecAction | None = None
 
 
 class ExitCodes(Model):

@@ -17,7 +17,7 @@ from controller_manager.api.selectors import LabelSelector
 from controller_manager.controller import ConfigError
 from controller_manager.options.types import parse_duration
 
-from .pods import Container, ContainerKind, ContainerStatus, VirtualPod
+from .pods import Container, ContainerKind, ContainerStatus, Probe, VirtualPod
 
 DOMAIN = f"virtual-node.x-{GROUP_DOMAIN}"
 STATES = ("waiting", "blocked", "running", "started", "ready", "terminated", "back-off", "stopping")
@@ -110,7 +110,7 @@ class Stage:
     def exit_code(self, pod: VirtualPod, container: Container) -> int:
         """Return the exit code that the stage ends a container with."""
         if self.spec.exit_code_from == _COMMAND:
-            found = exit_of(container)
+            found = exit_of((*container.command, *container.args))
             return self.spec.exit_code if found is None else found
         given = (pod.metadata.annotations or {}).get(self.spec.exit_code_from, "")
         return int(given) % 256 if given.isascii() and given.isdecimal() and len(given) < 4 else self.spec.exit_code
@@ -120,11 +120,11 @@ class Stage:
             case "":
                 return None
             case "command":
-                return sleep_of(container)
+                return sleep_of((*container.command, *container.args))
             case "startupProbe":
-                return float(container.startup_probe.initial_delay_seconds) if container.startup_probe else None
+                return success_of(container.startup_probe)
             case "readinessProbe":
-                return float(container.readiness_probe.initial_delay_seconds) if container.readiness_probe else None
+                return success_of(container.readiness_probe)
             case "backOff":
                 return back_off(status)
             case annotation:
@@ -135,15 +135,23 @@ class Stage:
             return None  # as if it were not there: pods are not refused here
 
 
-def sleep_of(container: Container) -> float | None:
-    """Return the seconds that the command of a container sleeps, as far as it says so; None if it does not."""
-    found = _SLEEP.findall(" ".join((*container.command, *container.args)))
+def success_of(probe: Probe | None) -> float | None:
+    """Return the seconds until a probe succeeds, infinite if its command says that it fails; None for no probe."""
+    if probe is None:
+        return None
+    fails = probe.exec is not None and exit_of(probe.exec.command)
+    return math.inf if fails else float(probe.initial_delay_seconds)
+
+
+def sleep_of(command: Sequence[str]) -> float | None:
+    """Return the seconds that a command sleeps, as far as it says so; None if it does not."""
+    found = _SLEEP.findall(" ".join(command))
     return sum(math.inf if one.startswith("inf") else float(one) for one in found) if found else None
 
 
-def exit_of(container: Container) -> int | None:
-    """Return the exit code that the command of a container ends with, as far as it says so; None if it does not."""
-    found = _EXIT.findall(" ".join((*container.command, *container.args)))
+def exit_of(command: Sequence[str]) -> int | None:
+    """Return the exit code that a command ends with, as far as it says so; None if it does not."""
+    found = _EXIT.findall(" ".join(command))
     if not found:
         return None
     code, is_false = found[-1]

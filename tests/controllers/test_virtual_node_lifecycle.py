@@ -138,6 +138,16 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main running", "2: Running, main started", "6: Running, main ready"],
     ),
+    "a probe whose command fails": (
+        pod(container(readinessProbe={"initialDelaySeconds": 2, "exec": {"command": ["/bin/false"]}})),
+        SHIPPED,
+        ["0: Running, main started"],
+    ),
+    "one whose command succeeds": (
+        pod(container(readinessProbe={"initialDelaySeconds": 2, "exec": {"command": ["sh", "-c", "exit 0"]}})),
+        SHIPPED,
+        ["0: Running, main started", "2: Running, main ready"],
+    ),
     "a job's pod completes": (
         pod(owner="Job", restartPolicy="Never"),
         SHIPPED,
