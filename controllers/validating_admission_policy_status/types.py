@@ -4,9 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from controller_manager.api.admissionregistration import ParamKind, ResourceRule, ValidatingAdmissionPolicySpec
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.model import PartialObject
+from controller_manager.api.resource import Resource
 from controller_manager.client import Client
 from controller_manager.client.discovery import ServedResource, resources
 
+_Named = tuple[str, str, str]  # group, version and plural
 MOST = 10
 """The most kinds that the expressions of one rule are checked against."""
 
@@ -35,11 +39,21 @@ class Kinds:
         self._served: Sequence[ServedResource] = ()
 
     async def of(self, spec: ValidatingAdmissionPolicySpec) -> Sequence[GroupVersionKind]:
-        """Return the kinds in the order of group, version and kind."""
+        """Return the kinds in the order of group, version and kind. Raises ServiceUnavailable where one may be missing
+        only since discovery could not be read.
+        """
         rules = spec.match_constraints.resource_rules
-        if any(not _served(wanted, self._served) for rule in rules for wanted in _named(rule)):
-            self._served = (await resources(self._client)).resources
+        named = {wanted for rule in rules for wanted in _named(rule)}
+        if self._lacks(named):
+            found = await resources(self._client)
+            self._served = found.resources
+            for group, version, plural in sorted(self._lacks(named)):
+                if found.may_lack(Resource(group, version, plural, "", True, PartialObject)):
+                    raise ServiceUnavailable(f"discovery does not tell of {plural} now")
         return kinds_of(rules, self._served)
+
+    def _lacks(self, named: Iterable[_Named]) -> list[_Named]:
+        return [wanted for wanted in named if not _served(wanted, self._served)]
 
 
 def kinds_of(rules: Iterable[ResourceRule], served: Iterable[ServedResource]) -> Sequence[GroupVersionKind]:
@@ -62,7 +76,7 @@ def param_kind(kind: ParamKind) -> GroupVersionKind:
     return GroupVersionKind(group, version, kind.kind)
 
 
-def _named(rule: ResourceRule) -> Iterator[tuple[str, str, str]]:
+def _named(rule: ResourceRule) -> Iterator[_Named]:
     """Yield group, version and plural of the resources that a rule names, none of those with wildcards."""
     if any("*" in each for each in (*rule.api_groups, *rule.api_versions)):
         return
@@ -73,7 +87,7 @@ def _named(rule: ResourceRule) -> Iterator[tuple[str, str, str]]:
                 yield group, version, plural
 
 
-def _served(wanted: tuple[str, str, str], served: Iterable[ServedResource]) -> list[GroupVersionKind]:
+def _served(wanted: _Named, served: Iterable[ServedResource]) -> list[GroupVersionKind]:
     """Return the kinds of a resource, which in the core group is looked for in all groups, as kubectl does."""
     group, version, plural = wanted
     return [

@@ -1,0 +1,90 @@
+"""What is said of the types of admission policies while requests fail, watches fall silent and managers are lost, by
+seed (virtual time).
+
+What holds for every seed:
+
+1. Whatever the status of a policy says of a generation is what Kubernetes 1.36 said of the spec of that generation.
+2. Once everything works again, each status is of the newest generation, and nobody writes anything any more.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
+from controller_manager.api.resource import Key
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.test_custom_resources import DEFINITIONS, send
+from tests.scenarios.test_validating_admission_policy_status import DEFINITION, NAME, PATH, ROWS
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+
+FLAGS = ("--leader-elect=false", f"--controllers={NAME}")
+ACTIONS = 16
+NAMES = ("a", "b", "c")
+
+
+class World:
+    """Policies as the store has them, and which recorded row each of their generations is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.policies: dict[str, Any] = {}
+        self._rows: dict[tuple[str, int], Any] = {}
+        self._sent: dict[str, Any] = {}
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == POLICIES.name:
+                self._judge(json.loads(change.row.data))
+
+    def _judge(self, policy: Any) -> None:
+        metadata, status = policy["metadata"], policy.get("status", {})
+        uid, generation = metadata["uid"], metadata["generation"]
+        self._rows.setdefault((uid, generation), self._sent[metadata["name"]])
+        self.policies[metadata["name"]] = policy
+        of = status.get("observedGeneration")
+        if of is not None and status["typeChecking"] != self._rows[uid, of]["status"]["typeChecking"]:
+            self.wrong.append(f"{metadata['name']} {of}: {status} {self._rows[uid, of]['id']}")
+
+    async def make(self) -> None:
+        """Somebody makes a policy."""
+        name = one_of([name for name in NAMES if name not in self.policies])
+        self._sent[name] = row = one_of(ROWS)
+        tree = {"kind": "ValidatingAdmissionPolicy", "apiVersion": POLICIES.api_version, "metadata": {"name": name}}
+        await send(self.cluster, "POST", PATH, {**tree, "spec": row["spec"]})
+
+    async def change(self) -> None:
+        """Somebody has a policy say something else."""
+        name = one_of(sorted(self.policies))
+        self._sent[name] = row = one_of(ROWS)
+        policy = await send(self.cluster, "GET", f"{PATH}/{name}")
+        await send(self.cluster, "PUT", f"{PATH}/{name}", {**policy, "spec": row["spec"]})
+
+    async def drop(self) -> None:
+        """Somebody deletes a policy, whose name may come again."""
+        name = one_of(sorted(self.policies))
+        await self.cluster.client.delete(POLICIES, Key("", name))
+        del self.policies[name]
+
+
+@pytest.mark.virtual(seeds=40)
+async def test_nothing_is_said_of_another_generation_and_all_is_said_in_the_end() -> None:
+    async with Cluster() as cluster:
+        await send(cluster, "POST", DEFINITIONS, DEFINITION["definition"])
+        world = World(cluster)
+        replica = await cluster.manage(*FLAGS, faults=RATE)
+        faults = FaultInjector(cluster, replica, FLAGS, (POLICIES.path(),))
+        people = (world.make, world.make, world.change, world.change, world.drop)
+        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await calm(cluster, faults)
+        assert world.wrong == [], world.wrong[0]
+        for name in world.policies:
+            policy = await send(cluster, "GET", f"{PATH}/{name}")
+            assert policy["status"]["observedGeneration"] == policy["metadata"]["generation"], name
+        await is_quiet(cluster)
