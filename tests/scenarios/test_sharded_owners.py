@@ -16,15 +16,16 @@ import pytest
 
 from controller_manager.api.apps import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from controller_manager.api.batch import JOBS, Job
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import EVENTS, PODS, Pod
 from controller_manager.api.resource import Key
+from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
 from controller_manager.base.random import random_source
 from controller_manager.cache import Shard
-from controller_manager.controller import controller_of
+from controller_manager.controller import controller_of, controller_ref
 from controller_manager.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.workloads import deployment, pods, replica_set, stateful_set, template
+from tests.scenarios.workloads import claim_template, deployment, pods, replica_set, stateful_set, template
 
 pytestmark = pytest.mark.virtual
 
@@ -128,6 +129,30 @@ async def test_what_is_released_is_seen_by_all_and_may_be_adopted_by_others() ->
         assert await pods_by_app(cluster) == {names[0]: 1, names[1]: 2}
         assert sum(held(one, "pods") for one in replicas) == 3
         assert all(controller_of(one) is not None for one in await pods(cluster))
+
+
+async def test_claims_of_stateful_sets_are_found_whoever_controls_them() -> None:
+    """A claim that its pod controls: its name tells the set, its controller does not."""
+    async with Cluster() as cluster:
+        await start(cluster, 2, ("statefulset",))
+        async with PodAgent(cluster):
+            for name in NAMES[:4]:
+                claimed = stateful_set(name, 1, volumeClaimTemplates=[claim_template()])
+                await cluster.client.create(STATEFUL_SETS, claimed)
+            await cluster.advance(10)
+            for one in await pods(cluster):
+                claim = Key("default", f"data-{one.metadata.name}")
+                reference = msgspec.to_builtins(controller_ref(PODS, one))
+                await cluster.client.patch(
+                    PERSISTENT_VOLUME_CLAIMS, claim, {"metadata": {"ownerReferences": [reference]}}
+                )
+            await cluster.advance(5)
+            for one in await pods(cluster):
+                await cluster.client.delete(PODS, Key("default", one.metadata.name), grace=0)
+            await cluster.advance(10)
+            assert await pods_by_app(cluster) == dict.fromkeys(NAMES[:4], 1)
+            refused = [one for one in (await cluster.client.list(EVENTS, "default")).items if "Failed" in one.reason]
+            assert not refused
 
 
 async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
