@@ -13,6 +13,7 @@ from controller_manager.cache.informer import Informer
 from controller_manager.cache.metrics import CacheMetrics
 from controller_manager.cache.shard import Shard
 from controller_manager.client import Client
+from controller_manager.client.discovery import DiscoveryClient
 
 T = TypeVar("T", bound=Object)
 
@@ -26,6 +27,8 @@ class Informers:
 
     def __init__(self, client: Client, runtime: Runtime, *, resync: float = 0.0, streams: bool = True) -> None:
         self._client = client
+        self.discovery = DiscoveryClient(client)
+        """The resources that the server has, which all ask for who follow whatever there is."""
         self._log = runtime.log("cache")
         self._resync = resync
         self._streams = streams

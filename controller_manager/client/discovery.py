@@ -1,5 +1,6 @@
 """Discovery of a server's resources; a group that can't be read is named and takes nothing else down with it."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from controller_manager.api.decode import Decoder
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Model, PartialObject
 from controller_manager.api.resource import Resource
+from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import all_of
 from controller_manager.client.client import Call, Client
 from controller_manager.transport.transport import TransportError
@@ -139,8 +141,8 @@ async def resources(client: Client) -> Discovery:
 
 
 class DiscoveryClient:
-    """Asks a server for its resources again and again. What is as it was is neither sent nor read once more, where the
-    server gives its documents entity tags.
+    """Asks a server for its resources again and again, for whoever wants to know. What is as it was is neither sent nor
+    read once more, where the server gives its documents entity tags.
     """
 
     def __init__(self, client: Client) -> None:
@@ -148,9 +150,31 @@ class DiscoveryClient:
         self._known: dict[str, tuple[str, Discovery]] = {}  # by path, with the tag
         self._parts: tuple[Discovery, ...] = ()
         self._newest = Discovery((), {})
+        self._asked_at = float("-inf")
+        self._answered: asyncio.Event | None = None  # of the question under way, of which there is one at a time
+
+    async def since(self, moment: float) -> Discovery:
+        """Return all resources, as the server told when it was asked at that `moment` (monotonic) or later: the very
+        object that was returned the last time if nothing has changed.
+        """
+        while self._asked_at < moment:
+            if self._answered is None:
+                await self._ask()
+            else:
+                await self._answered.wait()
+        return self._newest
+
+    async def _ask(self) -> None:
+        asked_at, self._answered = monotonic(), asyncio.Event()
+        try:
+            self._newest = await self.resources()
+            self._asked_at = asked_at
+        finally:
+            self._answered.set()
+            self._answered = None
 
     async def resources(self) -> Discovery:
-        """Return all resources: the very object that was returned the last time if nothing has changed."""
+        """Ask now, and return all resources as `since` does."""
         parts = tuple(await all_of(self._root("/api"), self._root("/apis")))
         if not self._parts or any(part is not known for part, known in zip(parts, self._parts, strict=True)):
             self._parts, self._newest = parts, _joined(parts)

@@ -30,6 +30,36 @@ def _unnoted(_: str, __: Request | None) -> None:
     """Nobody wants to know."""
 
 
+class _Passage:
+    """A wait of the running task that may be cut; it costs much less than a timeout without an end."""
+
+    __slots__ = ("_cancelling", "_is_cut", "_soon", "_task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling, self._is_cut = task, task.cancelling(), False
+        self._soon: asyncio.Handle | None = None
+
+    def cut(self) -> None:
+        """Cancel the wait once the task waits, unless it is over then."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._cancel)
+
+    def over(self) -> None:
+        """The wait is over."""
+        if self._soon is not None:
+            self._soon.cancel()
+
+    def is_cut(self) -> bool:
+        """Return whether that is why the task was cancelled, and nobody else wants it."""
+        return self._is_cut and self._task.uncancel() <= self._cancelling
+
+    def _cancel(self) -> None:
+        self._is_cut = True
+        self._task.cancel()
+
+
 class Link:
     """Carries requests and answers between two parties of one process; `note` is told what is done to them."""
 
@@ -38,16 +68,14 @@ class Link:
         self.is_cut = False
         self.disturbed = False
         """True once anything was kept from passing, or changed."""
-        self._under_way: dict[asyncio.Timeout, None] = {}  # in the order in which they came
+        self._under_way: dict[_Passage, None] = {}  # in the order in which they came
 
     def cut(self) -> None:
         """Let nothing through any more, in either direction; open watches break."""
         self.is_cut = self.disturbed = True
         self._note("cut off", None)
-        now = asyncio.get_running_loop().time()
-        for waiting in self._under_way:
-            if not waiting.expired():  # it was cut before, and mended, and has not heard of it yet
-                waiting.reschedule(now)
+        for passage in self._under_way:
+            passage.cut()
 
     def mend(self) -> None:
         """Let everything through again."""
@@ -58,17 +86,17 @@ class Link:
         """The result of `work`. Raises TransportError when the cable is cut before that is known."""
         if self.is_cut:
             raise TransportError("the connection is cut")
-        waiting = asyncio.timeout(None)
+        passage = _Passage()
+        self._under_way[passage] = None
         try:
-            async with waiting:
-                self._under_way[waiting] = None
-                return await work()
-        except TimeoutError:
-            if waiting.expired():
+            return await work()
+        except asyncio.CancelledError:
+            if passage.is_cut():
                 raise TransportError("the connection was cut") from None
             raise
         finally:
-            self._under_way.pop(waiting, None)
+            del self._under_way[passage]
+            passage.over()
 
     async def answer(self, work: Callable[[], Awaitable[Response]]) -> Response:
         """The answer that `work` gets; a streamed body comes through this cable too."""

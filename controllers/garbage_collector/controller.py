@@ -29,9 +29,9 @@ from .graph import (
 from .graph_builder import GraphBuilder, Monitors
 from .live import BoundWriter, Delete, LiveLookup, OwnerState, SetOwners, Unclear, UnknownKind, decide
 
-# Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
-# first reading of everything is waited for.
-SOONEST_REDISCOVERY, REDISCOVERY = 5.0, 10.0
+# Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; for how long such an
+# answer serves other controllers as well; and how long the first reading of everything is waited for.
+SOONEST_REDISCOVERY, REDISCOVERY, SHARED = 5.0, 10.0, 1.0
 FIRST_READING = 30.0
 # Seconds until an owner that is there but was never observed is looked at again.
 UNOBSERVED = 30.0
@@ -86,7 +86,7 @@ class GarbageCollector:
         self._log = context.log
         self._errors = Counters(_SYNC_ERRORS, context.runtime.registry)
         self._graph = Graph()
-        self._monitors = Monitors(context.client, context.informers, context.log)
+        self._monitors = Monitors(context.informers, context.log)
         self._graph_builder = GraphBuilder(self._graph, self._monitors, context.events)
         self._lookup = LiveLookup(context.client, lambda: self._monitors.known, self._graph.absent)
         self._writes = BoundWriter(context.client, self._lookup)
@@ -294,7 +294,7 @@ class GarbageCollector:
     async def _discover(self) -> None:
         self._kind_unknown.clear()
         kinds, new = self._monitors.known.kinds, [task for task, asked in self._unknown_kinds.items() if not asked]
-        if not await self._monitors.refresh():
+        if not await self._monitors.refresh(clock.monotonic() - (0.0 if new else SHARED)):
             self._errors.add()
         # What is gone meanwhile puzzles nobody, nor is it held back.
         self._unknown_kinds = {task: asked for task, asked in self._unknown_kinds.items() if self._graph.needs(task)}

@@ -10,8 +10,7 @@ from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
-from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, DiscoveryClient, ServedResource
+from controller_manager.client.discovery import Discovery, ServedResource
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Add, Change, Informer, Informers, Priority
 
@@ -102,8 +101,7 @@ class Monitors:
     What they saw waits in `seen`, in order; `known` is what the last discovery told.
     """
 
-    def __init__(self, client: Client, informers: Informers, log: Logger) -> None:
-        self._discovery = DiscoveryClient(client)
+    def __init__(self, informers: Informers, log: Logger) -> None:
         self._found: Discovery | None = None
         self._informers = informers
         self._log = log
@@ -118,9 +116,11 @@ class Monitors:
         await self._wake.wait()
         self._wake.clear()
 
-    async def refresh(self) -> bool:
-        """Ask which resources there are, and watch these; whether all could be asked for."""
-        found = await self._discovery.resources()
+    async def refresh(self, since: float) -> bool:
+        """Watch the resources that there are, as the server told when it was asked at that moment or later; whether all
+        could be asked for.
+        """
+        found = await self._informers.discovery.since(since)
         if found is self._found:
             return not found.failed
         self._found = found

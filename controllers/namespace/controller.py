@@ -23,7 +23,7 @@ from controller_manager.controller import (
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .outcome import PassOutcome, addressable, next_look, with_outcome
-from .resources_deleter import DiscoveryCache, NamespacedResourcesDeleter
+from .resources_deleter import NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
 # How long, once a deletion is seen, other API servers may not know of it yet and let something in: kube-apiserver goes
@@ -62,7 +62,7 @@ class NamespaceController:
     def __init__(self, context: Context, options: NamespaceOptions) -> None:
         self._client = context.client
         self._period = options.namespace_sync_period
-        self._catalogue = DiscoveryCache(context.client)
+        self._discovery = context.informers.discovery
         self._deleter = NamespacedResourcesDeleter(context.client, context.log)
         # The uid of each namespace that is being deleted, and when that was seen first.
         self._seen: dict[Key, tuple[str, float]] = {}
@@ -102,7 +102,7 @@ class NamespaceController:
         now = monotonic()
         if now < ripe:
             return None
-        found = await self._catalogue.since(max(ripe, now - SHARED))
+        found = await self._discovery.since(max(ripe, now - SHARED))
         served, unparsable = addressable(found.preferred())
         others = [one for one in served if one.resource.name != PODS.name]
         rest = await self._deleter.clear_all(others, name)

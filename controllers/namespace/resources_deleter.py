@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource, key_of
-from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.base.clock import utc_now
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, ServedResource, resources
+from controller_manager.client.discovery import ServedResource
 
 from .outcome import Remains, is_settled, remains_of
 
@@ -20,35 +20,6 @@ PAGE = 500
 # A namespace goes only after a pass in which every resource answered: a passing failure is asked again at once.
 ATTEMPTS = 3
 _BACKGROUND = "Background"
-
-
-class DiscoveryCache:
-    """Shares answers of discovery; one question is under way at a time."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._newest = Discovery((), {})
-        self._asked_at = float("-inf")
-        self._answered: asyncio.Event | None = None
-
-    async def since(self, moment: float) -> Discovery:
-        """The resources, as the server told when it was asked at that `moment` (monotonic) or later."""
-        while self._asked_at < moment:
-            if self._answered is None:
-                await self._ask()
-            else:
-                await self._answered.wait()
-        return self._newest
-
-    async def _ask(self) -> None:
-        asked_at = monotonic()
-        self._answered = asyncio.Event()
-        try:
-            self._newest = await resources(self._client)
-            self._asked_at = asked_at
-        finally:
-            self._answered.set()
-            self._answered = None
 
 
 class NamespacedResourcesDeleter:

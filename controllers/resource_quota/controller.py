@@ -14,7 +14,7 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.pod_resources import Amounts, parsed, plus
 from controller_manager.api.quantity import Quantity, parse
 from controller_manager.api.quota import Scope
-from controller_manager.base.clock import utc_now
+from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.base.tasks import all_of
 from controller_manager.client import TransportError
 from controller_manager.controller import (
@@ -35,8 +35,8 @@ from controller_manager.options import Duration, Int32, Options, flag
 
 from .monitors import CLAIMS, Amount, Monitor, Monitors
 
-# Seconds between two discoveries.
-REDISCOVERY = 10.0
+# Seconds between two discoveries, and for how long such an answer serves other controllers as well.
+REDISCOVERY, SHARED = 10.0, 5.0
 # Seconds in which further changes are gathered before it is counted: what went makes room, what came was noted by the
 # API server already, unless it came before the quota was counted first.
 AFTER_LESS, AFTER_MORE = 0.1, 1.0
@@ -91,7 +91,7 @@ class ResourceQuotaController:
         self._log = context.log
         self._period = float(options.resource_quota_sync_period)
         self._quotas = context.informers.get(RESOURCE_QUOTAS)
-        self._monitors = Monitors(context.client, context.informers, context.log, self._changed)
+        self._monitors = Monitors(context.informers, context.log, self._changed)
         self._add: Add | None = None
 
     async def run(self, add: Add) -> None:
@@ -164,12 +164,12 @@ class ResourceQuotaController:
                 self._add(key_of(quota), cause, after=after)
 
     async def _rediscover(self, add: Add) -> None:
-        await self._monitors.refresh()
+        await self._monitors.refresh(monotonic() - SHARED)
         for quota in self._quotas.list():
             add(key_of(quota), "found at the start", Priority.LOW)
         while True:
             await asyncio.sleep(REDISCOVERY)
-            for monitor in await self._monitors.refresh():
+            for monitor in await self._monitors.refresh(monotonic() - SHARED):
                 self._order(self._quotas.list(), monitor, f"{monitor.resource.name} can be counted")
 
     async def _count_again(self, add: Add) -> None:

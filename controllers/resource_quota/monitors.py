@@ -22,8 +22,7 @@ from controller_manager.api.quota import (
 )
 from controller_manager.api.resource import Resource
 from controller_manager.base.log import Logger
-from controller_manager.client import Client
-from controller_manager.client.discovery import Discovery, DiscoveryClient, ServedResource
+from controller_manager.client.discovery import Discovery, ServedResource
 from controller_manager.controller import Change, Informer, Informers, Key
 
 # What an object that no server admits may raise: it counts by number.
@@ -65,8 +64,7 @@ OnChange = Callable[[Monitor, Change[Any]], None]
 class Monitors:
     """The watches, by the names of resources."""
 
-    def __init__(self, client: Client, informers: Informers, log: Logger, on_change: OnChange) -> None:
-        self._discovery = DiscoveryClient(client)
+    def __init__(self, informers: Informers, log: Logger, on_change: OnChange) -> None:
         self._found: Discovery | None = None
         self._informers = informers
         self._log = log
@@ -80,9 +78,11 @@ class Monitors:
         self.is_complete = False
         """Whether the last discovery told of all resources."""
 
-    async def refresh(self) -> Sequence[Monitor]:
-        """Ask which resources there are, and watch these; return those that are new."""
-        found = await self._discovery.resources()
+    async def refresh(self, since: float) -> Sequence[Monitor]:
+        """Watch the resources that there are, as the server told when it was asked at that moment or later; return
+        those that are new.
+        """
+        found = await self._informers.discovery.since(since)
         if found is self._found:
             return ()
         self._found = found

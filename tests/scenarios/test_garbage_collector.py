@@ -296,10 +296,10 @@ async def test_its_copies_hold_no_manifests() -> None:
         await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
         runtime = Runtime("test")
         informers = Informers(cluster.client, runtime)
-        monitors = Monitors(cluster.client, informers, runtime.log("test"))
+        monitors = Monitors(informers, runtime.log("test"))
         async with Tasks() as tasks:
             tasks.start(informers.run(), name="informers")
-            await monitors.refresh()
+            await monitors.refresh(0.0)
             await monitors.synced()
         [seen] = [one.meta for one in monitors.seen if one.identity.name == "a" and one.meta is not None]
         assert (seen.annotations, seen.finalizers) == (None, (HOLD,))

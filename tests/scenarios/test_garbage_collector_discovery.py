@@ -1,6 +1,7 @@
 """The garbage collector among kinds it does not know, and resources that cannot be read or watched for a while."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
+from controllers.garbage_collector.controller import REDISCOVERY
 from tests.scenarios.garbage import _json, delete, make, manage, own, owned_by, owners, there
 
 pytestmark = pytest.mark.virtual
@@ -34,6 +36,21 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone() -> None:
         await delete(cluster, "gone")
         await cluster.advance(300)
         assert await there(cluster) == ["only", "owned"]
+
+
+async def test_controllers_that_follow_all_resources_share_the_answers_of_discovery() -> None:
+    asked: Counter[str] = Counter()
+
+    def count(request: Request) -> None:
+        asked[request.path] += 1
+
+    async with Cluster() as cluster:
+        both = "--controllers=garbage-collector-controller,resourcequota-controller"
+        replica = await cluster.manage(both, "--leader-elect=false")
+        await cluster.settle()
+        replica.network.intercept(count)
+        await cluster.sleep(20 * REDISCOVERY)
+    assert 19 <= asked["/apis"] <= 21
 
 
 def _given_up(replica: Replica) -> int:

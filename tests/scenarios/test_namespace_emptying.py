@@ -14,10 +14,10 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client, InProcessTransport
-from controller_manager.client.discovery import ServedResource
+from controller_manager.client.discovery import DiscoveryClient, ServedResource
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
-from controllers.namespace.resources_deleter import ATTEMPTS, DiscoveryCache, NamespacedResourcesDeleter
+from controllers.namespace.resources_deleter import ATTEMPTS, NamespacedResourcesDeleter
 
 pytestmark = pytest.mark.virtual
 
@@ -137,7 +137,7 @@ async def test_a_resource_that_is_gone_has_nothing(world: World) -> None:
 
 
 async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: World) -> None:
-    cache = DiscoveryCache(world.client)
+    cache = DiscoveryClient(world.client)
     await asyncio.sleep(1)
     now = asyncio.get_running_loop().time()
     await all_of(*(cache.since(now) for _ in range(5)))
@@ -150,7 +150,7 @@ async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: Worl
 
 
 async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World) -> None:
-    cache = DiscoveryCache(world.client)
+    cache = DiscoveryClient(world.client)
     gate = asyncio.Event()
     inner = world._transport.send
 
