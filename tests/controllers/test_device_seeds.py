@@ -1,0 +1,171 @@
+"""Devices through random hours of a small cluster: what holds at every step, and in the end.
+
+At every step, by what the server has and by what is on its way there: no device is had twice but for its
+administration, no counter and no shared capacity is exceeded, and no pod comes to a node without its claims. In the
+end, when everything was told and there was time: no pod waits that fits.
+"""
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.core import Pod
+from controller_manager.api.devices import ConsumerReference, ResourceClaim, ResourceSlice
+from controller_manager.api.quantity import parse
+from controller_manager.api.resource import Key, key_of
+from controllers._device_claims import devices_of
+from controllers.scheduler.cluster_state import ClusterState
+from controllers.scheduler.decide import Choice, Decider
+from controllers.scheduler.devices import ClaimPlan, Devices, PodDevices
+from controllers.scheduler.scheduler import Assigned, Scheduler
+from tests.controllers.device_world import claim, device, device_class, published, request, user
+from tests.controllers.scheduling import node, wanted
+
+STEPS = 80
+SLOTS, MEMORY = 4, 8
+PARTS = ("p0", "p1", "p2")
+
+
+class World:
+    """A server: what there is of claims and pods, and what the scheduler was told."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.claims: dict[Key, ResourceClaim] = {}
+        self.told: dict[Key, ResourceClaim] = {}
+        self.devices = Devices(claim=self.told.get, device_class={"any": device_class()}.get)
+        self.scheduler = Scheduler(Decider(ClusterState()), ["default-scheduler"], devices=self.devices)
+        self.pods: dict[str, Pod] = {}
+        self.slices: dict[str, ResourceSlice] = {}
+        self.now, self.made, self.version = 0.0, 0, 1
+        for name in "ab":
+            self.scheduler.node_changed(node(name), self.now)
+            self.publish(name)
+
+    def publish(self, name: str) -> None:
+        consumed = {"consumesCounters": [{"counterSet": "set", "counters": {"slots": {"value": "2"}}}]}
+        parts = [device(name, **consumed) for name in PARTS]
+        shared = device("shared", {"memory": f"{MEMORY}Gi"}, allowMultipleAllocations=True)
+        counters = [{"name": "set", "counters": {"slots": {"value": str(SLOTS)}}}]
+        for one in (
+            published(f"{name}-d", *parts, shared, "plain", pool=name, count=2, nodeName=name),
+            published(f"{name}-c", pool=name, count=2, sharedCounters=counters),
+        ):
+            self.slices[one.metadata.name] = one
+            self.devices.pools.set_slice(one.metadata.name, one)
+
+    def write(self, one: ResourceClaim) -> ResourceClaim:
+        """Have the server keep a claim; the scheduler is told of it sometimes only later."""
+        self.version += 1
+        one = replace(one, metadata=replace(one.metadata, resource_version=str(self.version)))
+        self.claims[key_of(one)] = one
+        return one
+
+    def tell(self) -> None:
+        for key in self.told.keys() | self.claims.keys():
+            if self.told.get(key) is not self.claims.get(key) and self.chance.random() < 0.7:
+                self.tell_of(key)
+
+    def tell_of(self, key: Key) -> None:
+        before, after = self.told.pop(key, None), self.claims.get(key)
+        if after is not None:
+            self.told[key] = after
+        self.scheduler.claim_changed(key, before, after, self.now)
+
+    def add_pod(self) -> None:
+        self.made += 1
+        asked: Any = self.chance.choice((
+            {}, {"count": 2}, {"adminAccess": True}, {"capacity": {"requests": {"memory": "3Gi"}}},
+        ))  # fmt: skip
+        name = f"c{self.made}"
+        self.write(claim(name, request("r", **asked)))
+        names = [name, self.chance.choice(sorted(self.claims)).name] if self.chance.random() < 0.3 else [name]
+        one = user(*dict.fromkeys(names), name=f"p{self.made}")
+        self.pods[one.metadata.uid] = one
+        self.scheduler.pod_changed(None, one, self.now)
+
+    def delete_pod(self) -> None:
+        if not self.pods:
+            return
+        uid = self.chance.choice(sorted(self.pods))
+        self.scheduler.pod_changed(self.pods.pop(uid), None, self.now)
+        for one in tuple(self.claims.values()):
+            left = tuple(each for each in one.status.reserved_for if each.uid != uid)
+            if left != one.status.reserved_for:
+                allocation = one.status.allocation if left else None
+                self.write(replace(one, status=replace(one.status, reserved_for=left, allocation=allocation)))
+
+    def step(self) -> None:
+        self.now += self.chance.choice((0.0, 0.1, 5.0))
+        found = self.scheduler.step(self.now)
+        self.check()
+        if isinstance(found, Assigned):
+            self.bind(found)
+
+    def bind(self, step: Assigned) -> None:
+        uid = step.queued.uid
+        for one in step.devices:
+            if self.chance.random() < 0.15 or not self.reserve(uid, one):
+                self.scheduler.not_bound(uid, self.now, again=True)
+                return
+        before = self.pods[uid]
+        for entry in before.spec.resource_claims:
+            reserved = self.claims[Key("default", entry.resource_claim_name)].status.reserved_for
+            assert uid in [one.uid for one in reserved], "a pod comes without its claim"
+        tree = msgspec.json.decode(before.raw)
+        tree["spec"]["nodeName"] = step.node
+        self.pods[uid] = after = Pod.decode(msgspec.json.encode(tree))
+        self.scheduler.bound(uid)
+        self.scheduler.pod_changed(before, after, self.now)
+
+    def reserve(self, uid: str, plan: ClaimPlan) -> bool:
+        one = self.claims[key_of(plan.claim)]
+        allocation = one.status.allocation
+        if (allocation is None) == (plan.allocation is None):
+            return False
+        mine = ConsumerReference(resource="pods", name=uid, uid=uid)
+        reserved = (*one.status.reserved_for, mine)
+        status = replace(one.status, allocation=allocation or plan.allocation, reserved_for=reserved)
+        self.devices.usage.written(self.write(replace(one, status=status)))
+        self.check()
+        return True
+
+    def check(self) -> None:
+        had: Counter[tuple[str, str]] = Counter()
+        memory: Counter[str] = Counter()
+        for one in self.claims.values():
+            for each in devices_of(one):
+                if each.admin_access:
+                    continue
+                if each.share_id is None:
+                    had[each.pool, each.device] += 1
+                memory[each.pool] += int(parse(each.consumed_capacity.get("memory", "0")).number)
+        assert all(number == 1 for number in had.values()), "a device is had twice"
+        for pool in "ab":
+            assert sum(2 for of, name in had if of == pool and name in PARTS) <= SLOTS
+            assert memory[pool] <= MEMORY << 30
+
+    def settle(self) -> None:
+        for _ in range(60):
+            self.now += 20.0
+            for key in self.told.keys() | self.claims.keys():
+                self.tell_of(key)
+            self.step()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_devices_are_had_once_and_no_pod_waits_that_fits(seed: int) -> None:
+    world = World(seed)
+    for _ in range(STEPS):
+        world.chance.choice((world.add_pod, world.delete_pod, world.tell, world.step, world.step, world.step))()
+    world.settle()
+    had = [one for each in world.claims.values() for one in devices_of(each) if not one.admin_access]
+    assert world.devices.usage.whole.total() + world.devices.usage.shared.total() == len(had)
+    for queued in world.scheduler.queue.pods.values():
+        found = PodDevices(queued.pod, world.devices)
+        others = {"others": (found.rejects,), "hindrance": found.hindrance}
+        assert not isinstance(Decider(world.scheduler.state).decide(wanted(queued.pod, **others)), Choice)

@@ -1,0 +1,56 @@
+"""Who has which devices while the server lags behind what was decided: a table."""
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.devices import ResourceClaim
+from controller_manager.api.resource import key_of
+from controllers.scheduler.device_pools import DeviceID
+from controllers.scheduler.device_usage import DeviceUsage
+from tests.controllers.device_world import claim, given, request
+
+GPU = DeviceID("d.org", "a", "g0")
+FREE = claim("c", request())
+TAKEN = given("c", "g0")
+
+
+def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
+    return replace(one, metadata=replace(one.metadata, resource_version=version, uid=uid))
+
+
+@pytest.mark.parametrize(
+    ("written", "told", "has"),
+    [
+        ("", at("1", FREE), True),  # what was known before
+        ("", at("9", FREE), True),  # somebody wrote something else
+        ("5", at("4", FREE), True),  # the server has taken it, and the news is older
+        ("5", at("6", FREE), False),  # it was taken back
+        ("", None, False),
+        ("5", None, False),
+        ("", at("9", FREE, "another"), False),
+        ("5", at("5", TAKEN), True),
+    ],
+)
+def test_what_was_decided_holds_until_the_server_says_more(written: str, told: ResourceClaim | None, has: bool) -> None:
+    usage = DeviceUsage()
+    usage.set_claim(key_of(FREE), FREE)
+    assert TAKEN.status.allocation is not None
+    usage.assume(FREE, TAKEN.status.allocation)
+    assert usage.is_assumed(key_of(FREE), "c")
+    assert usage.whole[GPU] == 1
+    if written:
+        usage.written(at(written, TAKEN))
+    usage.set_claim(key_of(FREE), told)
+    assert usage.whole[GPU] == has
+
+
+def test_what_did_not_come_to_the_server_is_free_again() -> None:
+    usage = DeviceUsage()
+    assert TAKEN.status.allocation is not None
+    usage.assume(FREE, TAKEN.status.allocation)
+    usage.forget(key_of(FREE), FREE)
+    assert not usage.whole
+    usage.assume(FREE, TAKEN.status.allocation)
+    usage.written(at("5", TAKEN))
+    usage.forget(key_of(FREE), FREE)
+    assert usage.whole[GPU] == 1

@@ -1,0 +1,65 @@
+"""Devices are allocated as kube-scheduler 1.36 did on the same clusters: `recorded/devices.jsonl`.
+
+A row is a cluster, claims of a pod, and the node to which kube-scheduler brought it with what the claims were given
+there; the node is empty if it found none. On that node the devices follow from the order of pools, and are the same.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from controllers.scheduler.devices import Devices, PodDevices
+from controllers.scheduler.node_info import NodeInfo
+from tests.controllers.device_world import device_class, user, world
+from tests.controllers.scheduling import cluster, node
+
+Row = Mapping[str, Any]
+ROWS: list[Row] = [
+    json.loads(line) for line in Path(__file__).with_name("recorded").joinpath("devices.jsonl").read_text().splitlines()
+]
+FAST = 'device.attributes["d.org"].fast'
+CONFIG = [{"opaque": {"driver": "d.org", "parameters": {"apiVersion": "v1", "kind": "Cfast"}}}]
+CLASSES: tuple[DeviceClass, ...] = (device_class("any"), device_class("fast", FAST, config=CONFIG))
+
+
+def made(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
+    claims = [{"metadata": {"name": one["name"]}, "spec": one["spec"]} for one in row["claims"]]
+    for one in row["others"]:
+        status = {"allocation": {"devices": {"results": [one["result"]]}}}
+        claims.append({"metadata": {"name": one["name"]}, "spec": one["spec"], "status": status})
+    for each in claims:
+        each["metadata"].update(namespace="default", uid=each["metadata"]["name"])
+    devices = world(
+        [ResourceSlice.decode(msgspec.json.encode(one)) for one in row["slices"]],
+        [ResourceClaim.decode(msgspec.json.encode(one)) for one in claims],
+        CLASSES,
+    )
+    return devices, cluster([node(one["name"], one["labels"]) for one in row["nodes"]]).nodes
+
+
+def drawn(allocation: Any) -> Any:
+    """An allocation but for what is another one each time."""
+    tree = json.loads(msgspec.json.encode(allocation))
+    tree.pop("allocationTimestamp", None)
+    for one in tree["devices"]["results"]:
+        assert ("shareID" in one) == bool(one.get("consumedCapacity") or one.pop("shareID", None))
+        one.pop("shareID", None)
+    return tree
+
+
+@pytest.mark.parametrize("row", ROWS, ids=map(str, range(len(ROWS))))
+def test_claims_are_given_what_kube_scheduler_gave_them(row: Row) -> None:
+    devices, nodes = made(row)
+    found = PodDevices(user(*(one["name"] for one in row["claims"])), devices)
+    if not row["node"]:
+        assert found.hindrance is not None or all(found.rejects(one) for one in nodes.values())
+        return
+    assert found.hindrance is None
+    assert not found.rejects(nodes[row["node"]])
+    given = [one.allocation for one in found.plan(nodes[row["node"]])]
+    assert [drawn(one) for one in given] == [drawn(one) for one in row["allocations"]]
