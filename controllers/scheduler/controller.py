@@ -52,10 +52,9 @@ from . import filters
 from .binding import bind, unschedulable
 from .cluster_state import ClusterState
 from .decide import Decider
-from .device_binding import LONGEST as LONGEST_DEVICES
 from .device_binding import DeviceBinding, DevicesLostError, deallocate
 from .devices import DEVICES, Devices
-from .metrics import ERROR, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
+from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Assigned, Scheduler, Unplaced
@@ -158,7 +157,7 @@ class SchedulerController:
         self._volumes: dict[str, VolumeBinding] = {}
         self._devices: dict[str, DeviceBinding] = {}
         self._most_bindings = options.concurrent_bindings
-        self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler.queue.pending)
+        self._metrics = SchedulerMetrics(context.runtime.registry, self._scheduler)
         self._add: Add | None = None
         self._noted: deque[Callable[[], None]] = deque()
         self._wake = asyncio.Event()
@@ -372,14 +371,22 @@ class SchedulerController:
         uid, now = step.queued.uid, clock.monotonic()
         waiting = self._devices.get(uid)
         if waiting is None:
-            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now + LONGEST_DEVICES)
+            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now)
         try:
-            return await waiting.go_on(self._client, devices, now)
+            ready = await waiting.go_on(self._client, devices, now)
         except (DevicesLostError, ApiError) as error:
             if isinstance(error, ApiError) and (error.code >= 500 or error.code == 429):
                 raise
+            self._metrics.devices_ready(step.devices, LATE if now >= waiting.until else FAILED, now - waiting.since)
             await self._failed(step, error)
             return False
+        if ready:
+            self._metrics.devices_ready(step.devices, READY, now - waiting.since)
+        elif not waiting.told:
+            waiting.told = True
+            said = f"waiting for binding conditions for device on node {step.node}"
+            self._events.event(step.queued.pod, "Normal", "BindingConditionsPending", said, "Scheduling")
+        return ready
 
     async def _is_unbound(self, pod: Pod, node: str) -> bool:
         """Return whether a pod is still to be bound, by the word of the server, after a binding that failed, or was not

@@ -27,12 +27,20 @@ class DevicesLostError(Exception):
 
 @dataclass(slots=True)
 class DeviceBinding:
-    """One pod on its way: what is to be done, until the time `until`. `written` are the claims as they were written."""
+    """One pod on its way: what is to be done, and since when. `written` are the claims as they were written, and
+    `told` says that people know that it waits.
+    """
 
     pod: Pod
     plan: DevicePlan
-    until: float
+    since: float
     written: list[ResourceClaim] = field(default_factory=list)
+    told: bool = False
+
+    @property
+    def until(self) -> float:
+        """Return when waiting ends."""
+        return self.since + LONGEST
 
     async def go_on(self, client: Client, devices: Devices, now: float) -> bool:
         """Do what is to be done, once; return whether all devices are ready. Raises `DevicesLostError`."""

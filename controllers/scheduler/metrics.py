@@ -1,6 +1,7 @@
 """The metrics of the scheduler, by the names that dashboards know."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -8,8 +9,12 @@ from prometheus_client.registry import Collector
 
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
+from .devices import DevicePlan
+from .scheduler import Scheduler
+
 PROFILE = "default-scheduler"
 SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+READY, LATE, FAILED = "success", "timeout", "failed"
 
 
 def _doubled(first: float, number: int) -> tuple[float, ...]:
@@ -69,13 +74,39 @@ _PENDING = Family(
     ("queue",),
     stability="STABLE",
 )
+_UNSCHEDULABLE = Family(
+    "scheduler_unschedulable_pods",
+    "Pods for which there was no node, by who rejected nodes; a pod counts for each of them.",
+    "gauge",
+    ("plugin", "profile"),
+    stability="BETA",
+)
+_CACHE = Family(
+    "scheduler_cache_size",
+    "What is known of the cluster: nodes, pods on nodes, and assumed_pods among them that are on their way.",
+    "gauge",
+    ("type",),
+)
+_READY = Family(
+    "scheduler_dra_bindingconditions_allocations_total",
+    "Devices that had to be made ready before their pod was bound, by driver, and by what came of it.",
+    "counter",
+    ("profile", "driver", "status"),
+)
+_READY_AFTER = Family(
+    "scheduler_dra_bindingconditions_wait_duration_seconds",
+    "Seconds that pods waited for devices to be made ready.",
+    "histogram",
+    ("profile", "driver", "status"),
+    _doubled(0.1, 14),
+)
 
 
 class SchedulerMetrics(Collector):
-    """All of them. How many pods wait is asked of `pending` when somebody reads."""
+    """All of them. How many pods wait, and for whom, is asked of the scheduler when somebody reads."""
 
-    def __init__(self, registry: CollectorRegistry, pending: Callable[[], Mapping[str, int]]) -> None:
-        self._pending = pending
+    def __init__(self, registry: CollectorRegistry, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self._attempts = Counters(_ATTEMPTS, registry)
         self._attempt = Histograms(_ATTEMPT, registry)
         self.decision = Histograms(_DECISION, registry).of()
@@ -83,15 +114,31 @@ class SchedulerMetrics(Collector):
         self._waited = Histograms(_WAITED, registry)
         self.preemptions = Counters(_PREEMPTIONS, registry)
         self.victims = Histograms(_VICTIMS, registry).of()
+        self._ready = Counters(_READY, registry)
+        self._ready_after = Histograms(_READY_AFTER, registry)
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """The family that is read from the queue."""
-        return (Shown(_PENDING),)
+        """The families that are read from the scheduler."""
+        return Shown(_PENDING), Shown(_UNSCHEDULABLE), Shown(_CACHE)
 
     def collect(self) -> Iterable[Metric]:
-        """How many pods wait; called by the registry."""
-        return (Shown(_PENDING, [((queue,), float(number)) for queue, number in self._pending().items()]),)
+        """How many pods wait, and what is known; called by the registry."""
+        queue, state = self._scheduler.queue, self._scheduler.state
+        by = Counter(name for queued in queue.parked() for name in queued.by)
+        size = {"nodes": len(state.order), "pods": len(state.pods), "assumed_pods": len(self._scheduler.binding)}
+        yield Shown(_PENDING, [((name,), float(number)) for name, number in queue.pending().items()])
+        yield Shown(_UNSCHEDULABLE, [((name, PROFILE), float(number)) for name, number in by.items()])
+        yield Shown(_CACHE, [((kind,), float(number)) for kind, number in size.items()])
+
+    def devices_ready(self, plan: DevicePlan, status: str, seconds: float) -> None:
+        """Devices that had to be made ready are so, or will not be, so many seconds after they were given."""
+        for one in plan:
+            allocation = one.allocation or one.claim.status.allocation
+            for device in allocation.devices.results if allocation is not None else ():
+                if device.binding_conditions:
+                    self._ready.add(PROFILE, device.driver, status)
+                    self._ready_after.observe(seconds, PROFILE, device.driver, status)
 
     def attempted(self, result: str, seconds: float) -> None:
         """An attempt has ended."""

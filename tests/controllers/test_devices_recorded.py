@@ -2,6 +2,8 @@
 
 A row is a cluster, claims of a pod, and the node to which kube-scheduler brought it with what the claims were given
 there; the node is empty if it found none. On that node the devices follow from the order of pools, and are the same.
+Left out is where the original lets devices of one request be alike that are to differ, and where it forgets to give
+counters back.
 """
 
 import json

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import controller_manager.cel.devices  # noqa: F401  loading it takes longer than a loop may be held
 from controller_manager.api.apps import REPLICA_SETS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
@@ -390,9 +391,36 @@ async def test_devices_that_have_to_be_made_ready_are_waited_for() -> None:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         status = {"devices": [{"driver": "d.org", "pool": "a", "device": "d0", "conditions": [ready]}]}
+        assert await told(cluster, "BindingConditionsPending") == [
+            "waiting for binding conditions for device on node a"
+        ]
         await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), {"status": status}, subresource="status")
         await cluster.settle()
         assert await nodes_of(cluster) == {"p": "a"}
+
+
+async def test_a_device_that_breaks_before_it_is_ready_is_given_back() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a")
+        await make_device_class(cluster)
+        conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+        await publish(cluster, "a", devices=[{"name": "d0", **conditions}, {"name": "d1"}])
+        await make_device_claim(cluster, selectors=[{"cel": {"expression": "!device.allowMultipleAllocations"}}])
+        await make_pod(cluster, "p", **using("gpu"))
+        await cluster.advance(10)
+        taint = [{"key": "broken", "effect": "NoSchedule"}]
+        change = {"spec": {"devices": [{"name": "d0", **conditions, "taints": taint}, {"name": "d1"}]}}
+        await cluster.client.patch(RESOURCE_SLICES, Key("", "a"), change)
+        when = {"reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        broken = {"type": "Broken", "status": "True", **when}
+        status = {"devices": [{"driver": "d.org", "pool": "a", "device": "d0", "conditions": [broken]}]}
+        await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), {"status": status}, subresource="status")
+        await cluster.advance(60)
+        assert await nodes_of(cluster) == {"p": "a"}
+        claim = await device_claim(cluster)
+        assert claim.status.allocation is not None
+        assert [one.device for one in claim.status.allocation.devices.results] == ["d1"]
 
 
 @pytest.mark.flag("scheduler-names")
