@@ -3,7 +3,7 @@
 What holds for every seed:
 
 1. A job never has more active pods than its parallelism says.
-2. An index that its status has as completed never gets another pod.
+2. An index that its status has as completed, or of which a pod that succeeded was counted, never gets another pod.
 3. The numbers of succeeded and failed pods in a status never become less, and a job that has ended has no pod left that
    is to be counted.
 4. Each pod that has ended, or was deleted before, is counted once: in the end the numbers are those of the pods that
@@ -52,6 +52,7 @@ class World:
         self.jobs: dict[str, Job] = {}
         # By job: how the pods had ended that lost their finalizer.
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
+        self.done: dict[str, set[int | None]] = defaultdict(set)  # by job, the indexes of those that had succeeded
         self.codes: dict[str, int] = {}
         cluster.api.store.subscribe(self._watch)
 
@@ -77,6 +78,8 @@ class World:
             self._judge_birth(owner.name, pod)
         elif JOB_TRACKING in before.metadata.finalizers and JOB_TRACKING not in pod.metadata.finalizers:
             self.counted[owner.name]["Succeeded" if pod.status.phase == "Succeeded" else "Failed"] += 1
+            if pod.status.phase == "Succeeded":
+                self.done[owner.name].add(index_of(pod))
         if deleted:
             self.pods.pop(pod.metadata.uid)
         else:
@@ -87,7 +90,8 @@ class World:
 
     def _judge_birth(self, name: str, pod: Pod) -> None:
         status, index = self.jobs[name].status, index_of(pod)
-        if index is not None and index in Indexes.parse(status.completed_indexes, 1000):
+        completed = Indexes.parse(status.completed_indexes, 1000)
+        if index is not None and (index in completed or index in self.done[name]):
             self.wrong.append(f"{name} runs index {index} again")
         if end_of(status.conditions) is not None:
             self.wrong.append(f"{name} has ended and makes pods")
@@ -136,6 +140,7 @@ async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
             for _ in range(ROUNDS):
                 await one_of((injector.kill, injector.cut, injector.deafen, world.delete, world.delete))()
                 await wait(cluster)
+                assert world.wrong == []
             await injector.heal()
             await cluster.sleep(BOUND)
         assert world.wrong == []

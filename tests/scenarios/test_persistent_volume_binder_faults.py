@@ -5,9 +5,11 @@ What holds for every seed:
 1. A claim that names a volume never names another, and no two claims that are there are bound to one volume.
 2. No volume is released, emptied or deleted while the claim that has it is there.
 3. Once everything works again, every claim is bound to a volume that fits and is bound to it, no volume is bound to
-   a claim that has another, and the driver has no storage that no volume is for.
+   a claim that has another, and the driver has no storage that no volume is for. A claim that was made for a volume by
+   name may wait instead.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -48,6 +50,7 @@ class World:
         self.wrong: list[str] = []
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
+        self._insisting: set[str] = set()  # uids of claims that were made for a volume by name
         self._made = 0
         cluster.api.store.subscribe(self._watch)
 
@@ -64,10 +67,13 @@ class World:
             self.claims.pop(uid, None)
             return
         before = self.claims.get(uid)
+        if before is None and name:
+            self._insisting.add(uid)
         if before is not None and before.spec.volume_name not in ("", name):
             self.wrong.append(f"{now.metadata.name} names another volume")
         others = [one for one in self.claims.values() if one.metadata.uid != uid and one.spec.volume_name == name]
-        if name and any(one.status.phase == BOUND for one in others):
+        has_it = now.status.phase == BOUND or uid not in self._insisting
+        if name and has_it and any(one.status.phase == BOUND for one in others):
             self.wrong.append(f"{name} is given twice")
         self.claims[uid] = now
 
@@ -94,6 +100,14 @@ class World:
         except AlreadyExists:
             return
 
+    async def insist(self) -> None:
+        """Somebody makes a claim for a volume by name, which others may have."""
+        if self.volumes:
+            wanted = one_of(list(self.volumes.values()))
+            name, kind = wanted.metadata.name, wanted.spec.storage_class_name
+            with contextlib.suppress(AlreadyExists):
+                await add(self.cluster, claim(f"c{one_of(range(8))}", "1Gi", storageClassName=kind, volumeName=name))
+
     async def offer(self) -> None:
         """Somebody makes a volume, to be kept or emptied."""
         self._made += 1
@@ -109,6 +123,8 @@ class World:
     async def check(self, driver: SimulatedDriver) -> None:
         """Raise AssertionError unless all is bound as it should be."""
         for one in self.claims.values():
+            if one.metadata.uid in self._insisting and one.status.phase != BOUND:
+                continue
             assert one.status.phase == BOUND, one
             given = self.volumes[one.spec.volume_name]
             assert given.spec.claim_ref is not None
@@ -118,7 +134,7 @@ class World:
         for given in self.volumes.values():
             reference = given.spec.claim_ref
             user = self.claims.get(reference.uid) if reference is not None else None
-            assert user is None or user.spec.volume_name == given.metadata.name
+            assert user is None or user.spec.volume_name == given.metadata.name, given.metadata.name
         assert driver.storage == {name for name, one in self.volumes.items() if one.spec.csi is not None}
 
 
@@ -132,7 +148,7 @@ async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
             acts = (injector.kill, injector.cut, injector.deafen)
             for _ in range(ROUNDS):
                 for _ in range(3):
-                    await one_of((world.ask, world.ask, world.offer, world.drop))()
+                    await one_of((world.ask, world.ask, world.insist, world.offer, world.drop))()
                 await one_of(acts)()
                 await cluster.sleep(random_source().uniform(0, 40))
             await injector.heal()
