@@ -67,6 +67,13 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
 def check_depth(value: Any) -> None:
     """Raises `BadRequest` for a value that is too deep to be read again."""
     try:
+        _encoded_again(value)
+    except TooDeepError:  # or something that orjson does not write
+        _check_each_level(value)
+
+
+def _check_each_level(value: Any) -> None:
+    try:
         count_keys(value)
     except TooDeepError as error:
         raise BadRequest(f"the object would be {error}") from None

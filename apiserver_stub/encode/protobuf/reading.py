@@ -1,13 +1,16 @@
 """Objects read from protobuf: a whole one, or its fields each by itself."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import msgspec
+import orjson
 
-from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
+from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size, encode
 from apiserver_stub.encode.protobuf.converters import CONVERTERS
+from apiserver_stub.kinds.findings import Findings
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE
 from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
@@ -23,7 +26,11 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
     budget = FieldBudget(MOST_VALUES)
     try:
         tree, message, data = _open(body, api_version, kind, budget)
-        _messages()[message].fill(tree, data, budget)
+        apart = _fields(message, data)
+        if apart is None:
+            _messages()[message].fill(tree, data, budget)
+        else:
+            tree.update((name, _value(name, *field, budget)) for name, field in apart.items())
     except ValueError as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from None
     check_depth(tree)
@@ -41,25 +48,59 @@ class UnreadObject(msgspec.Struct, frozen=True):
 
     def read(self, name: str) -> Any:
         """Return the JSON value of a field. Raises `ValueError`, or the `ApiError` of what no body may have."""
-        message, data = self.fields[name]
-        value = _messages()[message].read(data, FieldBudget(MOST_VALUES))
+        value = _value(name, *self.fields[name], FieldBudget(MOST_VALUES))
         check_depth(value)
         return value
 
 
-def unread(body: bytes, api_version: str, kind: str) -> UnreadObject:
-    """Return the object in `body`, each of whose fields is a message that comes once. Raises `ValueError` for any other
-    body.
-    """
+def unread(body: bytes, api_version: str, kind: str) -> UnreadObject | None:
+    """Return the object in `body`; None if it has to be decoded as a whole. Raises `ValueError` for what is none."""
     tree, message, data = _open(body, api_version, kind, FieldBudget(MOST_VALUES))
+    found = _fields(message, data)
+    return None if found is None else UnreadObject(tree["apiVersion"], tree["kind"], found)
+
+
+def _fields(message: str, data: bytes) -> dict[str, tuple[str, bytes]] | None:
+    """Return the fields of a message as messages, with their types; None unless each is one, and comes once."""
     described = table().messages[message]
     found: dict[str, tuple[str, bytes]] = {}
-    for tag, value in fields(data):
-        name, kind_of, *_ = described.get(str(tag >> 3), ("", ""))
-        if not isinstance(value, bytes) or name in found or "." not in kind_of:
-            raise ValueError("not all of its fields are messages that come once")
-        found[name] = kind_of, value
-    return UnreadObject(tree["apiVersion"], tree["kind"], found)
+    with suppress(ValueError):
+        for tag, value in fields(data):
+            name, kind, *label = described.get(str(tag >> 3), ("", ""))
+            if not isinstance(value, bytes) or name in found or label or "." not in kind:
+                return None
+            found[name] = kind, value
+        return found
+    return None
+
+
+class _Spec:
+    """A spec that has come `times` often. Once that is more than once, `data` is its JSON, of so many `fields`."""
+
+    __slots__ = ("data", "fields", "times")
+
+    def __init__(self) -> None:
+        self.times = self.fields = 0
+        self.data = b""
+
+
+_SPECS = Findings(_Spec, most=256)
+
+
+def _value(name: str, message: str, data: bytes, budget: FieldBudget) -> Any:
+    """Return the JSON value of a field of an object. Specs come again with each update, and are read once."""
+    if name != "spec":
+        return _messages()[message].read(data, budget)
+    known = _SPECS.of(data, message)
+    if known.data:
+        budget.take(known.fields)
+        return orjson.loads(known.data)
+    before = budget.fields
+    value = _messages()[message].read(data, budget)
+    known.times += 1
+    if known.times > 1:
+        known.data, known.fields = encode(value), before - budget.fields
+    return value
 
 
 def _open(body: bytes, api_version: str, kind: str, budget: FieldBudget) -> tuple[Tree, str, bytes]:

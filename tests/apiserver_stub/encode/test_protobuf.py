@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode.body import decode_body, decode_options
 from apiserver_stub.encode.json import DEEPEST
-from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode
+from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode, reading
 from apiserver_stub.kinds.data import load
-from controller_manager.api.errors import BadRequest, UnsupportedMediaType
+from controller_manager.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
 REVIEW = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
@@ -74,6 +74,44 @@ def test_what_kubectl_sends_is_read(can_i: bytes) -> None:
 
 def test_an_object_is_what_its_json_would_be(writer: Any) -> None:
     assert decode(writer.body(POD), "v1", "Pod") == POD
+
+
+def test_a_spec_that_comes_again_is_read_as_before(writer: Any) -> None:
+    body = writer.body(POD)
+    for _ in range(4):
+        found = decode(body, "v1", "Pod")
+        assert found == POD
+        found["spec"]["containers"].clear()  # a tree of one's own
+    status = {"phase": "Running"}
+    assert decode(writer.body({**POD, "status": status}), "v1", "Pod") == {**POD, "status": status}
+
+
+def test_a_spec_of_another_kind_is_read_as_that(writer: Any) -> None:
+    """Bytes may mean one thing here and another there."""
+    spec = b"\x12" + _sized(b"\x08\1")
+    named = {"apiVersion": "apps/v1", "kind": "Deployment"}, {"apiVersion": "batch/v1", "kind": "Job"}
+    for _ in range(4):
+        deployment, job = (decode(writer.wrap(spec, each), *each.values())["spec"] for each in named)
+        assert deployment == {"replicas": 1}
+        assert job == {"parallelism": 1}
+
+
+def test_a_spec_in_two_parts_is_put_together(writer: Any) -> None:
+    named = {"apiVersion": "apps/v1", "kind": "Deployment"}
+    one, other = b"\x12" + _sized(b"\x08\1"), b"\x12" + _sized(b"\x28\2")
+    for _ in range(3):
+        assert decode(writer.wrap(one, named), *named.values())["spec"] == {"replicas": 1}
+        both = decode(writer.wrap(one + other, named), *named.values())
+        assert both["spec"] == {"replicas": 1, "minReadySeconds": 2}
+
+
+def test_fields_of_a_known_spec_are_counted(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = writer.body({**POD, "metadata": {}})
+    for _ in range(3):
+        decode(body, "v1", "Pod")
+    monkeypatch.setattr(reading, "MOST_VALUES", 60)
+    with pytest.raises(RequestEntityTooLarge):
+        decode(body, "v1", "Pod")
 
 
 @pytest.mark.parametrize(
