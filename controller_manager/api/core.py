@@ -124,6 +124,7 @@ class Volume(VolumeSources):
     """`spec.volumes[]`; controllers never change it."""
 
     name: str = ""
+    rbd: msgspec.Raw = EMPTY_RAW
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
 

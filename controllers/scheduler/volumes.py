@@ -255,18 +255,21 @@ class PodVolumes:
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """Return the disks that a pod names itself."""
+    """Return the disks that a pod names itself; an image of Ceph once for each monitor, as pods share it by any."""
     found = []
     for volume in pod.spec.volumes:
         for kind, raw, field_name in (
             ("gce", volume.gce_persistent_disk, "pdName"),
             ("aws", volume.aws_elastic_block_store, "volumeID"),
             ("iscsi", volume.iscsi, "iqn"),
+            ("rbd", volume.rbd, "image"),
         ):
             if bytes(raw):
                 source = msgspec.json.decode(raw)
                 only_read = kind != "aws" and bool(source.get("readOnly"))
-                found.append(Disk(kind, str(source.get(field_name, "")), only_read))
+                name = str(source.get(field_name, ""))
+                named = [f"{one}/{source.get('pool', 'rbd')}/{name}" for one in source.get("monitors") or ()]
+                found += [Disk(kind, one, only_read) for one in (named if kind == "rbd" else [name])]
     return tuple(found)
 
 

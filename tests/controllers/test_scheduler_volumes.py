@@ -232,3 +232,21 @@ def test_disks_that_may_not_be_shared(ours: bool, theirs: bool, nodes: set[str])
     state, other = zoned(), with_disk("other", theirs)
     state.place(PlacedPod(other, "a", requirements_of(other), (), disks_of(other)))
     assert found_for(storage(), with_disk("p", ours), state)[0] == nodes
+
+
+@pytest.mark.parametrize(
+    ("theirs", "nodes"),
+    [
+        ({"monitors": ["m1", "m2"], "image": "i"}, {"b"}),
+        ({"monitors": ["m3"], "image": "i"}, {"a", "b"}),
+        ({"monitors": ["m2"], "image": "other"}, {"a", "b"}),
+        ({"monitors": ["m2"], "image": "i", "pool": "p"}, {"a", "b"}),
+        ({"monitors": ["m2"], "image": "i", "readOnly": True}, {"b"}),
+    ],
+)
+def test_an_image_of_ceph_is_the_same_by_any_monitor(theirs: Tree, nodes: set[str]) -> None:
+    ours = {"monitors": ["m2"], "image": "i"}
+    other = pod("other", volumes=[{"name": "d", "rbd": theirs}])
+    state = zoned()
+    state.place(PlacedPod(other, "a", requirements_of(other), (), disks_of(other)))
+    assert found_for(storage(), pod("p", volumes=[{"name": "d", "rbd": ours}]), state)[0] == nodes

@@ -31,6 +31,7 @@ from controller_manager.api.storage import (
 )
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
+from controllers._device_claims import devices_of
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.requirements import nominated_node
@@ -454,3 +455,29 @@ async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
         await cluster.advance(60)
         found = sorted((await nodes_of(cluster)).values())
         assert found == ["", *(f"n{number}" for number in range(3) for _ in range(2))]
+
+
+@pytest.mark.virtual(seeds=60)
+async def test_with_faults_devices_are_had_once_and_by_pods_on_their_nodes() -> None:
+    """Requests fail, get no answer, or are answered after they were cut off."""
+    async with Cluster() as cluster:
+        await make_device_class(cluster)
+        for name in ("a", "b"):
+            await make_node(cluster, name)
+            await publish(cluster, name, "d0", "d1")
+        for number in range(6):
+            await make_device_claim(cluster, f"c{number}")
+            await make_pod(cluster, f"p{number}", **using(f"c{number}"))
+        replica = await cluster.manage(*FLAGS, faults=0.3, strict=False)
+        await cluster.sleep(120)
+        replica.network.rate = 0.0
+        await cluster.advance(60)
+        nodes = await nodes_of(cluster)
+        assert sorted(nodes.values()) == ["", "", "a", "a", "b", "b"]
+        had = set()
+        for claim in (await cluster.client.list(RESOURCE_CLAIMS, "default")).items:
+            users = [one.name for one in claim.status.reserved_for]
+            for device in devices_of(claim):
+                had.add((device.pool, device.device))
+                assert {nodes[one] for one in users} <= {device.pool}
+        assert len(had) == 4
