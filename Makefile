@@ -9,7 +9,7 @@ ASKED := $(if $(filter environment command,$(firstword $(origin PYTHON))),$(shel
 FITS := import sys; sys.exit(sys.version_info < (3, 11) or "$(ASKED)" not in ("", "%d.%d" % sys.version_info[:2]))
 $(shell { [ ! -e .venv ] && [ ! -L .venv ]; } || $(BIN)/python -c '$(FITS)' 2>/dev/null || rm -rf .venv)
 
-.PHONY: run test check bench soak fuzz lock lowest clean
+.PHONY: run test stores check bench soak fuzz lock lowest clean
 
 run: .venv/runtime ## start an API server and two controller managers
 	@exec $(BIN)/cluster-up --data-dir .cluster --api-port 6443 --managers 2 $(ARGS)
@@ -17,6 +17,13 @@ run: .venv/runtime ## start an API server and two controller managers
 test: .venv/dev ## all tests but the long trials; installs the programs they use, as far as it may
 	@$(BIN)/python tests/programs.py
 	$(BIN)/python -m pytest -n 3 $(ARGS)
+
+STORES ?= sqlite workers etcd
+
+stores: .venv/dev ## the tests of whole servers on each store but memory: make stores STORES=workers ARGS="-k watch"
+	@for store in $(STORES); do \
+	  echo "$$store:" && $(BIN)/python -m pytest -n 3 --storage=$$store tests/http_api tests/apiserver_stub/whole_server $(ARGS) || exit 1; \
+	done
 
 check: .venv/dev ## style, types, floors, house rules
 	$(BIN)/ruff check .

@@ -61,10 +61,23 @@ def speak() -> Callable[[ApiServer], Api]:
     return Api
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have the tests of a module on all the `STORAGES` that it names, unless `--storage` names one."""
+    storages = getattr(metafunc.module, "STORAGES", ())
+    if storages and "started" in metafunc.fixturenames and metafunc.config.getoption("--storage") == "memory":
+        metafunc.parametrize("storage", storages, indirect=True)
+
+
 @pytest.fixture
-def backend(request: pytest.FixtureRequest) -> MemoryBackend:
+def storage(request: pytest.FixtureRequest) -> str:
+    """Where objects are kept, as `--storage` has it."""
+    return str(getattr(request, "param", request.config.getoption("--storage")))
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, storage: str) -> MemoryBackend:
     """The log, as `--storage` wants it where tests do not break it."""
-    return MemoryBackend() if breaks(request) else new_log(request.config.getoption("--storage"))
+    return MemoryBackend() if breaks(request) else new_log(storage)
 
 
 _BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
@@ -77,13 +90,13 @@ def breaks(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
+def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str) -> Started:
     """Starts servers; those on an empty store begin with what the first such has left there at its start. With
     `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log, and with
     `--storage=workers` servers are several.
     """
     is_broken = breaks(request)
-    in_etcd = request.config.getoption("--storage") == "etcd" and not is_broken
+    in_etcd = storage == "etcd" and not is_broken
     prefix = new_prefix()
     is_used = False
 
@@ -91,11 +104,11 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
     async def start_on_etcd(*flags: str) -> AsyncIterator[Api]:
         nonlocal is_used
         is_first, is_used = not is_used, True
-        storage = await storage_as_after_start(prefix, flags) if is_first else storage_at(prefix)
-        server = build(FLAGS.parse(flags), Runtime("test"), storage)
+        kept = await storage_as_after_start(prefix, flags) if is_first else storage_at(prefix)
+        server = build(FLAGS.parse(flags), Runtime("test"), kept)
         await server.start()
         if is_first:
-            await note_start(flags, storage)
+            await note_start(flags, kept)
         yield Api(server)
         server.end_streams()
         await server.stop()
@@ -112,7 +125,7 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest) -> Started:
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = server_on(backend, flags, "" if is_broken else request.config.getoption("--storage"))
+        server = server_on(backend, flags, "" if is_broken else storage)
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())

@@ -3,6 +3,7 @@ image policies that answered the same; and what becomes of pods when that server
 """
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -125,7 +126,8 @@ async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webh
 
 
 PODS = built_in().find("", "v1", "pods")
-LIMITS = ReviewLimits(attempt=0.1, question=0.3, calls=4, waiting=8, answer=100_000)
+LIMITS = ReviewLimits(attempt=10.0, question=30.0, calls=4, waiting=8, answer=100_000)
+IMPATIENT = dataclasses.replace(LIMITS, attempt=0.1, question=0.3)
 
 
 def about(image: str = "i", name: str = "p") -> Attributes:
@@ -142,11 +144,11 @@ def refused(why: str = "") -> Iterator[None]:
 
 @pytest.fixture
 async def opened(hook: Webhook) -> AsyncIterator[Callable[..., ImagePolicyWebhook]]:
-    """Makes the plugin, which has little patience."""
+    """Makes the plugin."""
     webhooks: list[ReviewWebhook] = []
 
-    def make(**policy: Any) -> ImagePolicyWebhook:
-        webhooks.append(ReviewWebhook(kubeconfig(hook), "file", LIMITS, Backoff(initial=0.001)))
+    def make(limits: ReviewLimits = LIMITS, **policy: Any) -> ImagePolicyWebhook:
+        webhooks.append(ReviewWebhook(kubeconfig(hook), "file", limits, Backoff(initial=0.001)))
         return ImagePolicyWebhook(webhooks[-1], ImagePolicy(**policy), Runtime("test").log("admission"))
 
     yield make
@@ -164,12 +166,12 @@ async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook
         return {**review, "status": {"allowed": True}}
 
     hook.answer_request = hang
-    closed, opens = opened(), opened(default_allow=True)
+    closed, opens = opened(IMPATIENT), opened(IMPATIENT, default_allow=True)
     with refused("could not be asked: no answer within 0.1 seconds"):
         await closed.check_pod(about("slow"))
     await opens.check_pod(told := about("slow"))
     assert told.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
-    await closed.check_pod(about("quick"))
+    await opened().check_pod(about("quick"))
 
 
 async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opened: Make) -> None:
@@ -180,7 +182,7 @@ async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opene
         return {**review, "status": {"allowed": True}}
 
     hook.answer_request = wait
-    plugin = opened()
+    plugin = opened(IMPATIENT)
     checks = [asyncio.ensure_future(plugin.check_pod(about(f"i{number}"))) for number in range(20)]
     outcomes = await asyncio.gather(*checks, return_exceptions=True)
     assert sum("questions wait for the server already" in str(one) for one in outcomes) == 8

@@ -9,6 +9,7 @@ SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
 SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which is this server's
+STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 
 
 def _service(name: str, **spec: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ TOKEN = f"{NS}/serviceaccounts/robot/token"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
+STORAGES = ("memory", "workers")
 POD: dict[str, Any] = {
     "metadata": {"name": "p"},
     "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
