@@ -15,7 +15,7 @@ from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE
 from controller_manager.api.protobuf.reader import FieldBudget, MessageReaders
 from controller_manager.api.protobuf.table import table
-from controller_manager.api.protobuf.wire import fields
+from controller_manager.api.protobuf.wire import BYTES, fields
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
@@ -62,16 +62,27 @@ def unread(body: bytes, api_version: str, kind: str) -> UnreadObject | None:
 
 def _fields(message: str, data: bytes) -> dict[str, tuple[str, bytes]] | None:
     """Return the fields of a message as messages, with their types; None unless each is one, and comes once."""
-    described = table().messages[message]
+    described = _messages_in(message)
+    if not described:
+        return None
     found: dict[str, tuple[str, bytes]] = {}
     with suppress(ValueError):
         for tag, value in fields(data):
-            name, kind, *label = described.get(str(tag >> 3), ("", ""))
-            if not isinstance(value, bytes) or name in found or label or "." not in kind:
+            name, kind = described.get(tag, ("", ""))
+            if not isinstance(value, bytes) or name in found or not name:
                 return None
             found[name] = kind, value
         return found
     return None
+
+
+@cache
+def _messages_in(message: str) -> Mapping[int, tuple[str, str]]:
+    """Return name and type of each field by its tag; none of a message with other fields than single messages."""
+    described = table().messages[message]
+    if any(label or not name or "." not in kind for name, kind, *label in described.values()):
+        return {}
+    return {int(number) << 3 | BYTES: (name, kind) for number, (name, kind, *_) in described.items()}
 
 
 class _Spec:
