@@ -48,6 +48,10 @@ class AllocationError(Exception):
     """Claims cannot be allocated, as they are or as pools are now; says why."""
 
 
+class InvalidPoolsError(AllocationError):
+    """A node has no devices because drivers publish some of its pools wrongly; others may have some."""
+
+
 class Request(NamedTuple):
     """A request for devices, or an alternative of one: its names, and what of."""
 
@@ -149,7 +153,7 @@ def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequen
     """
     found = _Search(attempt, node, pools, claims).run()
     if found is None and any(one.invalid for one in pools):
-        raise AllocationError("invalid resource pools were encountered")
+        raise InvalidPoolsError("invalid resource pools were encountered")
     return found
 
 

@@ -35,11 +35,16 @@ V = TypeVar("V")
 Rejects = Callable[[NodeInfo], Rejections]
 
 
+def _none() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Wanted:
     """A pod that waits for a node. `spread` are the constraints that are assumed for it; `others` say of a node what
     its volumes and devices have against it, `preference` how well its devices suit it; `nominated` is the node
-    where room is made for it, and `hindrance` what keeps it from all nodes.
+    where room is made for it, and `hindrance` what keeps it from all nodes; `failure` tells of such a thing that was
+    found out at one.
     """
 
     uid: str
@@ -49,6 +54,7 @@ class Wanted:
     nominated: str = ""
     hindrance: Rejection | None = None
     preference: Callable[[NodeInfo], int] | None = None
+    failure: Callable[[], Rejection | None] = _none
 
 
 class Choice(NamedTuple):
@@ -165,6 +171,9 @@ class Decider:
         evaluated = len(found) + len(rejections)
         if nodes is order and nodes:
             self._next = (start + evaluated) % len(nodes)
+        failure = wanted.failure()
+        if failure is not None:
+            return NoFit({node.name: (failure,) for node in order}, failure)
         if found:
             return Choice(self._best(wanted, found, known), len(found), evaluated)
         if nodes is not order:

@@ -29,7 +29,7 @@ from controller_manager.base.random import random_source
 
 from .._device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
 from .allocation import allocation_of
-from .allocator import AllocationError, Attempt, Picks, WantedClaim, allocate, requests_of
+from .allocator import AllocationError, Attempt, InvalidPoolsError, Picks, WantedClaim, allocate, requests_of
 from .device_pools import Candidate, DevicePools
 from .device_usage import DeviceUsage
 from .filters import Rejection, Rejections
@@ -86,10 +86,14 @@ class _Found(NamedTuple):
 
 
 class PodDevices:
-    """The claims to devices of one pod, as they are now. `hindrance` is what keeps the pod from every node."""
+    """The claims to devices of one pod, as they are now. `hindrance` is what keeps the pod from every node, `failure`
+    what was found out at one node and keeps it from all: something is wrong with the pod, which nobody would notice if
+    it came to another one.
+    """
 
     def __init__(self, pod: Pod, devices: Devices) -> None:
         self.hindrance: Rejection | None = None
+        self.failure: Rejection | None = None
         self._pod = pod
         self._devices = devices
         self._allocated: list[tuple[ResourceClaim, NodeMatcher | None]] = []
@@ -158,7 +162,10 @@ class PodDevices:
         try:
             found = allocate(self._attempt, node, self._devices.pools.of(node), self._wanted)
         except AllocationError as error:
-            return _Found((Rejection(DEVICES, str(error), final=True),))
+            why = Rejection(DEVICES, str(error), final=True)
+            if not isinstance(error, InvalidPoolsError):
+                self.failure = self.failure or why
+            return _Found((why,))
         return _Found(_NOT_ALL) if found is None else _Found(picks=found)
 
     def _note(self, key: Key, claim: ResourceClaim) -> None:

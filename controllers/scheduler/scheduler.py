@@ -180,6 +180,8 @@ class Scheduler:
         """A pod is not on the node that was meant for it; if it is still there it waits `again`."""
         step = self.binding.pop(uid, None)
         self._release(step)
+        if step is not None and step.devices:
+            self._happened(OtherEvent(frozenset({DEVICES})), now)
         placed = self.state.pods.get(uid)
         if step is None or placed is None or not placed.assumed:
             return
@@ -240,7 +242,11 @@ class Scheduler:
         if pod.spec.resource_claims and self.devices is not None:
             self._pod_devices = devices = PodDevices(pod, self.devices)
             others, hindrance = [*others, devices.rejects], hindrance or devices.hindrance
-            return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance, devices.preference)
+            return Wanted(
+                *(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance),
+                preference=devices.preference,
+                failure=lambda: devices.failure,
+            )
         return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance)
 
     def _plan(self, node: str) -> VolumePlan:
@@ -321,7 +327,10 @@ class Scheduler:
 
     def _pod_gone(self, uid: str, now: float) -> None:
         self._forget_waiting(uid, now)
-        self._release(self.binding.pop(uid, None))
+        step = self.binding.pop(uid, None)
+        self._release(step)
+        if step is not None and step.devices:
+            self._happened(OtherEvent(frozenset({DEVICES})), now)
         placed = self.state.remove(uid)
         if placed is not None:
             self._happened(PodEvent(placed, went=True), now)

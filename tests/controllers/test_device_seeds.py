@@ -66,7 +66,7 @@ class World:
         return one
 
     def tell(self) -> None:
-        for key in self.told.keys() | self.claims.keys():
+        for key in sorted(self.told.keys() | self.claims.keys()):
             if self.told.get(key) is not self.claims.get(key) and self.chance.random() < 0.7:
                 self.tell_of(key)
 
@@ -152,7 +152,7 @@ class World:
     def settle(self) -> None:
         for _ in range(60):
             self.now += 20.0
-            for key in self.told.keys() | self.claims.keys():
+            for key in sorted(self.told.keys() | self.claims.keys()):
                 self.tell_of(key)
             self.step()
 

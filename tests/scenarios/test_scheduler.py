@@ -350,6 +350,24 @@ async def test_claims_are_allocated_and_reserved_before_pods_are_bound() -> None
         assert all((await nodes_of(cluster)).values())
 
 
+async def test_an_expression_that_fails_for_one_node_keeps_the_pod_from_all() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_device_class(cluster, "gpu", 'device.attributes["d.org"].exists')
+        await make_node(cluster, "a")
+        await make_node(cluster, "b")
+        await publish(cluster, "a", devices=[{"name": "d0", "attributes": {"exists": {"bool": True}}}])
+        await publish(cluster, "b", "d1")
+        await make_device_claim(cluster)
+        await make_pod(cluster, "p", **using("gpu"))
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": ""}
+        assert "CEL runtime error: no such key: exists" in (await condition(cluster, "p"))[2]
+        await cluster.client.delete(RESOURCE_SLICES, Key("", "b"))
+        await cluster.advance(400)
+        assert await nodes_of(cluster) == {"p": "a"}
+
+
 async def test_an_allocation_that_no_node_can_use_is_taken_back() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
