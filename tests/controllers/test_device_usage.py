@@ -5,9 +5,13 @@ from msgspec.structs import replace
 
 from controller_manager.api.devices import ResourceClaim
 from controller_manager.api.resource import key_of
+from controllers.scheduler.cluster_state import ClusterState
+from controllers.scheduler.decide import Decider
 from controllers.scheduler.device_pools import DeviceID
 from controllers.scheduler.device_usage import DeviceUsage
-from tests.controllers.device_world import claim, given, request
+from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
+from tests.controllers.device_world import claim, given, published, request, user, world
+from tests.controllers.scheduling import node
 
 GPU = DeviceID("d.org", "a", "g0")
 FREE = claim("c", request())
@@ -54,3 +58,24 @@ def test_what_did_not_come_to_the_server_is_free_again() -> None:
     usage.written(at("5", TAKEN))
     usage.forget(key_of(FREE), FREE)
     assert usage.whole[GPU] == 1
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_who_waits_for_a_claim_on_its_way_looks_again_if_that_comes_to_nothing(deleted: bool) -> None:
+    devices = world([published("a", "g0")], [FREE])
+    scheduler = Scheduler(Decider(ClusterState()), ["default-scheduler"], devices=devices)
+    scheduler.node_changed(node("a"), 0.0)
+    pods = [user("c", name=name) for name in ("p", "q")]
+    for one in pods:
+        scheduler.pod_changed(None, one, 0.0)
+    first, second = scheduler.step(0.0), scheduler.step(0.0)
+    assert isinstance(first, Assigned)
+    assert isinstance(second, Unplaced)
+    assert "in the process of being allocated" in second.message
+    if deleted:
+        scheduler.pod_changed(pods[0], None, 0.0)
+    else:
+        scheduler.not_bound("p", 0.0, again=False)
+    again = scheduler.step(60.0)
+    assert isinstance(again, Assigned)
+    assert again.queued.uid == "q"
