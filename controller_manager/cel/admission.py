@@ -37,6 +37,7 @@ from controller_manager.cel.types import (
     MapType,
     ObjectType,
     Type,
+    runtime_name,
 )
 from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
 
@@ -154,14 +155,9 @@ def compiled(within: Environment, text: str, *results: Type) -> Expression:
     except CompileError as error:
         return Expression(text, None, f"compilation failed: {error.display()}")
     if results and program.type not in results:
-        wanted = _named(results[0]) if len(results) == 1 else f"one of [{' '.join(map(_named, results))}]"
-        return Expression(text, None, f"must evaluate to {wanted} but got {_named(program.type)}")
+        wanted = runtime_name(results[0]) if len(results) == 1 else f"one of [{' '.join(map(runtime_name, results))}]"
+        return Expression(text, None, f"must evaluate to {wanted} but got {runtime_name(program.type)}")
     return Expression(text, program)
-
-
-def _named(of: Type) -> str:
-    """Return a type by the names that types have at run time."""
-    return f"{of.name}({', '.join(map(_named, of.parameters))})" if of.parameters else of.name
 
 
 class Composition:

@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 from controller_manager.api.devices import Device, DeviceAttribute, SelectorError
-from controller_manager.cel.environment import Environment, Program
-from controller_manager.cel.library import quantity, semver
+from controller_manager.cel.cost import Path, declared_sizes
+from controller_manager.cel.environment import Environment, Program, ProgramError
+from controller_manager.cel.library import Estimate, quantity, semver
 from controller_manager.cel.library.quantity import QuantityValue
 from controller_manager.cel.macros import BINDINGS
 from controller_manager.cel.syntax import CompileError
-from controller_manager.cel.types import ANY, BOOL, STRING, MapType, ObjectType
+from controller_manager.cel.types import ANY, BOOL, STRING, MapType, ObjectType, runtime_name
 from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError
 
 MOST = 1_000_000
@@ -35,6 +36,8 @@ _DEVICE = ObjectType(
         "allowMultipleAllocations": BOOL.bounded(1),
     },
 )
+_declared = declared_sizes(_DEVICE)
+_ATTRIBUTE_PATH = 4  # the variable, its attributes, those of a domain, the name of one
 
 
 class _Domains(dict[str, Any]):
@@ -63,8 +66,8 @@ def selects(expression: str, device: dict[str, Any]) -> tuple[bool, int]:
     Raises `SelectorError`.
     """
     program = _compiled(expression)
-    if isinstance(program, SelectorError):
-        raise program
+    if isinstance(program, str):
+        raise SelectorError(f"CEL compile error: {program}")
     budget = CostBudget(MOST)
     try:
         found = program.evaluate({"device": device}, budget)
@@ -75,15 +78,37 @@ def selects(expression: str, device: dict[str, Any]) -> tuple[bool, int]:
     return found, budget.spent
 
 
+def problem_of(expression: str) -> str:
+    """Return what keeps an expression from being evaluated, as messages tell it; nothing if it can be."""
+    program = _compiled(expression)
+    return program if isinstance(program, str) else ""
+
+
+def may_exceed(expression: str) -> bool:
+    """Return whether there may be devices for which an expression that can be evaluated costs more than `MOST`."""
+    program = _compiled(expression)
+    return not isinstance(program, str) and program.estimate(_sizes).max > MOST
+
+
 @lru_cache(_KEPT)
-def _compiled(expression: str) -> Program | SelectorError:
+def _compiled(expression: str) -> Program | str:
+    """Return an expression compiled, or what is wrong with it."""
     try:
         program = _environment().compile(expression)
+    except ProgramError as error:
+        return f"program instantiation failed: {error.issues[0].message}"
     except CompileError as error:
-        return SelectorError(f"CEL compile error: {error}")
+        return f"compilation failed: {error.display()}"
     if program.type not in (BOOL, ANY):
-        return SelectorError(f"CEL compile error: must evaluate to bool or the unknown type, not {program.type}")
+        return f"must evaluate to bool or the unknown type, not {runtime_name(program.type)}"
     return program
+
+
+def _sizes(path: Path) -> Estimate | None:
+    """Return the size of what a path leads to; an attribute has a bound, whatever its name."""
+    if path[1:2] == ("attributes",) and len(path) == _ATTRIBUTE_PATH and not path[-1].startswith("@"):
+        return Estimate(0, _LONGEST_VALUE)
+    return _declared(path)
 
 
 @lru_cache(1)

@@ -258,6 +258,11 @@ TYPE = TypeType()
 _SCALARS = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
 
 
+def runtime_name(of: Type) -> str:
+    """Return a type by the names that types have at run time."""
+    return f"{of.name}({', '.join(map(runtime_name, of.parameters))})" if of.parameters else of.name
+
+
 def is_dyn(checked: Type) -> bool:
     """Return true for types whose values are known at run time only."""
     return checked.kind is Kind.DYN or checked.kind is Kind.ANY

@@ -33,7 +33,7 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
 _REQUESTS, _SELECTORS, _CONFIGS, _DEVICES, _RESERVED, _ALTERNATIVES = 32, 32, 32, 128, 256, 8
-_LONGEST_DRIVER, _LONGEST_POOL, _LONGEST_ERROR = 63, 253, 256
+_LONGEST_DRIVER, _LONGEST_POOL, _LONGEST_ERROR, _LONGEST_EXPRESSION = 63, 253, 256, 10 << 10
 _RULE_CONDITIONS, _STATUS_CONDITIONS, _LARGEST_LIMIT = 8, 10, 1000
 
 
@@ -43,7 +43,22 @@ def _long_name(name: str) -> str:
 
 
 _DRIVER = both(shorter(_LONGEST_DRIVER), form(_long_name))
-_CEL = both(at_most(_SELECTORS), each(record({"cel": need("expression")}, need("cel"))))
+
+
+def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check that an expression can be evaluated on devices, and is cheap on any of them (KEP-4381)."""
+    if len(expression.encode()) > _LONGEST_EXPRESSION:
+        errors.too_long(at, _LONGEST_EXPRESSION)
+        return
+    from controller_manager.cel import devices  # CEL, which is loaded when it is needed
+
+    if problem := devices.problem_of(expression):
+        errors.invalid(at, expression, problem)
+    elif devices.may_exceed(expression):
+        errors.forbidden(at, "too complex, exceeds cost limit")
+
+
+_CEL = both(at_most(_SELECTORS), each(record({"cel": record({"expression": _selects})}, need("cel"))))
 _CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
 
 
