@@ -27,7 +27,7 @@ from apiserver_stub.config_file import ConfigDocument, ConfigModel, in_case
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.quantities import is_extended_resource
-from apiserver_stub.kinds.rules.selectors import TOLERATIONS
+from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import InternalError, UnknownError, forbidden

@@ -36,6 +36,7 @@ STATEFUL_MAX_UNAVAILABLE = "MaxUnavailableStatefulSet"
 PROJECTED_BUNDLES = "ClusterTrustBundleProjection"
 VOLUME_LIMITS = "VolumeLimitScaling"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
+TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -65,6 +66,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         WORKLOADS: "lets objects have pods that are scheduled in groups",
         STATEFUL_MAX_UNAVAILABLE: "lets objects have maxUnavailable, of stateful sets",
         PROJECTED_BUNDLES: "lets objects have cluster trust bundles in projected volumes",
+        TOLERATION_COMPARISON: "lets tolerations compare numbers",
         LIST_ATTRIBUTES: "lets devices have attributes of several values",
         VOLUME_LIMITS: "lets objects have preventPodSchedulingIfMissing, of CSI drivers",
     }

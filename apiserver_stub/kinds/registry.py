@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from apiserver_stub.flags.features import TOLERATION_COMPARISON
 from apiserver_stub.kinds import built_in as built_in_kinds
 from apiserver_stub.kinds.api_service import priority_of, version_rank
 from apiserver_stub.kinds.gated_fields import gated_fields
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.rules.tolerations import POD_TOLERATIONS, without_comparisons
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,16 @@ def built_in(
     serves: Callable[[ResourceInfo], bool] = _is_stable, enabled: Callable[[str], bool] = lambda _: True
 ) -> ResourceRegistry:
     """Return a registry of the built-in resources that are served: by default those of stable versions. Their objects
-    have no fields of features that are not enabled.
+    have nothing of features that are not enabled.
     """
     return ResourceRegistry(_without_gated(info, enabled) for info in built_in_kinds.resources() if serves(info))
 
 
 def _without_gated(info: ResourceInfo, enabled: Callable[[str], bool]) -> ResourceInfo:
-    fields = gated_fields(f"{info.plural}.{info.group}".rstrip("."), enabled)
-    return replace(info, strategy=replace(info.strategy, gated=fields)) if fields else info
+    name = f"{info.plural}.{info.group}".rstrip(".")
+    fields, tolerations = gated_fields(name, enabled), POD_TOLERATIONS.get(name)
+    if fields:
+        info = replace(info, strategy=replace(info.strategy, gated=fields))
+    if tolerations is not None and not enabled(TOLERATION_COMPARISON):
+        info = replace(info, rules=without_comparisons(info.rules, tolerations))
+    return info

@@ -21,9 +21,10 @@ def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes
         if acting := [flag for flag in members if not flag.declared.inert]:
             blocks += [f"{title_of(group)} flags:", "", *_entries(acting, width), ""]
     for why, members in inert_flags(flags).items():
-        blocks += [f"Flags accepted without effect ({why}):", "", *_entries(members, width), ""]
-    for heading, text in notes.items():
-        blocks += [f"{heading}:", "", *_wrapped(text, width, 2), ""]
+        heading = textwrap.wrap(f"Flags accepted without effect ({why}):", width, break_on_hyphens=False)
+        blocks += [*heading, "", *_entries(members, width), ""]
+    for title, text in notes.items():
+        blocks += [f"{title}:", "", *_wrapped(text, width, 2), ""]
     return "\n".join(blocks[:-1]) + "\n"
 
 

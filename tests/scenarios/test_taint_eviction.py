@@ -299,7 +299,7 @@ async def go_deaf(replica: Replica) -> None:
     ("gates", "kept"), [((), False), (("--feature-gates=TaintTolerationComparisonOperators=true",), True)]
 )
 async def test_tolerations_compare_numbers_where_the_gate_is_on(gates: tuple[str, ...], kept: bool) -> None:
-    async with Cluster() as cluster:
+    async with Cluster(["--feature-gates=TaintTolerationComparisonOperators=true"]) as cluster:
         await cluster.manage(*FLAGS, *gates)
         await make_node(cluster, taint("sla", "950"))
         await make_pod(cluster, {"key": "sla", "operator": "Gt", "value": "900", "effect": "NoExecute"})

@@ -32,7 +32,8 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import NETWORK, QUALIFIED, one_per_family
 from apiserver_stub.kinds.rules.metadata import labels, namespace_finalizers
 from apiserver_stub.kinds.rules.quantities import amounts, container_resource, counted
-from apiserver_stub.kinds.rules.selectors import TOLERATIONS, taints
+from apiserver_stub.kinds.rules.selectors import taints
+from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 

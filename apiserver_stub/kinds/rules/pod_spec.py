@@ -21,7 +21,8 @@ from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, sleeps, vo
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
-from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
+from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING
+from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"

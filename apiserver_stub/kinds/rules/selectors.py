@@ -1,4 +1,4 @@
-"""The rules of label selectors and node selectors, and of where Pods may run: affinity, tolerations, spreading."""
+"""The rules of label selectors and node selectors, and of where Pods may run: affinity, spreading, taints."""
 
 from collections.abc import Collection
 from functools import partial
@@ -85,7 +85,7 @@ def selects(selector: Any, values: Any) -> bool:
 
 
 _WEIGHT = between(1, 100, "must be in the range 1-100")
-_EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -118,28 +118,6 @@ AFFINITY = record({
     "podAffinity": _POD_AFFINITY,
     "podAntiAffinity": _POD_AFFINITY,
 })  # fmt: skip
-
-
-_TOLERATED = ("Equal", "Exists")
-
-
-def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
-    operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
-    if not toleration.get("key") and operator != "Exists":
-        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        errors.invalid((at, "operator"), operator, why)
-    if "tolerationSeconds" in toleration and effect != "NoExecute":
-        errors.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
-    if operator == "Exists" and value:
-        errors.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
-    elif operator in ("", "Equal") and (why := names.label_value(value)):
-        errors.invalid((at, "operator"), value, why)
-    elif operator not in ("", *_TOLERATED):
-        # Numbers are compared by a feature that is off; who asks for it is told of it all the same.
-        errors.unsupported((at, "operator"), operator, (*_TOLERATED, *(("Lt", "Gt") if operator in _COMPARING else ())))
-
-
-TOLERATIONS = each(record({"key": QUALIFIED, "effect": _EFFECT}, _toleration))
 
 
 def _spreads(constraint: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -178,4 +156,4 @@ def taints(values: Any, at: FieldPath, errors: ErrorList) -> None:
         seen.add(pair)
 
 
-_TAINT = record({"key": QUALIFIED, "value": form(names.label_value), "effect": _EFFECT})
+_TAINT = record({"key": QUALIFIED, "value": form(names.label_value), "effect": EFFECT})

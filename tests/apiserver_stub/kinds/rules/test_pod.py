@@ -187,7 +187,7 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
         ("spec.tolerations.0.key", "", [("spec.tolerations[0].operator", I)]),
         ("spec.tolerations.0.effect", "NoSchedule", [("spec.tolerations[0].effect", I)]),
         ("spec.tolerations.0.effect", "Never", [("spec.tolerations[0].effect", I), ("spec.tolerations[0].effect", N)]),
-        ("spec.tolerations.0.operator", "Gt", [("spec.tolerations[0].operator", N)]),
+        ("spec.tolerations.0.operator", "Gt", [("spec.tolerations[0].value", I)]),
         ("spec.tolerations.0.operator", "Bad", [("spec.tolerations[0].operator", N)]),
         ("spec.tolerations.0.value", "a b", [("spec.tolerations[0].operator", I)]),
         ("spec.tolerations.1.value", "x", [("spec.tolerations[1].operator", I)]),

@@ -1,0 +1,88 @@
+"""The rules of tolerations, and of those that compare numbers while that feature is off (KEP-5471)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.rules.combine import KindRules, each, record
+from apiserver_stub.kinds.rules.formats import QUALIFIED
+from apiserver_stub.kinds.rules.selectors import EFFECT
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+_EQUAL, _COMPARING = ("Equal", "Exists"), ("Lt", "Gt")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
+_GREATEST = 2**63
+_POD = ("spec", "tolerations")
+_TEMPLATE = ("spec", "template", *_POD)
+POD_TOLERATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "pods": _POD,
+    "podtemplates": ("template", *_POD),
+    "replicationcontrollers": _TEMPLATE,
+    **dict.fromkeys(("replicasets.apps", "deployments.apps", "statefulsets.apps", "daemonsets.apps"), _TEMPLATE),
+    "jobs.batch": _TEMPLATE,
+    "cronjobs.batch": ("spec", "jobTemplate", *_TEMPLATE),
+})  # fmt: skip
+"""Where the tolerations of pods are, by `plural.group` of the kind."""
+
+
+def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
+    operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
+    if not toleration.get("key") and operator != "Exists":
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.invalid((at, "operator"), operator, why)
+    if "tolerationSeconds" in toleration and effect != "NoExecute":
+        errors.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator == "Exists" and value:
+        errors.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
+    elif operator in ("", "Equal") and (why := names.label_value(value)):
+        errors.invalid((at, "operator"), value, why)
+    elif operator in _COMPARING:
+        _number(value, (at, "value"), errors)
+    elif operator not in ("", *_EQUAL):
+        errors.unsupported((at, "operator"), operator, _EQUAL)
+
+
+def _number(value: str, at: FieldPath, errors: ErrorList) -> None:
+    if not _INTEGER.fullmatch(value) or value == "-0":
+        errors.invalid(at, value, "must be a decimal integer, without zeros before it")
+    elif not -_GREATEST <= int(value) < _GREATEST:
+        errors.invalid(at, value, "must be an integer of 64 bits")
+
+
+TOLERATIONS = each(record({"key": QUALIFIED, "effect": EFFECT}, _toleration))
+
+
+def without_comparisons(rules: KindRules, path: tuple[str, ...]) -> KindRules:
+    """Return rules by which besides no toleration at a path compares numbers, but in objects where one does already."""
+
+    def on_create(new: Any, at: FieldPath, errors: ErrorList) -> None:
+        rules.on_create(new, at, errors)
+        _refuse_comparing(new, path, errors)
+
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
+        rules.change(new, old, errors)
+        if next(_comparing(old, path), None) is None:
+            _refuse_comparing(new, path, errors)
+
+    return replace(rules, on_create=on_create, change=change)
+
+
+def _refuse_comparing(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:
+    for index, operator in _comparing(tree, path):
+        at: FieldPath = None
+        for name in path:
+            at = (at, name)
+        # Numbers are compared by a feature that is off; who asks for it is told of it all the same.
+        errors.unsupported(((at, index), "operator"), operator, (*_EQUAL, *_COMPARING))
+
+
+def _comparing(tree: Tree, path: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield the indexes and operators of tolerations that compare numbers."""
+    for index, toleration in enumerate(get_in(tree, path) or ()):
+        if (operator := toleration.get("operator")) in _COMPARING:
+            yield index, operator
