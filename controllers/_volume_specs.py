@@ -1,14 +1,17 @@
 """What is behind the volumes of pods: the one name of each that can be attached, its driver, and who may share it.
 
 volume of a pod                                    is
-of a claim that is bound to a volume that is       that volume: of CSI, or of a driver that moved there, FC or iSCSI
-  bound to it; an ephemeral one's is the pod's
-FC, iSCSI, of a driver that moved to CSI           itself
+of a claim that is bound to a volume that is       that volume: of CSI, or of a driver that moved there, FC, iSCSI, or
+  bound to it; an ephemeral one's is the pod's       of a FlexVolume driver
+FC, iSCSI, of a driver that moved to CSI, or of    itself
+  a FlexVolume driver
 any other                                          nothing that is attached
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from controller_manager.api.core import Pod, Volume, VolumeSources
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -38,14 +41,15 @@ from ._csi_migration import (
 CSI = f"{PLATFORM_DOMAIN}/csi"
 FC = f"{PLATFORM_DOMAIN}/fc"
 ISCSI = f"{PLATFORM_DOMAIN}/iscsi"
-ATTACHABLE_SOURCES = ("iscsi", "fc", *MOVED_SOURCES)
+ATTACHABLE_SOURCES = ("iscsi", "fc", "flex_volume", *MOVED_SOURCES)
+_OF_DRIVERS = f"{PLATFORM_DOMAIN}/"
 
 
 class VolumeSpec(NamedTuple):
     """A volume that can be attached; `name` is unique in a cluster, and nodes list it so in their status.
 
     `title` is its name in events; `volume` that of the persistent volume, or `inline` is the spec of one. `exclusive`
-    tells that it is attached to one node at a time.
+    tells that it is attached to one node at a time. `options` is what a FlexVolume driver is told of it, as JSON.
     """
 
     name: str
@@ -57,6 +61,12 @@ class VolumeSpec(NamedTuple):
     inline: Mapping[str, Any] | None = None
     exclusive: bool = False
     migrated: bool = False
+    options: str = ""
+
+    @property
+    def is_flex(self) -> bool:
+        """Return whether the plug-in is a FlexVolume driver."""
+        return self.plugin not in (CSI, FC, ISCSI)
 
     @property
     def kind(self) -> str:
@@ -64,11 +74,14 @@ class VolumeSpec(NamedTuple):
         return f"{self.plugin}:{self.driver}" if self.driver else self.plugin
 
 
-def spec_of_name(name: str) -> VolumeSpec | None:
+def spec_of_name(name: str, flex_drivers: Container[str] = ()) -> VolumeSpec | None:
     """Return what the unique name alone tells of a volume, which is enough to detach it; None if it tells nothing.
 
-    Nothing is known of who may share it.
+    Nothing is known of who may share it. Names of other plugins are of none but these drivers.
     """
+    flex, _, _ = name.rpartition("/")
+    if flex in flex_drivers:
+        return VolumeSpec(name, flex, name)
     domain, _, rest = name.partition("/")
     kind, _, volume = rest.partition("/")
     plugin = f"{domain}/{kind}"
@@ -78,8 +91,11 @@ def spec_of_name(name: str) -> VolumeSpec | None:
     return VolumeSpec(name, plugin, name) if plugin in (FC, ISCSI) and volume else None
 
 
-def spec_of_volume(volume: PersistentVolume) -> VolumeSpec | None:
-    """Return a persistent volume as it is attached; None if it never is, or if its driver cannot be asked for it."""
+def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> VolumeSpec | None:
+    """Return a persistent volume as it is attached; None if it never is, or if its driver cannot be asked for it.
+
+    That it is `read_only`, as the pod says, matters to FlexVolume drivers.
+    """
     spec, title = volume.spec, volume.metadata.name
     exclusive = bool(spec.access_modes) and not {MANY, READ_ONLY}.intersection(spec.access_modes)
     if spec.csi is not None:
@@ -90,7 +106,7 @@ def spec_of_volume(volume: PersistentVolume) -> VolumeSpec | None:
         return None
     if moved is not None:
         return _moved(moved)._replace(volume=title)
-    found = _of_fabric(spec, title)
+    found = _of_fabric(spec, title) or _of_flex(spec, title, read_only=read_only)
     return found._replace(exclusive=exclusive) if found is not None else None
 
 
@@ -100,7 +116,9 @@ def spec_of_inline(volume: Volume, namespace: str) -> VolumeSpec | None:
         moved = translate_inline(volume, namespace)
     except Untranslatable:
         return None
-    return _moved(moved)._replace(inline=inline_spec(moved)) if moved is not None else _of_fabric(volume, volume.name)
+    if moved is not None:
+        return _moved(moved)._replace(inline=inline_spec(moved))
+    return _of_fabric(volume, volume.name) or _of_flex(volume, volume.name)
 
 
 def _csi(driver: str, handle: str, title: str) -> VolumeSpec:
@@ -126,6 +144,21 @@ def _of_fabric(volume: VolumeSources, title: str) -> VolumeSpec | None:
     if names and lun is not None:
         return VolumeSpec(f"{FC}/[{' '.join(names)}]:{lun}", FC, title)
     return VolumeSpec(f"{FC}/[{' '.join(ids)}]", FC, title) if ids else None
+
+
+def _of_flex(volume: VolumeSources, title: str, *, read_only: bool = False) -> VolumeSpec | None:
+    """Return a volume of a FlexVolume driver: what the source says itself goes before what is said beside it."""
+    flex = source_of(volume, "flex_volume")
+    if flex is None:
+        return None
+    told = {
+        f"{_OF_DRIVERS}fsType": flex.get("fsType", ""),
+        f"{_OF_DRIVERS}pvOrVolumeName": title,
+        f"{_OF_DRIVERS}readwrite": "ro" if read_only or (isinstance(volume, Volume) and flex.get("readOnly")) else "rw",
+        **(flex.get("options") or {}),
+    }
+    driver = flex.get("driver", "")
+    return VolumeSpec(f"{driver}/{title}", driver, title, options=msgspec.json.encode(told, order="sorted").decode())
 
 
 def has_volumes(pod: Pod) -> bool:
@@ -167,7 +200,8 @@ class VolumeSpecs:
         found = self._volumes.get(Key("", claim.spec.volume_name))
         if found is None or found.spec.claim_ref is None or found.spec.claim_ref.uid != claim.metadata.uid:
             return None
-        return spec_of_volume(found)
+        source = volume.persistent_volume_claim
+        return spec_of_volume(found, read_only=source is not None and source.read_only)
 
     def is_attachable(self, spec: VolumeSpec) -> bool:
         """Return whether a volume has to be attached before it is mounted, as its driver says; without a CSIDriver it

@@ -90,6 +90,7 @@ class Affinity(Model):
 
 class PersistentVolumeClaimVolumeSource(Model):
     claim_name: str = ""
+    read_only: bool = False
 
 
 class PersistentVolumeClaimTemplate(Model):

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -88,6 +88,13 @@ def release_time(loop: asyncio.AbstractEventLoop) -> None:
     release = getattr(loop, "release_time", None)
     if release is not None:
         release()
+
+
+@contextmanager
+def process_running() -> Iterator[None]:
+    """Let time that is the running loop's own stand still while a process works for it, unless that hangs."""
+    with getattr(asyncio.get_running_loop(), "process_running", nullcontext)():
+        yield
 
 
 def wall_clock() -> Callable[[], float]:

@@ -11,8 +11,9 @@ import random
 import selectors
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
@@ -121,6 +122,9 @@ class _JumpingSelector(selectors.DefaultSelector):
             return events
         if self.loop.threads_busy:
             return super().select(None)
+        if self.loop.is_patient and (events := super().select(LIMIT)):
+            return events
+        self.loop.is_patient = False
         if timeout is None:
             raise AllBlockedError(self.loop.describe_blocked())
         self.loop.jump(timeout)
@@ -139,6 +143,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.timeline: Report | None = None
         """What happened in the clusters of the loop."""
         self.threads_busy = 0
+        self.is_patient = False
+        """Whether a process works for the loop, and has not hung: nothing was heard of it for `LIMIT` real seconds."""
+        self._processes = 0
         self.turns = 0
         selector = _JumpingSelector()
         selector.loop = self
@@ -194,6 +201,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def release_time(self) -> None:
         """The thread has done its work."""
         self.threads_busy -= 1
+
+    @contextmanager
+    def process_running(self) -> Iterator[None]:
+        """Hold back the jump while a process works, unless it hangs."""
+        self._processes += 1
+        self.is_patient = True
+        try:
+            yield
+        finally:
+            self._processes -= 1
+            self.is_patient = self._processes > 0
 
     async def shutdown_default_executor(self, *timeout: float | None) -> None:  # Python 3.12 brought the timeout
         """As in asyncio; joining the threads is work outside the loop too."""

@@ -4,7 +4,6 @@ The name follows from volume, driver and node: other components look for it.
 """
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -12,17 +11,10 @@ from controller_manager.api.model import EMPTY_RAW, ObjectMeta
 from controller_manager.api.storage import VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec
 
 from .._volume_specs import VolumeSpec
-from .state import Operation
+from .state import Operation, Outcome
 
 TIMEOUT = 120.0
 """Seconds that a driver has for an answer."""
-
-
-class Outcome(NamedTuple):
-    """The end of an operation; while it has none, it is not `done` and there is no `problem`."""
-
-    done: bool = False
-    problem: str = ""
 
 
 def attachment_name(spec: VolumeSpec, node: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import model_validator
 
 from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import Conflict, Invalid, NotFound
+from controller_manager.api.platform import VENDOR
 from controller_manager.api.storage import (
     CSI_DRIVERS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -25,6 +26,7 @@ from controller_manager.api.storage import (
     VolumeAttachment,
 )
 from controller_manager.base.clock import monotonic
+from controller_manager.base.tasks import Tasks
 from controller_manager.client import STRATEGIC_MERGE_PATCH
 from controller_manager.controller import (
     Add,
@@ -36,6 +38,7 @@ from controller_manager.controller import (
     Mapped,
     PolicyRule,
     Requeue,
+    in_parallel,
     key_of,
 )
 from controller_manager.options import Duration, Options, flag
@@ -45,9 +48,11 @@ from .._pods import PODS_BY_NODE, pods_on
 from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes, spec_of_name, spec_of_volume
 from .attachments import attachment_name
 from .decide import NodeFacts, decide, is_managed, needs_volumes, node_facts, note_wishes
+from .flex_call import DriverError
+from .flex_drivers import FlexDrivers
 from .metrics import AttachDetachMetrics
 from .operations import Operations
-from .state import ActualState, AttachableVolume, DesiredState, Verb
+from .state import ActualState, AttachableVolume, Attachment, DesiredState, Verb
 
 _WORKERS = 32
 """Volumes worked on at the same time; a worker waits for answers of the server only, never for a driver."""
@@ -65,6 +70,11 @@ class AttachDetachOptions(Options):
     )
     disable_force_detach_on_timeout: bool = flag(
         False, "leave a volume attached to a node that is not ready, however long its unmounting takes"
+    )
+    flex_volume_plugin_dir: str = flag(
+        f"/usr/libexec/{VENDOR}/node-agent-plugins/volume/exec/",
+        "folder of FlexVolume drivers, programs that attach volumes; each is called vendor~name/name",
+        metavar="folder",
     )
 
     @model_validator(mode="after")
@@ -97,7 +107,7 @@ class AttachmentName:
 
 @dataclass(frozen=True, slots=True)
 class DriverName:
-    """A driver whose volumes have to be attached from now on, or have not."""
+    """A driver, of CSI or FlexVolume, whose volumes have to be attached from now on, or have not."""
 
     driver: str
 
@@ -113,7 +123,7 @@ class Verification:
 #   a pod                        the volumes that it needs on its node              those that it needs anew, or no more
 #   a node                       what it uses; whether its volumes are our matter   its pods, its volumes that wait
 #   a VolumeAttachment           that it is there, if it is one of ours             its volume
-#   a driver                     -                                                  pods with its volumes
+#   a driver                     volumes that nodes list, if it attaches these      pods with its volumes
 #   a volume                     see `decide`
 # Done: volumes by `operations`; a node lists what is attached to it before its pods are told to mount anything, and no
 #   more what is about to be detached.
@@ -135,7 +145,8 @@ class AttachDetachController:
         self._specs = VolumeSpecs(context.informers)
         self._actual, self._desired = ActualState(), DesiredState()
         self._metrics = AttachDetachMetrics(context.runtime.registry, self._actual, self._desired)
-        self._operations = Operations(context, self._actual, self._desired, self._metrics, self._changed)
+        self._flex = FlexDrivers(options.flex_volume_plugin_dir, context.log)
+        self._operations = Operations(context, self._actual, self._desired, self._metrics, self._flex, self._changed)
         self._managed: set[str] = set()
         self._started = False
         # Who orders work, and what was ordered before that is known.
@@ -151,13 +162,19 @@ class AttachDetachController:
         self._start()
         end = self._nodes.subscribe(self._note_use)
         try:
-            while not self._options.disable_attach_detach_reconcile_sync:
-                await asyncio.sleep(self._options.attach_detach_reconcile_sync_period)
-                for node in self._actual.nodes():
-                    add(Verification(node), "what is attached is verified")
-            await asyncio.Event().wait()
+            async with Tasks() as tasks:
+                tasks.start(self._flex.watch(self._note_driver), name="FlexVolume drivers")
+                while not self._options.disable_attach_detach_reconcile_sync:
+                    await asyncio.sleep(self._options.attach_detach_reconcile_sync_period)
+                    for node in self._actual.nodes():
+                        add(Verification(node), "what is attached is verified")
+                    await self._verify_with_drivers()
+                await asyncio.Event().wait()
         finally:
             end()
+
+    def _note_driver(self, name: str) -> None:
+        self._wake(DriverName(name), f"the driver {name}")
 
     def _note_use(self, change: Change[Node]) -> None:
         """Note what a node says that it uses; one that is deleted has said so before."""
@@ -247,7 +264,10 @@ class AttachDetachController:
         """Return the volumes of a pod that have to be attached, also those whose claims are gone by now."""
         found = {spec.name: spec for _, spec in self._specs.of_pod(pod)}
         before = self._desired.volumes_of(key_of(pod), pod.metadata.uid)
-        return {name: spec for name, spec in {**before, **found}.items() if self._specs.is_attachable(spec)}
+        return {name: spec for name, spec in {**before, **found}.items() if self._is_attachable(spec)}
+
+    def _is_attachable(self, spec: VolumeSpec) -> bool:
+        return self._flex.attaches(spec.plugin) if spec.is_flex else self._specs.is_attachable(spec)
 
     async def _reconcile_node(self, name: str) -> None:
         node = self._nodes.get(Key("", name))
@@ -269,8 +289,9 @@ class AttachDetachController:
         listed = self._actual.to_list(name)
         if node is not None and listed is not None:
             paths = {one.name: one.device_path for one in node.status.volumes_attached}
-            if listed != paths.keys():
-                await self._write_list(node, {one: paths.get(one, "") for one in sorted(listed)})
+            wanted = {one: device or paths.get(one, "") for one, device in sorted(listed.items())}
+            if wanted != paths:
+                await self._write_list(node, wanted)
         for volume, attachment in self._actual.at(name):
             operation = attachment.operation
             if operation is not None and operation.verb is Verb.DETACH and volume.spec.name not in (listed or ()):
@@ -300,10 +321,17 @@ class AttachDetachController:
 
     async def _reconcile_driver(self, name: str) -> None:
         for number, pod in enumerate(self._pods.list(), 1):
-            if has_volumes(pod) and any(spec.driver == name for _, spec in self._specs.of_pod(pod)):
-                self._wake(key_of(pod), f"the driver {name}")
+            if has_volumes(pod) and any(name in (spec.driver, spec.plugin) for _, spec in self._specs.of_pod(pod)):
+                self._reconcile_pod(key_of(pod))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+        # Pods come first: what nobody is known to want is detached.
+        for volume, node in self._actual.foreign():
+            spec = spec_of_name(volume, self._flex.names)
+            if spec is not None:
+                self._actual.recognize(volume, node)
+                self._actual.found_listed(spec, node)
+                self._wake(VolumeName(volume), f"the driver {name}")
 
     async def _reconcile_volume(self, name: str) -> Requeue | None:
         wanted, spec = self._desired.nodes_for(name), self._desired.spec_of(name)
@@ -344,6 +372,25 @@ class AttachDetachController:
             failed = False
         finally:
             self._metrics.verified(monotonic() - began, failed=failed)
+
+    async def _verify_with_drivers(self) -> None:
+        """See whether FlexVolume drivers still have attached what they had."""
+        there = [(volume, one) for volume in self._actual.volumes.values() for one in volume.attachments.values()]
+        asked = [(volume, one) for volume, one in there if volume.spec.is_flex and one.confirmed]
+
+        async def ask(volume: AttachableVolume, attachment: Attachment) -> None:
+            node = attachment.node
+            try:
+                if await self._flex.is_attached(volume.spec, node):
+                    return
+            except DriverError as error:
+                self._log.warning("not verified", volume=volume.spec.name, node=node, problem=str(error))
+                return
+            if volume.attachments.get(node) is attachment and attachment.confirmed and attachment.operation is None:
+                self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
+                self._operations.detached(volume, node)
+
+        await in_parallel(asked, lambda one: ask(*one))
 
     async def _find(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
         key = Key("", attachment_name(volume.spec, node))

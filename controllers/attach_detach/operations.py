@@ -1,12 +1,14 @@
 """Attaches and detaches: performs what was decided for a volume, and follows it until it has ended.
 
 operation   steps                                                            ended by
-attach      a VolumeAttachment is created, unless there is one                its status, its deletion, or time
+attach      a VolumeAttachment is created, unless there is one;               its status, its deletion, or time;
+            or a FlexVolume driver is called                                  its answer
 detach      1. the node does not list the volume any more                     the pods, if they want it again
             2. the server says that the node does not use it, or that it has  a refusal
                been silent for too long and has no pods that are not known
                here; not asked of one out of service
-            3. the VolumeAttachment is deleted                                its absence, its status, or time
+            3. the VolumeAttachment is deleted;                               its absence, its status, or time;
+               or the FlexVolume driver is called                             its answer
 An operation that failed leaves the volume where it may be attached. What local copies show is believed of the very
 VolumeAttachment that was made or found; that none is left is asked of the server.
 """
@@ -26,8 +28,9 @@ from .._pods import is_gone
 from .._volume_specs import CSI
 from .attachments import TIMEOUT, attachment_name, judge_attachment, judge_detachment, new_attachment
 from .decide import LATE, TAINT, Attach, Detach, Plan, Refuse, needs_volumes, node_facts, refusal
+from .flex_drivers import FlexDrivers
 from .metrics import AttachDetachMetrics
-from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Verb
+from .state import ActualState, AttachableVolume, Attachment, DesiredState, Operation, Outcome, Verb
 
 
 class Operations:
@@ -39,6 +42,7 @@ class Operations:
         actual: ActualState,
         desired: DesiredState,
         metrics: AttachDetachMetrics,
+        flex: FlexDrivers,
         changed: Callable[[str, str], None],
     ) -> None:
         self._client = context.client
@@ -49,6 +53,7 @@ class Operations:
         self._actual = actual
         self._desired = desired
         self._metrics = metrics
+        self._flex = flex
         self._changed = changed
         # The volume and the node of each VolumeAttachment.
         self.places: dict[str, tuple[str, str]] = {}
@@ -89,7 +94,7 @@ class Operations:
             elif attachment.node in wanted:  # nobody has been asked: it stays attached
                 attachment.operation, attachment.reported = None, attachment.confirmed
                 self._changed(volume.spec.name, attachment.node)
-            if attachment.operation is not None and (operation.asked or operation.verb is Verb.ATTACH):
+            if attachment.operation is not None and _ends_by_time(volume, operation):
                 times.append(operation.since + TIMEOUT)
         return min(times, default=None)
 
@@ -106,6 +111,9 @@ class Operations:
         spec = volume.spec
         operation = volume.begin(node, Verb.ATTACH, monotonic())
         self._actual.will_list(node)
+        if spec.is_flex:
+            self._call_driver(volume, node, operation)
+            return
         if spec.plugin != CSI:
             self._attached(volume, node, operation)
             return
@@ -116,6 +124,13 @@ class Operations:
             self._failed(volume, volume.attachments[node], str(error))
             raise
         operation.uid = found.metadata.uid
+
+    def _call_driver(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
+        def ended(outcome: Outcome) -> None:
+            operation.outcome = outcome
+            self._changed(volume.spec.name, node)
+
+        self._flex.begin(operation.verb, volume.spec, node, ended)
 
     async def _obtain(self, volume: AttachableVolume, node: str) -> VolumeAttachment:
         """Return the VolumeAttachment that there is by the word of the server: a copy may be of one that is gone."""
@@ -129,14 +144,16 @@ class Operations:
             return await self._client.get(VOLUME_ATTACHMENTS, key_of(wanted))
 
     def _follow_attachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
-        outcome = judge_attachment(self._local(volume, attachment.node), operation, monotonic())
+        outcome = operation.outcome
+        if not volume.spec.is_flex:
+            outcome = judge_attachment(self._local(volume, attachment.node), operation, monotonic())
         if outcome.problem:
             self._failed(volume, attachment, outcome.problem)
         elif outcome.done:
-            self._attached(volume, attachment.node, operation)
+            self._attached(volume, attachment.node, operation, outcome.device)
 
-    def _attached(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
-        volume.attach(node)
+    def _attached(self, volume: AttachableVolume, node: str, operation: Operation, device: str = "") -> None:
+        volume.attach(node, device)
         self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
         for pod in self._users(volume, (node,)):
             told = f'AttachVolume.Attach succeeded for volume "{volume.spec.title}"'
@@ -189,6 +206,8 @@ class Operations:
                 self._failed(volume, attachment, problem)
                 return
             operation.asked = True
+            if volume.spec.is_flex:
+                self._call_driver(volume, node, operation)
             if volume.spec.plugin == CSI:
                 await self._client.delete(VOLUME_ATTACHMENTS, Key("", attachment_name(volume.spec, node)))
         except NotFound:
@@ -224,9 +243,10 @@ class Operations:
         return ""
 
     async def _follow_detachment(self, volume: AttachableVolume, attachment: Attachment, operation: Operation) -> None:
-        node = attachment.node
-        found = self._local(volume, node) if volume.spec.plugin == CSI else None
-        outcome = judge_detachment(found, operation, monotonic())
+        node, outcome = attachment.node, operation.outcome
+        if not volume.spec.is_flex:
+            found = self._local(volume, node) if volume.spec.plugin == CSI else None
+            outcome = judge_detachment(found, operation, monotonic())
         if outcome.problem:
             self._failed(volume, attachment, outcome.problem)
         elif outcome.done:
@@ -237,6 +257,11 @@ class Operations:
     def _ended(self, volume: AttachableVolume, node: str, operation: Operation) -> None:
         self._metrics.ended(volume.spec, operation.verb, monotonic() - operation.since, failed=False)
         self.detached(volume, node)
+
+
+def _ends_by_time(volume: AttachableVolume, operation: Operation) -> bool:
+    """Return whether an operation that goes on has failed at some time."""
+    return not volume.spec.is_flex and (operation.asked or operation.verb is Verb.ATTACH)
 
 
 def _may_be_asked(operation: Operation | None) -> bool:

@@ -29,13 +29,27 @@ class Verb(StrEnum):
     DETACH = "volume_detach"
 
 
+class Outcome(NamedTuple):
+    """The end of an operation; while it has none, it is not `done` and there is no `problem`. Some drivers tell the
+    path of the `device` that was attached.
+    """
+
+    done: bool = False
+    problem: str = ""
+    device: str = ""
+
+
+NO_OUTCOME = Outcome()
+
+
 @dataclass(slots=True)
 class Operation:
     """Something that is being done since a moment (seconds of the loop).
 
     An attachment is that of the VolumeAttachment with this `uid`; `seen` tells that the local copy has shown it. A
     detachment first takes the volume from the status of its node (`unlisted`), then asks the driver (`asked`); `verify`
-    tells that the node must not use the volume, unless it is `late` and not ready.
+    tells that the node must not use the volume, unless it is `late` and not ready. A FlexVolume driver that was asked
+    tells the `outcome`.
     """
 
     verb: Verb
@@ -46,17 +60,19 @@ class Operation:
     asked: bool = False
     verify: bool = True
     late: bool = False
+    outcome: Outcome = NO_OUTCOME
 
 
 @dataclass(slots=True)
 class Attachment:
-    """A volume at a node. `reported` tells that the status of the node is to list it; `unwanted` since when nobody
-    wants it there (seconds of the loop).
+    """A volume at a node. `reported` tells that the status of the node is to list it, with its `device` where that was
+    told; `unwanted` since when nobody wants it there (seconds of the loop).
     """
 
     node: str
     confirmed: bool = False
     reported: bool = False
+    device: str = ""
     unwanted: float | None = None
     operation: Operation | None = None
 
@@ -121,9 +137,10 @@ class AttachableVolume:
             pause = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 60), LONGEST_PAUSE)
             self.pauses[self._scope(node)] = Pause(operation.verb, failures, now + pause)
 
-    def attach(self, node: str) -> None:
-        """The volume is attached to the node."""
+    def attach(self, node: str, device: str = "") -> None:
+        """The volume is attached to the node, as a device if that is known."""
         attachment = self.place(node)
+        attachment.device = device
         attachment.operation = None
         attachment.confirmed = attachment.reported = True
         self.pauses.pop(self._scope(node), None)
@@ -177,6 +194,14 @@ class ActualState:
         self.will_list(node)
         return True
 
+    def recognize(self, name: str, node: str) -> None:
+        """Somebody here can detach a volume now that a node lists, after all."""
+        self._foreign[node].discard(name)
+
+    def foreign(self) -> list[tuple[str, str]]:
+        """Return the volumes that nodes list and nobody here can detach, with the nodes."""
+        return [(name, node) for node, names in self._foreign.items() for name in sorted(names)]
+
     def will_list(self, node: str) -> None:
         """What a node lists is our matter from now on."""
         self._listed.add(node)
@@ -189,12 +214,14 @@ class ActualState:
         """Return whether a node uses a volume, as far as is known; one that never said anything is taken to do so."""
         return node not in self._used or name in self._used[node]
 
-    def to_list(self, node: str) -> frozenset[str] | None:
-        """Return the names that the status of a node is to list as attached; None if that is not our matter."""
+    def to_list(self, node: str) -> Mapping[str, str] | None:
+        """Return the names that the status of a node is to list as attached, with the paths of devices that are known;
+        None if that is not our matter.
+        """
         if node not in self._listed:
             return None
-        ours = (volume.spec.name for volume, attachment in self.at(node) if attachment.reported)
-        return frozenset((*ours, *self._foreign.get(node, ())))
+        ours = {volume.spec.name: attachment.device for volume, attachment in self.at(node) if attachment.reported}
+        return ours | dict.fromkeys(self._foreign.get(node, ()), "")
 
     def at(self, node: str) -> Iterator[tuple[AttachableVolume, Attachment]]:
         """Yield the volumes that are, or may be, attached to a node."""

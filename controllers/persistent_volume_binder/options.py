@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from controller_manager.api.platform import VENDOR
 from controller_manager.controller import ConfigError
 from controller_manager.options import Duration, Int32, Options, flag
 
@@ -12,10 +11,6 @@ from .recycler import DEFAULT_TEMPLATE, Recycling, template_from
 _UNUSED = (
     "it named the plugin for volumes of a cloud while kube-controller-manager had such plugins itself; in 1.36 it has "
     "none any more, and nothing reads the name there either"
-)
-_NO_PLUGINS = (
-    "Flex drivers are programs that kube-controller-manager runs on its own machine, to attach volumes; this manager "
-    "runs none, and leaves such volumes to the agents of nodes"
 )
 
 
@@ -30,12 +25,6 @@ class BinderOptions(Options):
     )
     external_cloud_volume_plugin: str = flag(
         "", "plugin for the volumes of the cloud when --cloud-provider is external", metavar="name", inert=_UNUSED
-    )
-    flex_volume_plugin_dir: str = flag(
-        f"/usr/libexec/{VENDOR}/node-agent-plugins/volume/exec/",
-        "folder of further volume plugins",
-        metavar="folder",
-        inert=_NO_PLUGINS,
     )
     pvclaimbinder_sync_period: Duration = flag("15s", "how often volumes and claims are compared", minimum=0.001)
     pv_recycler_pod_template_filepath_nfs: str = flag("", "file of the pod that empties an NFS volume", metavar="file")

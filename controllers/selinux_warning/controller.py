@@ -95,7 +95,7 @@ class SELinuxWarningController:
     def _mounts_labelled(self, spec: VolumeSpec) -> bool:
         """Return whether a volume can be mounted with a label."""
         if spec.plugin != CSI:
-            return True
+            return not spec.is_flex
         driver = self._drivers.get(Key("", spec.driver))
         return driver is not None and driver.spec.se_linux_mount is True
 

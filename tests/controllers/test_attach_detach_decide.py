@@ -12,7 +12,6 @@ from controller_manager.controller import Key
 from controllers._volume_specs import CSI, VolumeSpec
 from controllers.attach_detach.attachments import (
     TIMEOUT,
-    Outcome,
     attachment_name,
     judge_attachment,
     judge_detachment,
@@ -36,6 +35,7 @@ from controllers.attach_detach.state import (
     AttachableVolume,
     DesiredState,
     Operation,
+    Outcome,
     Verb,
 )
 
@@ -280,13 +280,16 @@ def test_what_a_node_is_to_list() -> None:
     volume = actual.known(ONE)
     actual.will_list("a")
     volume.begin("a", Verb.ATTACH, NOW)
-    assert actual.to_list("a") == {"example.org/x/y"}
-    volume.attach("a")
-    assert actual.to_list("a") == {"example.org/x/y", ONE.name}
+    assert actual.to_list("a") == {"example.org/x/y": ""}
+    volume.attach("a", "/dev/sdx")
+    assert actual.to_list("a") == {"example.org/x/y": "", ONE.name: "/dev/sdx"}
     assert actual.is_used(ONE.name, "a")
     actual.node_uses("a", [])
     assert not actual.is_used(ONE.name, "a")
     assert [(one.spec, there.node) for one, there in actual.at("a")] == [(ONE, "a")]
     volume.detach("a")
     assert (list(actual.at("a")), actual.nodes()) == ([], [])
-    assert actual.to_list("a") == {"example.org/x/y"}
+    assert actual.to_list("a") == {"example.org/x/y": ""}
+    assert actual.foreign() == [("example.org/x/y", "a")]
+    actual.recognize("example.org/x/y", "a")
+    assert (actual.to_list("a"), actual.foreign()) == ({}, [])

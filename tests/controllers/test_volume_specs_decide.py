@@ -80,6 +80,8 @@ def inline(**source: Tree) -> Volume:
         ({"fc": {"targetWWNs": ["a", "b"], "lun": 0}}, {}, "kubernetes.io/fc/[a b]:0"),
         ({"fc": {"wwids": ["x", "y"]}}, {}, "kubernetes.io/fc/[x y]"),
         ({"fc": {"targetWWNs": ["a"]}}, {}, None),
+        ({"flexVolume": {"driver": "example.org/disks"}}, {}, "example.org/disks/v"),
+        ({"flexVolume": {"driver": "disks"}}, {}, "disks/v"),
         ({"nfs": {"server": "s", "path": "/p"}}, {}, None),
         ({"hostPath": {"path": "/p"}}, {}, None),
     ],
@@ -89,9 +91,46 @@ def test_the_unique_name_of_a_volume(source: Tree, metadata: Tree, expected: str
     assert (found.name if found is not None else None) == expected
     if found is not None:
         assert (found.title, found.inline) == ("v", None)
-        by_name = spec_of_name(found.name)
+        by_name = spec_of_name(found.name, {"example.org/disks", "disks"})
         assert by_name is not None
         assert (by_name.plugin, by_name.driver, by_name.handle) == (found.plugin, found.driver, found.handle)
+
+
+@pytest.mark.parametrize(
+    ("name", "driver"),
+    [("a/b/v", "a/b"), ("b/v", "b"), ("a/c/v", None), ("a/b/c/v", None), ("v", None), ("kubernetes.io/csi/b/v", None)],
+)
+def test_a_unique_name_is_of_a_flex_driver_that_is_there(name: str, driver: str | None) -> None:
+    found = spec_of_name(name, {"a/b", "b"})
+    assert (found.plugin if found is not None else None) == driver
+
+
+@pytest.mark.parametrize(
+    ("source", "read_only", "told"),
+    [
+        ({}, False, {"kubernetes.io/readwrite": "rw", "kubernetes.io/fsType": ""}),
+        ({"fsType": "xfs"}, True, {"kubernetes.io/readwrite": "ro", "kubernetes.io/fsType": "xfs"}),
+        ({"readOnly": True}, False, {"kubernetes.io/readwrite": "rw", "kubernetes.io/fsType": ""}),
+        (
+            {"options": {"a": "<b>", "kubernetes.io/fsType": "zfs"}, "secretRef": {"name": "s"}},
+            False,
+            {"kubernetes.io/readwrite": "rw", "kubernetes.io/fsType": "zfs", "a": "<b>"},
+        ),
+    ],
+)
+def test_what_a_flex_driver_is_told_of_a_persistent_volume(source: Tree, read_only: bool, told: Tree) -> None:
+    found = spec_of_volume(persistent({"flexVolume": {"driver": "a/b", **source}}), read_only=read_only)
+    assert found is not None
+    assert found.is_flex
+    assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **told}
+
+
+@pytest.mark.parametrize(("read_only", "mode"), [(True, "ro"), (False, "rw")])
+def test_what_a_flex_driver_is_told_of_a_volume_of_a_pod(read_only: bool, mode: str) -> None:
+    found = spec_of_inline(inline(flexVolume={"driver": "a/b", "readOnly": read_only}), "ns")
+    assert found is not None
+    assert (found.name, found.title, found.exclusive) == ("a/b/vol", "vol", False)
+    assert msgspec.json.decode(found.options)["kubernetes.io/readwrite"] == mode
 
 
 @pytest.mark.parametrize(
@@ -105,7 +144,12 @@ def test_the_unique_name_of_a_volume(source: Tree, metadata: Tree, expected: str
     ],
 )
 def test_who_may_share_a_volume(modes: tuple[str, ...], expected: bool) -> None:
-    for source in ({"csi": {"driver": "d", "volumeHandle": "h"}}, {"iscsi": {"targetPortal": "p", "iqn": "i"}}):
+    sources: tuple[Tree, ...] = (
+        {"csi": {"driver": "d", "volumeHandle": "h"}},
+        {"iscsi": {"targetPortal": "p", "iqn": "i"}},
+        {"flexVolume": {"driver": "a/b"}},
+    )
+    for source in sources:
         found = spec_of_volume(persistent(source, *modes))
         assert found is not None
         assert found.exclusive is expected

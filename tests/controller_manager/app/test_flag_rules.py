@@ -17,7 +17,7 @@ def problems_of(*argv: str) -> tuple[str, ...]:
 
 def test_flags_without_an_effect_are_those_that_can_have_none():
     inert = {flag.name for flag in FLAGS if flag.declared.inert}
-    assert inert == {"external-cloud-volume-plugin", "flex-volume-plugin-dir"}
+    assert inert == {"external-cloud-volume-plugin"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""The FlexVolume drivers in a folder, which may come, change and go at any time.
+
+A driver `vendor/name` is the program `vendor~name/name`. Observed at each look, and decided:
+
+program                                               then
+new, or another than before                           it is initialized
+did not initialize, and the pause is over             it is initialized again
+the same as before, or being initialized              nothing
+gone                                                  nothing: who needs it is told that it is not there
+Of one that has initialized the capabilities are known, until another program in its place tells others. Commands that
+it does not support are asked once.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import Tasks
+
+from .._volume_specs import CSI, FC, ISCSI, VolumeSpec
+from .flex_call import Answer, DriverError, NotSupportedError, call
+from .state import FIRST_PAUSE, LONGEST_PAUSE, Outcome, Verb
+
+PERIOD = 10.0
+"""Seconds between two looks at the folder."""
+AT_ONCE = 8
+"""Calls of one driver at the same time."""
+
+
+class Program(NamedTuple):
+    """A program, and what is another when it is replaced."""
+
+    path: str
+    stamp: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Driver:
+    """A driver. `attaches` is None until it has initialized once; `again` is when that is tried next, and None while
+    it is tried, or once the program has said what it can.
+    """
+
+    program: Program
+    attaches: bool | None = None
+    again: float | None = 0.0
+    failures: int = 0
+    unsupported: set[str] = field(default_factory=set)
+    turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, AT_ONCE))
+
+    def failed(self, now: float) -> None:
+        """It did not initialize."""
+        self.again = now + min(FIRST_PAUSE * 2.0 ** min(self.failures, 60), LONGEST_PAUSE)
+        self.failures += 1
+
+
+def find_programs(folder: str) -> dict[str, Program]:
+    """Return the programs in a folder by the names of their drivers. Raises OSError."""
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name.replace("~", "/")
+            if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False) or name in (CSI, FC, ISCSI):
+                continue
+            path = Path(entry.path, name.rpartition("/")[2])
+            with suppress(OSError):
+                seen = path.stat()
+                found[name] = Program(str(path), (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    return found
+
+
+def to_initialize(drivers: dict[str, Driver], found: Mapping[str, Program], now: float) -> Iterator[str]:
+    """Take down what was found; yield the names of those that are to be initialized now."""
+    for name, program in found.items():
+        driver = drivers.get(name)
+        if driver is None:
+            driver = drivers[name] = Driver(program)
+        elif driver.program != program:
+            driver.program, driver.again, driver.failures = program, 0.0, 0
+        if driver.again is not None and driver.again <= now:
+            driver.again = None
+            yield name
+
+
+class FlexDrivers:
+    """Calls the drivers in a folder while it is watched."""
+
+    def __init__(self, folder: str, log: Logger) -> None:
+        self._folder = folder
+        self._log = log
+        self._drivers: dict[str, Driver] = {}
+        self._tasks = Tasks()
+        self._problem = ""
+
+    async def watch(self, changed: Callable[[str], None]) -> None:
+        """Look at the folder now and then, for ever; `changed` is told the name of a driver that has initialized."""
+        async with self._tasks:
+            while True:
+                for name in to_initialize(self._drivers, self._look(), monotonic()):
+                    self._tasks.start(self._initialize(name, changed), name=f"FlexVolume driver {name}")
+                await asyncio.sleep(PERIOD)
+
+    def _look(self) -> Mapping[str, Program]:
+        problem, found = "", {}
+        try:
+            found = find_programs(self._folder)
+        except FileNotFoundError:
+            pass  # it may come
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if problem and problem != self._problem:
+            self._log.warning("the folder of FlexVolume drivers can't be read", folder=self._folder, problem=problem)
+        self._problem = problem
+        return found
+
+    async def _initialize(self, name: str, changed: Callable[[str], None]) -> None:
+        driver = self._drivers[name]
+        program = driver.program
+        try:
+            answer = await call(program.path, "init")
+        except DriverError as error:
+            if driver.program == program:
+                driver.failed(monotonic())
+                self._log.warning("a FlexVolume driver did not initialize", driver=name, problem=str(error))
+            return
+        if driver.program != program:
+            return  # the one in its place is asked, too
+        driver.attaches, driver.failures = answer.capabilities.attach, 0
+        driver.unsupported.clear()
+        self._log.info("a FlexVolume driver is ready", driver=name, attaches=driver.attaches)
+        changed(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the drivers that have initialized."""
+        return [name for name, driver in self._drivers.items() if driver.attaches is not None]
+
+    def attaches(self, name: str) -> bool:
+        """Return whether volumes of a driver have to be attached."""
+        return name in self._drivers and self._drivers[name].attaches is True
+
+    def begin(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[Outcome], None]) -> None:
+        """Have a volume attached to a node, or detached from it; `ended` is called once."""
+        self._tasks.start(self._attempt(verb, spec, node, ended), name=f"{verb} {spec.name} {node}")
+
+    async def is_attached(self, spec: VolumeSpec, node: str) -> bool:
+        """Return whether a volume is still attached to a node, for all that can be known. Raises DriverError."""
+        if not spec.options:
+            return True
+        with suppress(NotSupportedError):
+            return (await self._call(spec, "isattached", spec.options, node)).attached
+        return True
+
+    async def _attempt(self, verb: Verb, spec: VolumeSpec, node: str, ended: Callable[[Outcome], None]) -> None:
+        try:
+            if spec.options:
+                with suppress(NotSupportedError):
+                    await self._call(spec, "getvolumename", spec.options)
+            device = await self._attach(spec, node) if verb is Verb.ATTACH else await self._detach(spec, node)
+            ended(Outcome(done=True, device=device))
+        except DriverError as error:
+            ended(Outcome(problem=str(error)))
+
+    async def _attach(self, spec: VolumeSpec, node: str) -> str:
+        with suppress(NotSupportedError):
+            return (await self._call(spec, "attach", spec.options, node)).device
+        return ""
+
+    async def _detach(self, spec: VolumeSpec, node: str) -> str:
+        with suppress(NotSupportedError):
+            await self._call(spec, "detach", spec.name.removeprefix(f"{spec.plugin}/"), node)
+        return ""
+
+    async def _call(self, spec: VolumeSpec, command: str, *words: str) -> Answer:
+        driver = self._drivers[spec.plugin]
+        if command in driver.unsupported:
+            raise NotSupportedError
+        try:
+            async with driver.turns:
+                return await call(driver.program.path, command, *words)
+        except NotSupportedError:
+            driver.unsupported.add(command)
+            raise

@@ -1,0 +1,79 @@
+"""Programs that are run: what they say, how they end, and that nothing of them is left."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller_manager.base.clock import monotonic
+from controller_manager.base.programs import Ended, TooMuchOutputError, run_program
+from controller_manager.base.tasks import Tasks
+
+
+class Held:
+    """A pipe that a script holds open with `exec 3>name`, and so do the processes that it starts."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.hold = f"exec 3>{path}"
+        self.end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(self.end, True)
+
+    async def let_go(self) -> None:
+        """Return once all of them are gone."""
+        assert await asyncio.to_thread(os.read, self.end, 1) == b""
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    pipe = Held(tmp_path / "held")
+    yield pipe
+    os.close(pipe.end)
+
+
+async def run(script: str, seconds: float = 60.0, longest: int = 100) -> Ended:
+    return await run_program(["/bin/sh", "-c", script], seconds=seconds, longest=longest)
+
+
+@pytest.mark.virtual
+async def test_output_and_errors_come_in_their_order_while_time_stands_still() -> None:
+    async with Tasks() as tasks:
+        tasks.start(asyncio.sleep(5), name="a timer")
+        assert await run("echo a; echo b >&2; echo c; exit 3") == Ended(3, b"a\nb\nc\n")
+        assert await run("kill -9 $$") == Ended(-9, b"")
+        assert await run("cat") == Ended(0, b"")
+        assert monotonic() == 0
+
+
+@pytest.mark.virtual
+async def test_one_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        await run_program(["/nowhere/program"], seconds=60, longest=1)
+
+
+@pytest.mark.virtual
+async def test_one_that_hangs_is_killed_with_what_it_started_though_it_has_ended_itself(held: Held) -> None:
+    with pytest.raises(TimeoutError):
+        await run(f"{held.hold}; sleep 1000 &")
+    assert 60 <= monotonic() < 70
+    await held.let_go()
+
+
+@pytest.mark.virtual
+async def test_one_that_says_too_much_is_killed(held: Held) -> None:
+    assert len((await run("head -c 100 /dev/zero")).output) == 100
+    with pytest.raises(TooMuchOutputError):
+        await run(f"{held.hold}; yes")
+    await held.let_go()
+
+
+@pytest.mark.virtual
+async def test_one_whose_caller_is_cancelled_is_killed(held: Held, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    async with Tasks() as tasks:
+        tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
+        await asyncio.to_thread(began.read_bytes)
+    await held.let_go()

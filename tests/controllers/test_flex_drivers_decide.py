@@ -1,0 +1,102 @@
+"""What FlexVolume drivers answer, which programs in a folder are drivers, and which of them are initialized when."""
+
+from pathlib import Path
+
+import pytest
+
+from controller_manager.base.programs import Ended
+from controllers.attach_detach.flex_call import Answer, Capabilities, DriverError, NotSupportedError, judge
+from controllers.attach_detach.flex_drivers import Driver, Program, find_programs, to_initialize
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        ('{"status": "Success"}', Answer("Success")),
+        (' {"Status": "Success", "DEVICE": "/dev/x"}\n', Answer("Success", device="/dev/x")),
+        ('{"status": "Success", "attached": true, "more": [1]}', Answer("Success", attached=True)),
+        (
+            '{"status": "Success", "capabilities": {"attach": false, "fsGroup": true}}',
+            Answer("Success", "", "", False, Capabilities(False)),
+        ),
+        ('{"status": "Success", "capabilities": {"supportsMetrics": true}}', Answer("Success")),
+        ('{"status": "Success", "capabilities": null, "device": null}', Answer("Success")),
+    ],
+)
+def test_what_a_driver_answers(output: str, answer: Answer) -> None:
+    assert judge("attach", Ended(0, output.encode())) == answer
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "problem"),
+    [
+        (0, '{"status": "Failure", "message": "no disk"}', "attach command failed, status: Failure, reason: no disk"),
+        (1, '{"status": "Failure", "message": "no disk"}', "attach command failed, status: Failure, reason: no disk"),
+        (0, '{"status": "success"}', "attach command failed, status: success, reason: "),
+        (0, "{}", "attach command failed, status: , reason: "),
+        (
+            0,
+            '{"status": "Failure", "message": "' + 600 * "x" + '"}',
+            "attach command failed, status: Failure, reason: " + 512 * "x",
+        ),
+        (2, '{"status": "Success"}', "attach: the driver reports success and ends with exit status 2"),
+        (-9, "", "attach: the output of the driver is no answer (exit status -9)"),
+        (0, "secret", "attach: the output of the driver is no answer (exit status 0)"),
+        (0, '{"status": "Success"} secret', "attach: the output of the driver is no answer (exit status 0)"),
+        (
+            0,
+            '{"status": "Success", "attached": "secret"}',
+            "attach: the output of the driver is no answer (exit status 0)",
+        ),
+        (0, "[]", "attach: the output of the driver is no answer (exit status 0)"),
+    ],
+)
+def test_what_is_a_failure(status: int, output: str, problem: str) -> None:
+    with pytest.raises(DriverError) as caught:
+        judge("attach", Ended(status, output.encode()))
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_is_not_supported(status: int) -> None:
+    with pytest.raises(NotSupportedError):
+        judge("attach", Ended(status, b'{"status": "Not supported", "message": "x"}'))
+
+
+def test_programs_are_found_by_the_names_of_their_drivers(tmp_path: Path) -> None:
+    made = ("vendor~disks/disks", "plain/plain", ".hidden/.hidden", "empty~x/other", "kubernetes.io~csi/csi", "file")
+    for name in made:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    before = find_programs(str(tmp_path))
+    assert {name: program.path for name, program in before.items()} == {
+        "vendor/disks": str(tmp_path / "vendor~disks/disks"),
+        "plain": str(tmp_path / "plain/plain"),
+    }
+    (tmp_path / "plain/plain").write_text("other")
+    after = find_programs(str(tmp_path))
+    assert after["plain"] != before["plain"]
+    assert after["vendor/disks"] == before["vendor/disks"]
+
+
+def test_a_driver_is_initialized_once_and_again_when_it_changes_or_has_failed() -> None:
+    drivers: dict[str, Driver] = {}
+    first, second = Program("/d/d", (1,)), Program("/d/d", (2,))
+
+    def look(now: float, *programs: Program) -> list[str]:
+        return list(to_initialize(drivers, dict(zip("d", programs, strict=False)), now))
+
+    assert look(0, first) == ["d"]
+    assert look(10, first) == []  # it is under way
+    drivers["d"].failed(10)
+    assert (look(10.4, first), look(10.5, first)) == ([], ["d"])
+    drivers["d"].failed(11)
+    assert (look(11.9, first), look(11.9, second), look(12, second)) == ([], ["d"], [])
+    drivers["d"].failed(12)
+    assert look(12.5, second) == ["d"]  # pauses begin anew
+    for now in range(20, 40):
+        drivers["d"].failed(now)
+    assert drivers["d"].again == 39 + 122
+    assert look(1000) == []  # it is gone
