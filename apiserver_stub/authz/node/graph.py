@@ -6,18 +6,12 @@ secrets lead where the claim does that the volume is bound to.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
-from apiserver_stub.authz.node.references import (
-    POD,
-    SECRET,
-    VOLUME,
-    Reference,
-    pod_references,
-    volume_references,
-)
+from apiserver_stub.authz.node.pods import PodState
+from apiserver_stub.authz.node.references import POD, SECRET, VOLUME, Reference, volume_references
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -40,66 +34,6 @@ _DURATION = Family(
     tuple(0.0001 * 2**step for step in range(12)),
 )
 _NOWHERE: Mapping[str, int] = {}
-
-
-class _Identity(msgspec.Struct, gc=False, frozen=True):
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Spec(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    node_name: str | None = None
-    ephemeral_containers: list[msgspec.Raw] | None = None
-
-
-class _Status(msgspec.Struct, gc=False, frozen=True, rename="camel"):
-    resource_claim_statuses: msgspec.Raw = msgspec.Raw()
-    extended_resource_claim_status: msgspec.Raw = msgspec.Raw()
-
-
-class _Bound(msgspec.Struct, gc=False, frozen=True):
-    """What of a pod decides where its objects lead: all else in its spec never changes."""
-
-    metadata: _Identity = _Identity()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-_Trees = list[dict[str, Any]] | None
-
-
-class _Variable(TypedDict, total=False):
-    valueFrom: dict[str, Any] | None
-
-
-class _Container(TypedDict, total=False):
-    env: list[_Variable] | None
-    envFrom: _Trees
-
-
-class _ReferringSpec(TypedDict, total=False):
-    """What refers to other objects in the spec of a pod; to leave out the rest takes a third of the time."""
-
-    nodeName: str | None
-    serviceAccountName: str | None
-    imagePullSecrets: _Trees
-    initContainers: list[_Container] | None
-    containers: list[_Container] | None
-    ephemeralContainers: list[_Container] | None
-    volumes: _Trees
-    resourceClaims: _Trees
-
-
-class _Referring(msgspec.Struct, gc=False, frozen=True):
-    """The parts of a pod that refer to other objects, and those that decide where these lead."""
-
-    metadata: _Identity = _Identity()
-    spec: _ReferringSpec | None = None
-    status: _Status = _Status()
-
-
-_BOUND = msgspec.json.Decoder(_Bound)
-_REFERRING = msgspec.json.Decoder(_Referring)
 
 
 class _Edges(msgspec.Struct, gc=False, frozen=True):
@@ -178,23 +112,13 @@ class NodeGraph:
             self._forget(row)
 
     def _put_pod(self, row: Row) -> None:
-        data = row.data
+        state = PodState(row.data)
         known = self._edges.get((POD, row.key))
-        if known is not None:
-            bound = _BOUND.decode(data)
-            signature = _signature(bound.metadata, len(bound.spec.ephemeral_containers or ()), bound.status)
-            if (known.node, known.signature) == (bound.spec.node_name, signature):
-                return
-        pod = _REFERRING.decode(data)
-        spec = pod.spec or {}
-        node = spec.get("nodeName")
-        if not node:
+        if known is not None and (known.node, known.signature) == (state.node, state.signature):
             return
-        metadata = {"annotations": pod.metadata.annotations}
-        parts = {"metadata": metadata, "spec": spec, "status": _claims_of(pod.status)}
-        references = pod_references(row.namespace, row.name, parts)
-        signature = _signature(pod.metadata, len(spec.get("ephemeralContainers") or ()), pod.status)
-        self._link(row, _Edges(sys.intern(node), references, signature))
+        if state.node:
+            references = state.references(row.namespace, row.name)
+            self._link(row, _Edges(sys.intern(state.node), references, state.signature))
 
     def _put_named(self, row: Row) -> None:
         """Take in an object that names a node, or none any more."""
@@ -244,20 +168,6 @@ class NodeGraph:
                 del nodes[edges.node]
             if not nodes:
                 del self._nodes[reference]
-
-
-def _signature(metadata: _Identity, ephemeral: int, status: _Status) -> Any:
-    """Return what changes when references of a pod may have changed."""
-    claims = bytes(status.resource_claim_statuses), bytes(status.extended_resource_claim_status)
-    return (metadata.uid, ephemeral, *claims) if ephemeral or any(claims) else metadata.uid
-
-
-def _claims_of(status: _Status) -> dict[str, Any]:
-    fields = {
-        "resourceClaimStatuses": status.resource_claim_statuses,
-        "extendedResourceClaimStatus": status.extended_resource_claim_status,
-    }
-    return {name: msgspec.json.decode(raw) for name, raw in fields.items() if bytes(raw)}
 
 
 def _discard(volumes: dict[Reference, set[str]], secret: Reference, volume: str) -> None:

@@ -41,11 +41,12 @@ def pod_references(namespace: str, name: str, pod: Tree) -> frozenset[Reference]
     if MIRROR in (metadata.get("annotations") or {}):
         return frozenset()
     claims = ((RESOURCE_CLAIM, each) for each in _resource_claims(spec, pod.get("status") or {}) if each)
-    return _references(namespace, (*needs(spec, name), *claims))
+    return references(namespace, (*needs(spec, name), *claims))
 
 
 @lru_cache(maxsize=4096)
-def _references(namespace: str, named: tuple[tuple[str, str], ...]) -> frozenset[Reference]:
+def references(namespace: str, named: tuple[tuple[str, str], ...]) -> frozenset[Reference]:
+    """Return objects of a namespace, of which kind and name are given; the same ones for the same."""
     return frozenset(Reference(kind, namespace, name) for kind, name in named)
 
 

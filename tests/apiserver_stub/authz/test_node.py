@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from apiserver_stub.authz.node.authorizer import NodeAuthorizer
 from apiserver_stub.authz.node.graph import NodeGraph
-from apiserver_stub.authz.node.references import pod_references, volume_references
+from apiserver_stub.authz.node.pods import PodState
+from apiserver_stub.authz.node.references import MIRROR, pod_references, volume_references
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
@@ -308,3 +309,39 @@ def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
         }:
             for node in ("n1", "n2"):
                 assert graph.leads(*reference, node) is ((*reference, node) in expected)
+
+
+_TOKEN = {"name": "kube-api-access-aaaaa", "projected": {"sources": [{"serviceAccountToken": {}}]}}
+_OTHER = "kube-api-access-bbbbb"
+_SPECS: dict[str, Tree] = {
+    "token": {"serviceAccountName": "a", "volumes": [_TOKEN]},
+    "another token": {"serviceAccountName": "a", "volumes": [{**_TOKEN, "name": _OTHER}]},
+    "another account": {"serviceAccountName": "b", "volumes": [_TOKEN]},
+    "map": {"volumes": [{"configMap": {"name": "kube-api-access-aaaaa"}}]},
+    "map of a similar name": {"volumes": [{"configMap": {"name": _OTHER}}]},
+    "map in a token": {"volumes": [{"name": _OTHER, "projected": {"sources": [{"configMap": {"name": _OTHER}}]}}]},
+    "claim": {"volumes": [{"name": "kube-api-access-aaaaa", "persistentVolumeClaim": {"claimName": "c"}}]},
+    "claim of its own": {"volumes": [{"name": "v", "ephemeral": {}}]},
+    "image": {"imagePullSecrets": [{"name": "s"}]},
+    "variable": {"containers": [{"env": [{"name": "e", "valueFrom": {"secretKeyRef": {"name": "s"}}}]}]},
+    "plain variable": {"containers": [{"env": [{"name": "e", "value": "s"}]}]},
+    "variables": {"initContainers": [{"envFrom": [{"configMapRef": {"name": "m"}}]}]},
+    "ephemeral container": {"ephemeralContainers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]},
+    "device": {"resourceClaims": [{"name": "d", "resourceClaimName": "made"}]},
+    "nothing": {"imagePullSecrets": None, "containers": None, "volumes": None},
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"annotations": {MIRROR: "x"}}], ids=["", "mirror"])
+@pytest.mark.parametrize("name", _SPECS)
+def test_the_bytes_of_a_pod_say_what_it_needs_as_all_of_it_does(name: str, more: Tree) -> None:
+    for each in ("token", "map", "another account", name):  # what one needs is not taken for what another does
+        tree = {"metadata": {"uid": "u", **more}, "spec": {"nodeName": "n1", **_SPECS[each]}}
+        state = PodState(json.dumps(tree, separators=(",", ":")).encode())
+        assert state.node == "n1"
+        assert state.references("ns", "p") == pod_references("ns", "p", tree)
+
+
+def test_what_a_pod_is_given_later_changes_its_signature() -> None:
+    pods = [{}, {"status": {"resourceClaimStatuses": [{"name": "d"}]}}, {"spec": {"ephemeralContainers": [{}]}}]
+    assert len({PodState(json.dumps({"metadata": {"uid": "u"}, **each}).encode()).signature for each in pods}) == 3
