@@ -231,10 +231,10 @@ class QueueSet:
         latency = request.estimate.latency
         if latency <= 0:
             self.seats -= request.seats
-            if self.waiting:
-                self._dispatch(now)
-            if len(self.queues) > self._desired >= 0:
-                self._shrink()
+        if self.waiting:  # a narrower one may be next, even if no seat is free yet
+            self._dispatch(now)
+        if latency <= 0 and len(self.queues) > self._desired >= 0:
+            self._shrink()
         return latency
 
     def free(self, request: SeatRequest, now: float) -> None:

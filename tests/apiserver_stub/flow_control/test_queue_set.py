@@ -231,6 +231,19 @@ def test_a_flow_that_comes_late_neither_waits_behind_a_flood_nor_is_repaid() -> 
     assert 4 <= order.count(0) <= 6, "from then on they take turns"
 
 
+def test_a_narrower_one_that_an_early_end_puts_first_need_not_wait_until_its_seats_are_free() -> None:
+    level = Level(limit=4)
+    keeps, _ = level.start(0, estimate=WorkEstimate(1, 3, 0.01))
+    other, _ = level.start(1)
+    level.now = 1.0
+    level.start(0, estimate=WorkEstimate(2))
+    narrow, _ = level.start(1)
+    level.finish(other)
+    assert level.woken == [], "the wide one is next"
+    assert level.finish(keeps) > 0
+    assert (level.woken, level.set.seats) == ([narrow], 4)
+
+
 def test_demand_is_averaged_over_time() -> None:
     level = Level(limit=2)
     requests = [level.start(0)[0] for _ in range(4)]
