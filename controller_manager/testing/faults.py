@@ -103,7 +103,7 @@ class Link:
         response = await self.carry(work)
         if isinstance(response.body, bytes | Upgrade):
             return response
-        return Response(response.status, response.headers, self._stream(response.body))
+        return Response(response.status, response.headers, _LinkedBody(self, response.body))
 
     async def upgrade(
         self, work: Callable[[], Awaitable[tuple[Response, DuplexStream | None]]]
@@ -112,12 +112,20 @@ class Link:
         response, stream = await self.carry(work)
         return response, stream and LinkedStream(self, stream)
 
-    async def _stream(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        try:
-            while (chunk := await self.carry(lambda: _next(body))) is not None:
-                yield chunk
-        finally:
-            await close_body(Response(200, {}, body))
+
+class _LinkedBody(AsyncIterator[bytes]):
+    """The chunks of an answer over a link."""
+
+    def __init__(self, link: Link, inner: AsyncIterator[bytes]) -> None:
+        self._link = link
+        self._inner = inner
+        self._next = aiter(inner).__anext__
+
+    async def __anext__(self) -> bytes:
+        return await self._link.carry(self._next)
+
+    async def aclose(self) -> None:
+        await close_body(Response(200, {}, self._inner))
 
 
 class LinkedStream:
@@ -138,10 +146,6 @@ class LinkedStream:
     async def aclose(self) -> None:
         """See `DuplexStream`."""
         await self._inner.aclose()
-
-
-async def _next(body: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(body, None)
 
 
 F = TypeVar("F", bound=Enum)
