@@ -57,6 +57,13 @@ class PlacedPod:
         return self.pod.metadata.deletion_timestamp is not None
 
 
+class Room(NamedTuple):
+    """What a node has for pods: resources, and so many places."""
+
+    allocatable: Amounts = Amounts()
+    most_pods: int = 0
+
+
 class NodeInfo:
     """One node. `generation` is another number after each change that matters to pods."""
 
@@ -90,7 +97,7 @@ class NodeInfo:
         self.labels = node.metadata.labels or _EMPTY
         self.taints = node.spec.taints
         self.unschedulable = node.spec.unschedulable
-        self.allocatable, self.most_pods = _allocatable(node)
+        self.allocatable, self.most_pods = room_of(node.status.allocatable)
         self.images = images_of(node)
         after = (False, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
         return before != after or images != self.images
@@ -172,15 +179,16 @@ def images_of(node: Node) -> Mapping[str, int]:
     return {name: image.size_bytes for image in found for name in image.names}
 
 
-def _allocatable(node: Node) -> tuple[Amounts, int]:
+def room_of(resources: Mapping[str, str] | None) -> Room:
+    """Return what a node that offers these resources has for pods."""
     found = {}
-    for name, text in (node.status.allocatable or {}).items():
+    for name, text in (resources or {}).items():
         try:
             found[name] = parse(text)
         except ValueError:  # a server lets none pass
             continue
     pods = found.get("pods")
-    return Amounts.of(found), int(pods.number) if pods is not None else 0
+    return Room(Amounts.of(found), int(pods.number) if pods is not None else 0)
 
 
 def pods_on(nodes: Iterable[NodeInfo]) -> Iterator[PlacedPod]:

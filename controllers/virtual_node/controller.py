@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod
+from controller_manager.api.core import NODES, PODS, VIRTUAL_POOL, Node, Pod, is_pod_terminal
 from controller_manager.api.errors import AlreadyExists, Conflict, NotFound
 from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
@@ -30,9 +30,11 @@ from controller_manager.controller import (
 from controller_manager.options import Int32, Options, StringList, StringMap, flag
 
 from .._pods import PODS_BY_NODE, pods_on
+from ..scheduler.node_info import room_of
 from .addresses import Addresses
+from .admission import AdmittedPods, Refusal, refusal_of
 from .heartbeats import Heartbeats
-from .lifecycle import Decision, Place, decide
+from .lifecycle import Decision, Place, decide, refused
 from .nodes import (
     OF_FLAGS,
     NodeSettings,
@@ -50,6 +52,7 @@ from .stages import load_stages
 _NODE_NETWORK, _POD_NETWORK = "198.18.0.0/15", "100.64.0.0/10"
 # What API servers on this machine call the addresses that mean it.
 _LOCAL = {"127.0.0.1": "localhost", "::1": "localhost", "0.0.0.0": "localhost", "::": "localhost"}  # noqa: S104
+COMPARES = "TaintTolerationComparisonOperators"
 _NO_ADDRESS = 10.0  # seconds until a pod is looked at again for which there was no address
 
 
@@ -101,6 +104,8 @@ class VirtualNodeController:
         self._settings = NodeSettings(options.virtual_node_capacity, zones=options.virtual_node_zones)
         self._stages = load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)
         self._pod_addresses: Addresses | None = None
+        self._admitted = AdmittedPods()
+        self._compares = context.enabled(COMPARES)
         self._node_addresses = Addresses(_NODE_NETWORK)
         self._heartbeats = Heartbeats(context.client, context.log)
         # Nodes that are to register, with their numbers; those that are to go.
@@ -199,29 +204,54 @@ class VirtualNodeController:
         pod = self._pods.get(key)
         if pod is None:
             self._addresses.release(key)
+            self._admitted.forget(key)
             return None
         node = self._nodes.get(Key("", pod.spec.node_name)) if pod.spec.node_name else None
         if node is None or not is_virtual(node):
             return None
         view = POD.decode(pod.raw)
-        place = self._place(pod, view, node)
-        if not place.pod_ips:
-            return Requeue(_NO_ADDRESS)
-        decision = decide(view, self._stages, place, clock.wall_seconds())
         try:
+            refusal = await self._refusal(pod, node)
+            if refusal is not None:
+                decision = refused(view, refusal, clock.wall_seconds())
+            else:
+                place = self._place(pod, view, node)
+                if not place.pod_ips:
+                    return Requeue(_NO_ADDRESS)
+                decision = decide(view, self._stages, place, clock.wall_seconds())
             await self._write(pod, decision)
         except (NotFound, Conflict):
-            return None  # it is gone, or another one by now; the informer will tell
+            return None  # it, or its node, is gone, or another one by now; the informer will tell
         for told in decision.events:
-            self._events.event(pod, "Warning", told.reason, told.message)
+            self._events.event(pod, told.type, told.reason, told.message)
         return Requeue(max(0.0, decision.due - clock.wall_seconds())) if decision.due < math.inf else None
+
+    async def _refusal(self, pod: Pod, node: Node) -> Refusal | None:
+        """Return why a pod may not be on its node. Before one is refused the server is asked for the node, of which the
+        local copy may be older than that of who chose it.
+        """
+        if self._admitted.has(pod) or pod.metadata.deletion_timestamp is not None or is_pod_terminal(pod):
+            return None
+        if self._judge(pod, node) is not None:
+            node = await self._client.get(NODES, key_of(node))
+        refusal = self._judge(pod, node)
+        if refusal is None:
+            self._admitted.add(pod)
+        return refusal
+
+    def _judge(self, pod: Pod, node: Node) -> Refusal | None:
+        others = self._admitted.requirements(pods_on(self._pods, node.metadata.name))
+        room = room_of(node.status.allocatable or self._settings.capacity)
+        return refusal_of(pod, node, room, others, compares=self._compares)
 
     async def _write(self, pod: Pod, decision: Decision) -> None:
         key, uid = key_of(pod), pod.metadata.uid
         if decision.status:
             body: Mapping[str, Any] = {"metadata": {"uid": uid}, "status": decision.status}
-            await self._client.patch(PODS, key, body, STRATEGIC_MERGE_PATCH, subresource="status")
+            written = await self._client.patch(PODS, key, body, STRATEGIC_MERGE_PATCH, subresource="status")
             self._changes.add("status")
+            if pod.metadata.generation > 1 and "observedGeneration" in decision.status:
+                self._admitted.add(written)  # it may have been resized
         if decision.removes:
             await self._client.delete(PODS, key, grace=0, uid=uid)
             self._changes.add("deletion")

@@ -2,7 +2,8 @@
 
 Observed: the pod as the server has it, the stages, the time (seconds since the epoch).
 Decided:                                                       by
-  it has no start time                                           it is admitted: addresses, statuses of all containers
+  it has no start time                                           it is admitted (`admission.py`): addresses, statuses of
+                                                                 all containers; or it fails
   init containers one by one, sidecars, then the others start    stages from `waiting`
   a container becomes started, ready, ends, is held back         stages
   its deadline is over (activeDeadlineSeconds)                   all containers are killed, phase Failed
@@ -24,6 +25,7 @@ from controller_manager.api.core import PodIP
 from controller_manager.api.timestamps import format_time
 
 from . import containers
+from .admission import Refusal
 from .containers import KILLED, state_of
 from .phase import all_over, conditions_of, init_is_done, init_is_over, phase_of
 from .pods import Container, ContainerStatus, Slot, VirtualPod, moment
@@ -66,6 +68,7 @@ class Told(NamedTuple):
 
     reason: str
     message: str
+    type: str = "Warning"
 
 
 class Decision(NamedTuple):
@@ -90,7 +93,7 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
     for _ in range(_MOST_AT_ONCE):
         if step is None or step.at > now:
             break
-        if step.stage is not None and step.stage.spec.event and step.slot is not None:
+        if step.stage is not None and step.slot is not None:
             told += _events(step.stage, step.slot.of(pod))
         pod = take(pod, step, text)
         step = next_stage(pod, stages)
@@ -106,6 +109,18 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
         changes["conditions"] = [_whole(one) for one in status.conditions if one not in seen.conditions]
     due = step.at if step is not None and not is_final else math.inf
     return Decision(changes, due, removes, tuple(told))
+
+
+def refused(pod: VirtualPod, refusal: Refusal, now: float) -> Decision:
+    """Return what is to be said of a pod that its node does not take."""
+    status = {
+        "observedGeneration": pod.metadata.generation,
+        "phase": "Failed",
+        "reason": refusal.reason,
+        "message": refusal.message,
+        "startTime": format_time(datetime.fromtimestamp(now, UTC)),
+    }
+    return Decision(status, math.inf, False, (Told(*refusal),))
 
 
 def next_stage(pod: VirtualPod, stages: Stages) -> Step | None:
@@ -132,6 +147,8 @@ def take(pod: VirtualPod, step: Step, now: str) -> VirtualPod:
             status = replace(status, ready=True)
         case "back-off":
             status = containers.held_back(status)
+        case "killed":
+            status = containers.ended(status, slot.kind, KILLED, now)
         case _:
             code = KILLED if step.killed else stage.exit_code(pod, container)
             status = containers.ended(status, slot.kind, code, now, stage.spec.reason, stage.spec.message)
@@ -224,7 +241,10 @@ def _events(stage: Stage, status: ContainerStatus) -> list[Told]:
         return []
     spec = stage.spec
     said = spec.message or f"stage {stage.name}"
-    return [Told(spec.event, f"container {status.name}: {said}")]
+    told = [Told(spec.event, f"container {status.name}: {said}")] if spec.event else []
+    if stage.to == "killed":
+        told.append(Told("Killing", f"container {status.name} is killed: {said}", "Normal"))
+    return told
 
 
 def _whole(condition: Condition) -> dict[str, Any]:

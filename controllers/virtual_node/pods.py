@@ -21,6 +21,8 @@ class ExecAction(Model):
 
 class Probe(Model):
     initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    failure_threshold: int = 3
     exec: ExecAction | None = None
 
 
@@ -59,6 +61,7 @@ class Container(Model):
     restart_policy_rules: tuple[RestartRule, ...] = ()
     startup_probe: Probe | None = None
     readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
     resources: Resources = Resources()
     volume_mounts: tuple[VolumeMount, ...] = ()
 

@@ -21,7 +21,9 @@ from .pods import Container, ContainerKind, ContainerStatus, Probe, VirtualPod
 
 DOMAIN = f"virtual-node.x-{GROUP_DOMAIN}"
 STATES = ("waiting", "blocked", "running", "started", "ready", "terminated", "back-off", "stopping")
-_TARGETS = ("blocked", "running", "started", "ready", "terminated", "back-off")
+_TARGETS = ("blocked", "running", "started", "ready", "terminated", "killed", "back-off")
+STARTED_AFTER, UNHEALTHY_AFTER = f"{DOMAIN}/started-after", f"{DOMAIN}/unhealthy-after"
+"""The annotations of a pod that say from when, after their start, startup probes succeed and liveness probes fail."""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 10.0, 300.0
 _LONG_RUN = 2 * _LONGEST_BACK_OFF
 """Seconds of a run after which the next restart is not held back."""
@@ -122,25 +124,61 @@ class Stage:
             case "command":
                 return sleep_of((*container.command, *container.args))
             case "startupProbe":
-                return success_of(container.startup_probe)
+                return success_of(container.startup_probe, _annotated(pod, STARTED_AFTER) or 0.0)
+            case "startupFailure":
+                return failure_of(container.startup_probe, 0.0)
             case "readinessProbe":
                 return success_of(container.readiness_probe)
+            case "livenessFailure":
+                after = success_of(container.startup_probe, _annotated(pod, STARTED_AFTER) or 0.0)
+                return failure_of(container.liveness_probe, _annotated(pod, UNHEALTHY_AFTER), after or 0.0)
             case "backOff":
                 return back_off(status)
             case annotation:
-                text = (pod.metadata.annotations or {}).get(annotation)
-        try:
-            return _seconds(text, annotation) if text else None
-        except ValueError:
-            return None  # as if it were not there: pods are not refused here
+                return _annotated(pod, annotation)
 
 
-def success_of(probe: Probe | None) -> float | None:
-    """Return the seconds until a probe succeeds, infinite if its command says that it fails; None for no probe."""
+def success_of(probe: Probe | None, since: float = 0.0) -> float | None:
+    """Return the seconds until a probe succeeds that would from a time on; infinite if its command says that it fails,
+    None for no probe.
+    """
     if probe is None:
         return None
-    fails = probe.exec is not None and exit_of(probe.exec.command)
-    return math.inf if fails else float(probe.initial_delay_seconds)
+    return math.inf if _always_fails(probe) else _time_of_probe(probe, since)
+
+
+def failure_of(probe: Probe | None, since: float | None, begins: float = 0.0) -> float | None:
+    """Return the seconds until a probe that `begins` at a time has failed so often that its container is killed.
+
+    It fails from a time on; without one, always if its command says so, and else never. None for no probe.
+    """
+    if probe is None:
+        return None
+    since = 0.0 if _always_fails(probe) else since
+    if since is None:
+        return math.inf
+    return _time_of_probe(probe, max(since, begins)) + (probe.failure_threshold - 1) * probe.period_seconds
+
+
+def _always_fails(probe: Probe) -> bool:
+    return probe.exec is not None and bool(exit_of(probe.exec.command))
+
+
+def _time_of_probe(probe: Probe, since: float) -> float:
+    """Return when a container is probed first from a time on; all are seconds since its start."""
+    if math.isinf(since):
+        return since
+    periods = math.ceil(max(0.0, since - probe.initial_delay_seconds) / max(1, probe.period_seconds))
+    return float(probe.initial_delay_seconds + periods * probe.period_seconds)
+
+
+def _annotated(pod: VirtualPod, annotation: str) -> float | None:
+    """Return the seconds of an annotation; None for none, or one that cannot be read: pods are not refused here."""
+    text = (pod.metadata.annotations or {}).get(annotation)
+    try:
+        return _seconds(text, annotation) if text else None
+    except ValueError:
+        return None
 
 
 def sleep_of(command: Sequence[str]) -> float | None:

@@ -95,6 +95,7 @@ def own(*stages: Tree) -> Stages:
 
 
 INIT = container("init")
+FAILS = {"exec": {"command": ["/bin/false"]}}
 SIDECAR = container("side", restartPolicy="Always")
 EXIT_1 = {f"{NOTE}/exit-code": "1", f"{NOTE}/run-for": "5s"}
 EXIT_0 = {f"{NOTE}/exit-code": "0", f"{NOTE}/run-for": "5s"}
@@ -147,6 +148,60 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
         pod(container(readinessProbe={"initialDelaySeconds": 2, "exec": {"command": ["sh", "-c", "exit 0"]}})),
         SHIPPED,
         ["0: Running, main started", "2: Running, main ready"],
+    ),
+    "a startup probe that never succeeds": (
+        pod(container(startupProbe={**FAILS, "initialDelaySeconds": 2, "periodSeconds": 5}), restartPolicy="Never"),
+        SHIPPED,
+        ["0: Running, main running", "12: Failed, main exit 137"],
+    ),
+    "one that succeeds with its last try": (
+        pod(
+            container(startupProbe={"failureThreshold": 4, "periodSeconds": 5}),
+            annotations={f"{NOTE}/started-after": "14s"},
+        ),
+        SHIPPED,
+        ["0: Running, main running", "15: Running, main ready"],
+    ),
+    "one that would succeed too late": (
+        pod(
+            container(startupProbe={"failureThreshold": 3, "periodSeconds": 5}),
+            annotations={f"{NOTE}/started-after": "14s"},
+            restartPolicy="Never",
+        ),
+        SHIPPED,
+        ["0: Running, main running", "10: Failed, main exit 137"],
+    ),
+    "a container without that probe has started at once": (
+        pod(annotations={f"{NOTE}/started-after": "14s", f"{NOTE}/unhealthy-after": "1s"}),
+        SHIPPED,
+        ["0: Running, main ready"],
+    ),
+    "a liveness probe that fails": (
+        pod(container(livenessProbe={**FAILS, "initialDelaySeconds": 4, "failureThreshold": 2}), restartPolicy="Never"),
+        SHIPPED,
+        ["0: Running, main ready", "14: Failed, main exit 137"],
+    ),
+    "one that succeeds": (pod(container(livenessProbe={})), SHIPPED, ["0: Running, main ready"]),
+    "one that fails after a time": (
+        pod(
+            container(livenessProbe={"periodSeconds": 4, "failureThreshold": 2}),
+            annotations={f"{NOTE}/unhealthy-after": "9s"},
+            restartPolicy="Never",
+        ),
+        SHIPPED,
+        ["0: Running, main ready", "16: Failed, main exit 137"],
+    ),
+    "one that waits for the startup probe": (
+        pod(
+            container(
+                startupProbe={"failureThreshold": 9, "periodSeconds": 5},
+                livenessProbe={**FAILS, "periodSeconds": 4, "failureThreshold": 1},
+            ),
+            annotations={f"{NOTE}/started-after": "22s"},
+            restartPolicy="Never",
+        ),
+        SHIPPED,
+        ["0: Running, main running", "25: Running, main ready", "28: Failed, main exit 137"],
     ),
     "a job's pod completes": (
         pod(owner="Job", restartPolicy="Never"),
@@ -234,6 +289,22 @@ def test_restarts_are_held_back_twice_as_long_each_time() -> None:
     _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"}))
     assert [line.split(":")[0] for line in history] == ["0", "10", "30", "70", "150", "310", "610", "910"]
     assert history[-1] == "910: Running, main CrashLoopBackOff********"
+
+
+def test_a_container_that_is_killed_for_its_probe_starts_again_with_pauses() -> None:
+    tree = pod(container("ill", livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5}), container())
+    tree, history = live(tree, until=60)
+    assert history == [
+        "0: Running, ill ready, main ready",
+        "5: Running, ill ready*, main ready",
+        "10: Running, ill CrashLoopBackOff*, main ready",
+        "20: Running, ill ready**, main ready",
+        "25: Running, ill CrashLoopBackOff**, main ready",
+        "45: Running, ill ready***, main ready",
+        "50: Running, ill CrashLoopBackOff***, main ready",
+    ]
+    ended = tree["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended.get("message", "")) == (137, "Error", "")
 
 
 def test_a_long_run_ends_the_hold() -> None:
@@ -409,6 +480,12 @@ def test_events_tell_of_what_goes_wrong() -> None:
     crashing = pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"})
     decision = decide(POD.decode(msgspec.json.encode(crashing)), SHIPPED, PLACE, START)
     assert [one.reason for one in decision.events] == ["BackOff"]
+    ill, _ = live(pod(container(livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5})), until=1)
+    decision = decide(POD.decode(msgspec.json.encode(ill)), SHIPPED, PLACE, START + 5)
+    assert [(one.type, one.reason) for one in decision.events] == [("Warning", "Unhealthy"), ("Normal", "Killing")]
+    tree, _ = live(pod(container(readinessProbe={})))
+    unready = POD.decode(msgspec.json.encode(annotated(tree, unready="yes")))
+    assert [one.reason for one in decide(unready, SHIPPED, PLACE, START + 5).events] == ["Unhealthy"]
 
 
 CONTAINERS = st.builds(

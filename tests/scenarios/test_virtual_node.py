@@ -11,8 +11,10 @@ from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 from controller_manager.api.batch import JOBS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import ENDPOINTS, NODES, PODS, SERVICES, Pod, is_pod_ready
+from controller_manager.api.core import ENDPOINTS, EVENTS, NODES, PODS, SERVICES, Pod, is_pod_ready
 from controller_manager.api.resource import Key
+from controller_manager.api.wire import Response
+from controller_manager.client import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.builders import service
 from controllers.virtual_node import SPECS
@@ -191,6 +193,103 @@ async def test_addresses_come_from_the_range_of_the_node_and_are_given_again() -
         await cluster.client.delete(PODS, Key("default", "c"))
         await cluster.advance(15)
         assert (await cluster.client.get(PODS, Key("default", "g"))).status.pod_ip == "10.9.0.4"
+
+
+def asking(name: str, cpu: str, **spec: Any) -> Pod:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return pod(name, containers=[container], **spec)
+
+
+async def test_pods_for_which_there_is_no_room_fail() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
+        await cluster.settle()
+        for name in ("first", "second", "small"):
+            await cluster.client.create(PODS, asking(name, "1" if name == "small" else "2"))
+        await cluster.settle()
+        found = {one.metadata.name: one.status for one in (await cluster.client.list(PODS, "default")).items}
+        assert found.pop("small").phase == "Running"
+        assert sorted((one.phase, one.reason) for one in found.values()) == [("Failed", "OutOfcpu"), ("Running", "")]
+        (name,) = (name for name, status in found.items() if status.phase == "Failed")
+        assert found[name].container_statuses == ()
+        assert found[name].start_time is not None
+        assert [one.type for one in found[name].conditions if one.type != "PodScheduled"] == []
+        events = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.reason.startswith("OutOf")]
+        assert [(one.type, one.reason, one.involved_object.name) for one in events] == [("Warning", "OutOfcpu", name)]
+        # What has failed takes nothing, and what goes leaves its room.
+        await cluster.client.create(PODS, pod("third"))
+        await cluster.client.create(PODS, pod("fourth"))
+        await cluster.settle()
+        assert {await phase(cluster, one) for one in ("third", "fourth")} == {"Running", "Failed"}
+        await cluster.client.delete(PODS, Key("default", "small"))
+        await cluster.advance(5)
+        await cluster.client.create(PODS, asking("large", "1"))
+        await cluster.settle()
+        assert await phase(cluster, "large") == "Running"
+
+
+async def test_a_container_that_is_not_healthy_starts_again() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
+        await cluster.settle()
+        container = {"name": "main", "image": "i", "livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
+        await cluster.client.create(PODS, pod("web", containers=[container]))
+        await cluster.advance(60)
+        key, notes = Key("default", "web"), {f"{NOTE}/unhealthy-after": "1s"}
+        assert (await cluster.client.get(PODS, key)).status.container_statuses[0].restart_count == 0
+        await cluster.client.patch(PODS, key, {"metadata": {"annotations": notes}})
+        await cluster.advance(5)
+        found = await cluster.client.get(PODS, key)
+        assert is_pod_ready(found)
+        assert found.status.container_statuses[0].restart_count == 1
+        events = [
+            one for one in (await cluster.client.list(EVENTS, "default")).items if one.involved_object.name == "web"
+        ]
+        assert sorted((one.type, one.reason) for one in events) == [("Normal", "Killing"), ("Warning", "Unhealthy")]
+
+
+async def test_a_manager_that_takes_over_knows_what_is_taken() -> None:
+    async with Cluster() as cluster:
+        flags = (*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
+        first = await cluster.manage(*flags)
+        await cluster.settle()
+        await cluster.client.create(PODS, asking("first", "2"))
+        await cluster.settle()
+        await first.kill()
+        await cluster.manage(*flags)
+        await cluster.client.create(PODS, asking("second", "2"))
+        await cluster.settle()
+        assert (await phase(cluster, "first"), await phase(cluster, "second")) == ("Running", "Failed")
+
+
+async def test_a_pod_that_is_resized_takes_what_it_has_then() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
+        await cluster.settle()
+        await cluster.client.create(PODS, asking("first", "2"))
+        await cluster.settle()
+        change = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}
+        await cluster.client.patch(PODS, Key("default", "first"), change, STRATEGIC_MERGE_PATCH, subresource="resize")
+        await cluster.settle()
+        await cluster.client.create(PODS, asking("second", "2"))
+        await cluster.settle()
+        assert (await phase(cluster, "first"), await phase(cluster, "second")) == ("Running", "Running")
+
+
+async def test_a_pod_is_not_refused_for_what_a_node_was_before() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
+        await cluster.settle()
+        path = "/api/v1/nodes"
+        replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
+        replica.network.cut()  # so that the local copy of nodes gets old
+        replica.network.mend()
+        await cluster.client.patch(NODES, Key("", "virtual-node-1"), {"metadata": {"labels": {"disk": "ssd"}}})
+        await cluster.client.create(PODS, pod("picky", nodeSelector={"disk": "ssd"}))
+        await cluster.client.create(PODS, pod("pickier", nodeSelector={"disk": "hdd"}))
+        await cluster.advance(5)
+        assert await phase(cluster, "picky") == "Running"
+        assert (await cluster.client.get(PODS, Key("default", "pickier"))).status.reason == "NodeAffinity"
 
 
 async def test_a_manager_that_takes_over_goes_on_where_the_last_one_was() -> None:

@@ -3,6 +3,7 @@
 Always, of each pod, whoever writes and whatever was killed, forgotten, cut off, set or brought back:
 - its phase never goes back, and what has ended stays as it ended;
 - its address stays, and no two pods that have not ended share one;
+- a node has no more pods that have not ended than it has places, and those that it does not take fail;
 - a container restarts once at a time, each run has an identity of its own, and none that may not restart does;
 - what is written is about this pod, and not about one that had its name before.
 Once it is quiet:
@@ -41,7 +42,9 @@ FLAGS = (
     "--controllers=virtual-node-controller",
     "--virtual-nodes=2",
     "--virtual-node-bind-address=",
+    "--virtual-node-capacity=pods=2",
 )
+PLACES = 2
 NODE_NAMES = ("virtual-node-1", "virtual-node-2")
 NAMES = ("a", "b", "c", "d")
 PATHS = ("/api/v1/pods", "/api/v1/nodes")
@@ -77,6 +80,7 @@ class Lives:
         self._said: dict[str, Any] = {}
         self._runs: dict[Any, Any] = {}  # who, and how many restarts, by the identity of a run; and the other way round
         self._addresses: dict[str, str] = {}
+        self._taken: dict[str, set[str]] = {}
         cluster.follow(self)
 
     def restart(self) -> None:
@@ -84,6 +88,7 @@ class Lives:
         self._said.clear()
         self._runs.clear()
         self._addresses.clear()
+        self._taken.clear()
         for row in self._cluster.api.store.snapshot(PODS.name).items():
             self._look_at(msgspec.json.decode(row.data))
 
@@ -99,6 +104,8 @@ class Lives:
 
     def _free(self, uid: str) -> None:
         self._addresses = {address: holder for address, holder in self._addresses.items() if holder != uid}
+        for pods in self._taken.values():
+            pods.discard(uid)
 
     def _look_at(self, tree: Any) -> None:
         uid, status = tree["metadata"]["uid"], tree["status"]
@@ -108,7 +115,12 @@ class Lives:
         self.complaints += [f"{tree['metadata']['name']} ({uid}): {one}" for one in found]
         if status["phase"] in PHASES[2:]:
             self._free(uid)
-        elif "podIP" in status:
+        elif "startTime" in status:
+            taken = self._taken.setdefault(tree["spec"]["nodeName"], set())
+            taken.add(uid)
+            if len(taken) > PLACES:
+                self.complaints.append(f"{tree['spec']['nodeName']} has {len(taken)} pods")
+        if "podIP" in status and status["phase"] not in PHASES[2:]:
             holder = self._addresses.setdefault(status["podIP"], uid)
             if holder != uid:
                 self.complaints.append(f"{status['podIP']} is that of {holder} and {uid}")

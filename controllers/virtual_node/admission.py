@@ -1,0 +1,164 @@
+"""Whether a node takes a pod that was bound to it, as kubelets decide that; pure.
+
+what is so, the first of which counts                                    reason with which the pod fails
+the node is short of disk or of process numbers                          Evicted, but for critical pods
+it is short of memory, and the pod requests none and does not mind       Evicted, but for critical pods
+the pod is for another system, by its label or by its field `os`         PodOSSelectorNodeLabelDoesNotMatch,
+                                                                         PodOSNotSupported
+pods, CPU, memory, or something else of it is not left                   OutOfpods, OutOfcpu, OutOfmemory, OutOf…
+the pod asks for other nodes, by labels or fields                        NodeAffinity
+one of its ports of the host is taken                                    NodePorts
+it does not tolerate a NoExecute taint of the node                       TaintToleration
+
+Extended resources that a node says nothing of are none of its business: who gives them is elsewhere.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.conditions import is_condition_true
+from controller_manager.api.core import Node, Pod, Taint, is_pod_terminal
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
+
+from ..scheduler.node_info import Room, conflicts
+from ..scheduler.requirements import HostPort, Requirements, requirements_of
+
+_OS = f"{PLATFORM_DOMAIN}/os"
+_SYSTEM = "linux"
+_CRITICAL = 2_000_000_000
+"""The priority from which pods are critical, as those of the class system-cluster-critical."""
+_MEMORY = "MemoryPressure"
+_PRESSURES = (_MEMORY, "DiskPressure", "PIDPressure")
+_SHORT_OF_MEMORY = Taint(key=f"node.{PLATFORM_DOMAIN}/memory-pressure", effect=NO_SCHEDULE)
+
+
+class _System(Model):
+    name: str = ""
+
+
+class _Spec(Model):
+    os: _System | None = None
+
+
+class _Status(Model):
+    qos_class: str = ""
+
+
+class _Details(Model):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_DETAILS = Decoder(_Details)
+
+
+class Refusal(NamedTuple):
+    """Why a node does not take a pod: the reason for programs, and a sentence for people."""
+
+    reason: str
+    message: str
+
+
+def refusal_of(
+    pod: Pod, node: Node, room: Room, others: Sequence[Requirements], *, compares: bool = False
+) -> Refusal | None:
+    """Return why a node with that room, where there are these pods, does not take another one; None if it does.
+
+    `compares` lets tolerations compare numbers.
+    """
+    asked, details = requirements_of(pod), _DETAILS.decode(pod.raw)
+    is_best_effort = details.status.qos_class == "BestEffort"
+    refusals = (
+        *_pressed(asked, node, is_best_effort=is_best_effort),
+        *_for_others(asked, details.spec.os),
+        *_lacking(asked, room, others),
+        *_misplaced(asked, node, others, compares=compares),
+    )
+    return next(iter(refusals), None)
+
+
+class AdmittedPods:
+    """What those pods ask for that nodes have taken, whether or not the local copy of pods shows that already."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[str, Requirements]] = {}
+
+    def has(self, pod: Pod) -> bool:
+        """Return whether a pod was taken."""
+        known = self._known.get(key_of(pod))
+        return bool(pod.status.start_time) or (known is not None and known[0] == pod.metadata.uid)
+
+    def add(self, pod: Pod) -> None:
+        """A pod is taken, or asks for something else by now."""
+        self._known[key_of(pod)] = pod.metadata.uid, requirements_of(pod)
+
+    def forget(self, key: Key) -> None:
+        """A pod is gone."""
+        self._known.pop(key, None)
+
+    def requirements(self, pods: Iterable[Pod]) -> list[Requirements]:
+        """Return what those of some pods ask for that were taken and have not ended."""
+        return [self._of(pod) for pod in pods if self.has(pod) and not is_pod_terminal(pod)]
+
+    def _of(self, pod: Pod) -> Requirements:
+        key = key_of(pod)
+        if key not in self._known or self._known[key][0] != pod.metadata.uid:
+            self.add(pod)
+        return self._known[key][1]
+
+
+def _pressed(asked: Requirements, node: Node, *, is_best_effort: bool) -> Iterator[Refusal]:
+    pressures = [one for one in _PRESSURES if is_condition_true(node.status.conditions, one)]
+    if not pressures or asked.priority >= _CRITICAL:
+        return
+    minds = is_best_effort and not any(tolerates(one, _SHORT_OF_MEMORY) for one in asked.tolerations)
+    if pressures != [_MEMORY] or minds:
+        yield Refusal("Evicted", f"the node says {', '.join(pressures)}")
+
+
+def _for_others(asked: Requirements, system: _System | None) -> Iterator[Refusal]:
+    labelled = asked.labels.get(_OS, _SYSTEM)
+    if labelled != _SYSTEM:
+        yield Refusal("PodOSSelectorNodeLabelDoesNotMatch", f"the label {_OS} of the pod is {labelled}, not {_SYSTEM}")
+    if system is not None and system.name != _SYSTEM:
+        yield Refusal("PodOSNotSupported", f"the pod is for {system.name}, not for {_SYSTEM}")
+
+
+def _lacking(asked: Requirements, room: Room, others: Sequence[Requirements]) -> Iterator[Refusal]:
+    requests, there = asked.requests, room.allocatable
+    every = [one.requests for one in others]
+    amounts: list[tuple[str, int, int, int]] = [
+        ("pods", 1, len(every), room.most_pods),
+        ("cpu", requests.cpu, sum(one.cpu for one in every), there.cpu),
+        ("memory", requests.memory, sum(one.memory for one in every), there.memory),
+        ("ephemeral-storage", requests.storage, sum(one.storage for one in every), there.storage),
+    ]
+    for name, amount in requests.others.items():
+        if name in there.others or not _is_extended(name):
+            taken = sum(one.others.get(name, 0) for one in every)
+            amounts.append((name, amount, taken, there.others.get(name, 0)))
+    for name, amount, taken, most in amounts:
+        if amount and amount > most - taken:
+            unit = " thousandths" if name == "cpu" else ""
+            said = f"the pod asks for {amount}{unit} of {name}, and {taken} of {most} are taken"
+            yield Refusal(f"OutOf{name}", said)
+
+
+def _misplaced(asked: Requirements, node: Node, others: Sequence[Requirements], *, compares: bool) -> Iterator[Refusal]:
+    if asked.selects_nodes and not asked.node_affinity.matches(node):
+        yield Refusal("NodeAffinity", "the node is not one of those that the pod selects")
+    taken: Mapping[HostPort, int] = dict.fromkeys((port for one in others for port in one.ports), 1)
+    if asked.ports and conflicts(asked.ports, taken):
+        yield Refusal("NodePorts", "a port of the host that the pod asks for is taken")
+    taint = untolerated(node.spec.taints, asked.tolerations, (NO_EXECUTE,), compares=compares)
+    if taint is not None:
+        yield Refusal("TaintToleration", f"the pod does not tolerate the taint {taint.key}")
+
+
+def _is_extended(name: str) -> bool:
+    """Return whether a resource is one that Kubernetes itself knows nothing of."""
+    return "/" in name and f"{PLATFORM_DOMAIN}/" not in name

@@ -1,0 +1,131 @@
+"""Which pods a node takes, and how it says why not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import Node, Pod
+from controller_manager.api.resource import Key
+from controllers.scheduler.node_info import room_of
+from controllers.scheduler.requirements import requirements_of
+from controllers.virtual_node.admission import AdmittedPods, refusal_of
+
+Tree = dict[str, Any]
+ROOM = {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "3", "example.org/card": "1"}
+CRITICAL = 2_000_001_000
+
+
+def pod(name: str = "p", *, status: Tree | None = None, labels: Tree | None = None, **spec: Any) -> Pod:
+    meta = {"name": name, "namespace": "default", "uid": name, "labels": labels or {}}
+    given = {"containers": [{"name": "main", "image": "i"}], "nodeName": "n", **spec}
+    return Pod.decode(msgspec.json.encode({"metadata": meta, "spec": given, "status": status or {}}))
+
+
+def asking(amounts: Tree, **more: Any) -> Pod:
+    return pod(containers=[{"name": "main", "image": "i", "resources": {"requests": amounts}}], **more)
+
+
+def of_port(number: int, address: str = "", name: str = "p") -> Pod:
+    ports = [{"containerPort": 80, "hostPort": number, "hostIP": address}]
+    return pod(name, containers=[{"name": "main", "image": "i", "ports": ports}])
+
+
+def node(*taints: Tree, pressures: tuple[str, ...] = ()) -> Node:
+    meta = {"name": "n", "labels": {"kubernetes.io/hostname": "n", "disk": "ssd"}}
+    conditions = [{"type": one, "status": "True"} for one in pressures]
+    tree = {"metadata": meta, "spec": {"taints": list(taints)}, "status": {"conditions": conditions}}
+    return Node.decode(msgspec.json.encode(tree))
+
+
+def only(operator: str, *values: str) -> Tree:
+    terms = [{"matchExpressions": [{"key": "disk", "operator": operator, "values": list(values)}]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+BEST_EFFORT = {"qosClass": "BestEffort"}
+GONE = {"key": "gone", "effect": "NoExecute"}
+TOLERATES = [{"key": "gone", "operator": "Exists"}]
+FULL = [asking({"cpu": "1500m", "memory": "3Gi"})]
+CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
+    "it fits": (asking({"cpu": "500m", "memory": "1Gi"}), node(), FULL, ""),
+    "too little CPU": (asking({"cpu": "501m"}), node(), FULL, "OutOfcpu"),
+    "too little memory": (asking({"memory": "2Gi"}), node(), FULL, "OutOfmemory"),
+    "too little storage": (asking({"ephemeral-storage": "11Gi"}), node(), [], "OutOfephemeral-storage"),
+    "too many pods": (pod(), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
+    "too many pods come first": (asking({"cpu": "9"}), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
+    "an extended resource of which there is too little": (
+        asking({"example.org/card": "2"}),
+        node(),
+        [],
+        "OutOfexample.org/card",
+    ),
+    "one that the node knows nothing of": (asking({"example.org/other": "2"}), node(), [], ""),
+    "pages": (asking({"hugepages-2Mi": "2Mi"}), node(), [], "OutOfhugepages-2Mi"),
+    "another node is selected": (pod(nodeSelector={"disk": "hdd"}), node(), [], "NodeAffinity"),
+    "one like this is": (pod(nodeSelector={"disk": "ssd"}), node(), [], ""),
+    "affinity to others": (pod(affinity=only("NotIn", "ssd")), node(), [], "NodeAffinity"),
+    "resources come before affinity": (asking({"cpu": "3"}, nodeSelector={"disk": "hdd"}), node(), [], "OutOfcpu"),
+    "a port that is taken": (of_port(80), node(), [of_port(80, "10.0.0.1")], "NodePorts"),
+    "the port of another address": (of_port(80, "10.0.0.2"), node(), [of_port(80, "10.0.0.1")], ""),
+    "a taint": (pod(), node(GONE), [], "TaintToleration"),
+    "one that is tolerated": (pod(tolerations=TOLERATES), node(GONE), [], ""),
+    "one for schedulers": (pod(), node({**GONE, "effect": "NoSchedule"}), [], ""),
+    "a system by label": (
+        pod(labels={"kubernetes.io/os": "windows"}),
+        node(),
+        [],
+        "PodOSSelectorNodeLabelDoesNotMatch",
+    ),
+    "a system": (pod(os={"name": "windows"}), node(), [], "PodOSNotSupported"),
+    "this system": (pod(os={"name": "linux"}, labels={"kubernetes.io/os": "linux"}), node(), [], ""),
+    "pressure of disks": (asking({"cpu": "1"}), node(pressures=("DiskPressure",)), [], "Evicted"),
+    "no pressure for critical pods": (pod(priority=CRITICAL), node(pressures=("DiskPressure", "PIDPressure")), [], ""),
+    "pressure of memory": (pod(status=BEST_EFFORT), node(pressures=("MemoryPressure",)), [], "Evicted"),
+    "it is for those that request nothing": (
+        pod(status={"qosClass": "Burstable"}),
+        node(pressures=("MemoryPressure",)),
+        [],
+        "",
+    ),
+    "and do not tolerate it": (
+        pod(status=BEST_EFFORT, tolerations=[{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]),
+        node(pressures=("MemoryPressure",)),
+        [],
+        "",
+    ),
+    "pressure of both": (
+        pod(status={"qosClass": "Burstable"}),
+        node(pressures=("MemoryPressure", "DiskPressure")),
+        [],
+        "Evicted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asks", "there", "others", "reason"), CASES.values(), ids=CASES.keys())
+def test_what_is_refused(asks: Pod, there: Node, others: list[Pod], reason: str) -> None:
+    found = refusal_of(asks, there, room_of(ROOM), [requirements_of(one) for one in others])
+    assert (found.reason if found is not None else "") == reason
+
+
+def test_the_message_says_how_much_there_is() -> None:
+    found = refusal_of(asking({"cpu": "1"}), node(), room_of(ROOM), [requirements_of(one) for one in FULL])
+    assert found is not None
+    assert found.message == "the pod asks for 1000 thousandths of cpu, and 1500 of 2000 are taken"
+
+
+def test_pods_count_from_when_they_are_taken_until_they_end() -> None:
+    known, new = AdmittedPods(), pod("new")
+    old = pod("old", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Running"})
+    ended = pod("ended", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Failed"})
+    every = [new, old, ended]
+    assert known.requirements(every) == [requirements_of(old)]
+    known.add(new)
+    assert known.requirements(every) == [requirements_of(new), requirements_of(old)]
+    again = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, uid="another"))
+    assert known.has(new)
+    assert not known.has(again)
+    assert known.requirements([again]) == []
+    known.forget(Key("default", "new"))
+    assert known.requirements(every) == [requirements_of(old)]
