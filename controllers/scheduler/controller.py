@@ -30,7 +30,9 @@ from controller_manager.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
     PersistentVolumeClaim,
+    VolumeAttachment,
 )
 from controller_manager.base import clock
 from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
@@ -58,9 +60,10 @@ from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, UNSCHEDULABLE, Sched
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Assigned, Scheduler, Unplaced
+from .storage import Storage
 from .volume_binding import LONGEST as LONGEST_VOLUMES
 from .volume_binding import VolumeBinding, VolumesLostError
-from .volumes import BY_VOLUMES, Storage
+from .volumes import BY_VOLUMES, LIMITS
 from .workloads import DefaultSpread
 
 COMPARES = "TaintTolerationComparisonOperators"
@@ -209,6 +212,7 @@ class SchedulerController:
             (PODS, self._take_pod),
             *((resource, self._spread.note) for resource in workloads),
             *((resource, self._take_storage) for resource in _STORAGE),
+            (VOLUME_ATTACHMENTS, self._take_attachment),
             (RESOURCE_CLAIMS, self._take_claim),
             (RESOURCE_SLICES, self._take_slice),
             (DEVICE_CLASSES, self._take_devices),
@@ -243,6 +247,10 @@ class SchedulerController:
             for uid, waiting in self._volumes.items():
                 if change.key in waiting.plan.claims:
                     self._add(Binding(uid), "its claim changed")
+
+    def _take_attachment(self, change: Change[VolumeAttachment]) -> None:
+        if change.after is None:
+            self._scheduler.happened((LIMITS,), clock.monotonic())
 
     def _take_claim(self, change: Change[ResourceClaim]) -> None:
         """A claim to devices changed: pods may fit now, or those on their way have what they wait for."""
@@ -491,7 +499,15 @@ class SchedulerController:
         self._go_on()
 
 
+_BY_NODE = "by-node"
+
+
+def _node_of(attachment: VolumeAttachment) -> tuple[str, ...]:
+    return (attachment.spec.node_name,)
+
+
 def _storage(context: Context) -> Storage:
+    attachments = context.informers.get(VOLUME_ATTACHMENTS)
     claims, volumes, classes, nodes, drivers, capacities = (context.informers.get(one) for one in _STORAGE)
     return Storage(
         claim=claims.get,
@@ -501,6 +517,7 @@ def _storage(context: Context) -> Storage:
         csi_node=lambda name: nodes.get(Key("", name)),
         csi_driver=lambda name: drivers.get(Key("", name)),
         capacities=capacities.list,
+        attachments=lambda node: attachments.by_index(_BY_NODE, node),
     )
 
 
@@ -538,6 +555,7 @@ SPECS = (
             Mapped(STATEFUL_SETS),
             Mapped(POD_DISRUPTION_BUDGETS),
             *(Mapped(resource) for resource in _STORAGE),
+            Mapped(VOLUME_ATTACHMENTS, indexes={_BY_NODE: _node_of}),
             Mapped(RESOURCE_CLAIMS),
             Mapped(RESOURCE_SLICES),
             Mapped(DEVICE_CLASSES),
@@ -555,7 +573,7 @@ SPECS = (
             ),
             PolicyRule(
                 groups=(STORAGE_CLASSES.group,),
-                resources=("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
+                resources=("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
                 verbs=("list", "watch"),
             ),
             PolicyRule(groups=(GROUP,), resources=("resourceclaims",), verbs=("get", "list", "watch", "update")),

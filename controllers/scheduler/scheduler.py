@@ -21,7 +21,9 @@ from .node_info import PlacedPod
 from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
 from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of
-from .volumes import PodVolumes, Storage, VolumePlan, claims_of, disks_of
+from .storage import Storage
+from .volume_limits import has_moved_volumes
+from .volumes import PodVolumes, VolumePlan, claims_of, disks_of
 
 
 class Assigned(NamedTuple):
@@ -235,7 +237,7 @@ class Scheduler:
         others: list[Rejects] = []
         hindrance: Rejection | None = None
         self._volumes = None
-        if self._storage is not None and (disks or claims_of(pod)):
+        if self._storage is not None and (disks or claims_of(pod) or has_moved_volumes(pod)):
             self._volumes = PodVolumes(pod, self._storage, self.state, disks)
             others, hindrance = [self._volumes.rejects], self._volumes.hindrance
         self._pod_devices = None

@@ -7,7 +7,8 @@ from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_
 from controller_manager.client import Client
 
 from ..persistent_volume_binder.decide import BOUND_BY_CONTROLLER
-from .volumes import SELECTED_NODE, Storage, VolumePlan, is_bound
+from .storage import Storage
+from .volumes import SELECTED_NODE, VolumePlan, is_bound
 
 LONGEST = 600.0
 """Seconds that a pod waits for its volumes at a node."""

@@ -7,11 +7,10 @@ is bound                                 those that its volume can be reached fr
 waits for a pod                          those where a free volume fits that is there, or where one can be made
 
 Beside that a node rejects a pod whose claim may be used by one pod only and is, one whose disks may not be shared and
-are there, and one with more volumes of a driver than the driver can attach there.
+are there, and one with more volumes of a driver than the driver can attach there (`volume_limits.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -25,8 +24,6 @@ from controller_manager.api.scheduling import NodeMatcher
 from controller_manager.api.storage import (
     AVAILABLE,
     LOST,
-    CSIDriver,
-    CSINode,
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -39,6 +36,8 @@ from ..persistent_volume_binder.volumes import is_bound_to, mismatch
 from .cluster_state import ClusterState
 from .filters import Rejection, Rejections
 from .node_info import Disk, NodeInfo
+from .storage import Storage
+from .volume_limits import exceeds, handles_of
 
 RESTRICTIONS, LIMITS, BINDING, VOLUME_ZONE = "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"
 BY_VOLUMES = frozenset({RESTRICTIONS, LIMITS, BINDING, VOLUME_ZONE})
@@ -55,20 +54,6 @@ _OUT_OF_REACH = (Rejection(BINDING, "node(s) had volume node affinity conflict",
 _NOTHING_FITS = (Rejection(BINDING, "node(s) didn't find available persistent volumes to bind", final=True),)
 _NO_SPACE = (Rejection(BINDING, "node(s) did not have enough free storage", final=True),)
 _OTHER_ZONE = (Rejection(VOLUME_ZONE, "node(s) had no available volume zone", final=True),)
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """What there is of claims and volumes. `taken` names the volumes that are being given to a claim."""
-
-    claim: Callable[[Key], PersistentVolumeClaim | None]
-    volume: Callable[[str], PersistentVolume | None]
-    volumes: Callable[[], Iterable[PersistentVolume]]
-    storage_class: Callable[[str], StorageClass | None]
-    csi_node: Callable[[str], CSINode | None]
-    csi_driver: Callable[[str], CSIDriver | None]
-    capacities: Callable[[], Iterable[CSIStorageCapacity]]
-    taken: dict[str, Key] = field(default_factory=dict)
 
 
 class VolumePlan(NamedTuple):
@@ -110,7 +95,7 @@ class PodVolumes:
                 if claim is not None and volume.ephemeral is not None and not is_for_pod(claim, pod):
                     claim = None
                 self._note(name, claim)
-        self._attached = dict(self._handles(claims_of(pod))) if self.hindrance is None else {}
+        self._handles = handles_of(pod, claims_of(pod), storage) if self.hindrance is None else {}
 
     def rejects(self, node: NodeInfo) -> Rejections:
         """Return why the pod may not be on a node; nothing if it may."""
@@ -118,7 +103,9 @@ class PodVolumes:
             return _USED
         if self._disks and any(_clash(self._disks, other.disks) for other in node.pods.values() if other.disks):
             return _SHARED
-        return self._limited(node) or self._unreachable(node) or self._unbindable(node)[0]
+        if self._handles and exceeds(self._handles, node, self._storage):
+            return _TOO_MANY
+        return self._unreachable(node) or self._unbindable(node)[0]
 
     def plan(self, node: NodeInfo) -> VolumePlan:
         """Return what is to be done so that the pod can be on a node that does not reject it."""
@@ -222,36 +209,6 @@ class PodVolumes:
         size = size_of(claim.spec.resources.requests)
         offers = (one for one in self._storage.capacities() if one.storage_class_name == found.metadata.name)
         return () if any(_offers(one, node, size) for one in offers) else _NO_SPACE
-
-    def _limited(self, node: NodeInfo) -> Rejections:
-        """Return a rejection if a driver could not attach all volumes of the pod on a node."""
-        csi = self._storage.csi_node(node.name) if self._attached else None
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in (csi.spec.drivers if csi is not None else ())
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
-        if limits.keys().isdisjoint(self._attached.values()):
-            return ()
-        there = dict(self._handles(claim for one in node.pods.values() for claim in one.claims))
-        every = [*(there | self._attached).values()]
-        new = {driver for handle, driver in self._attached.items() if handle not in there}
-        return _TOO_MANY if any(every.count(driver) > limits.get(driver, len(every)) for driver in new) else ()
-
-    def _handles(self, claims: Iterable[Key]) -> Iterable[tuple[str, str]]:
-        """The volumes of claims by what they are to their driver, with its name; those that are to be made, too."""
-        for key in claims:
-            claim = self._storage.claim(key)
-            if claim is None:
-                continue
-            volume = self._storage.volume(claim.spec.volume_name) if claim.spec.volume_name else None
-            if volume is not None:
-                if volume.spec.csi is not None:
-                    yield f"{volume.spec.csi.driver}/{volume.spec.csi.volume_handle}", volume.spec.csi.driver
-            else:
-                found = self._storage.storage_class(class_of(claim))
-                if found is not None:
-                    yield f"{found.provisioner}-{key}", found.provisioner
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:

@@ -15,12 +15,14 @@ from controller_manager.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
 )
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, Wanted
 from controllers.scheduler.node_info import PlacedPod
 from controllers.scheduler.requirements import requirements_of
-from controllers.scheduler.volumes import PodVolumes, Storage, claims_of, disks_of
+from controllers.scheduler.storage import Storage
+from controllers.scheduler.volumes import PodVolumes, claims_of, disks_of
 from tests.controllers.scheduling import cluster, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
@@ -68,6 +70,7 @@ def storage(claims: Sequence[Tree] = (), volumes: Sequence[Tree] = (), **more: A
     )
     of_claims, of_volumes = decoded(PersistentVolumeClaim, claims), decoded(PersistentVolume, volumes)
     nodes, drivers = decoded(CSINode, more.get("nodes", ())), decoded(CSIDriver, more.get("drivers", ()))
+    attachments = decoded(VolumeAttachment, more.get("attachments", ())).values()
     return Storage(
         claim=lambda key: of_claims.get(key.name),
         volume=of_volumes.get,
@@ -76,6 +79,7 @@ def storage(claims: Sequence[Tree] = (), volumes: Sequence[Tree] = (), **more: A
         csi_node=nodes.get,
         csi_driver=drivers.get,
         capacities=decoded(CSIStorageCapacity, more.get("capacities", ())).values,
+        attachments=lambda name: [one for one in attachments if one.spec.node_name == name],
     )
 
 
@@ -219,6 +223,95 @@ def test_a_claim_for_one_pod() -> None:
     imagined = state.nodes["a"].copy()
     imagined.remove(state.pods["other"])
     assert not PodVolumes(using("c"), there, state).rejects(imagined)
+
+
+def limited(most: int, driver: str = "made") -> Tree:
+    return {
+        "metadata": {"name": "a"},
+        "spec": {"drivers": [{"name": driver, "nodeID": "a", "allocatable": {"count": most}}]},
+    }
+
+
+def attached(volume: str, node: str = "a", attacher: str = "made") -> Tree:
+    spec = {"attacher": attacher, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    return {"metadata": {"name": f"{volume}-{node}"}, "spec": spec}
+
+
+EBS = "ebs.csi.aws.com"
+OURS, THEIRS = volume("v", csi=CSI), volume("w", csi={**CSI, "volumeHandle": "i"})
+MOVED = volume("v", awsElasticBlockStore={"volumeID": "aws://z/vol-1"})
+INLINE = {"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}
+LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
+    "one beside it": (
+        storage([claim(volume="v"), claim("d", volume="w")], [OURS, THEIRS], nodes=[limited(1)]),
+        using("c"),
+        [using("d", name="other")],
+        {"b"},
+    ),
+    "one that is used already": (
+        storage([claim(volume="v")], [OURS], nodes=[limited(1)]),
+        using("c"),
+        [using("c", name="other")],
+        {"a", "b"},
+    ),
+    "one that is attached, though nobody uses it": (
+        storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w")]),
+        using("c"),
+        [],
+        {"b"},
+    ),
+    "one that is attached elsewhere": (
+        storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w", "b")]),
+        using("c"),
+        [],
+        {"a", "b"},
+    ),
+    "one that is attached, and of another driver": (
+        storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w", attacher="other")]),
+        using("c"),
+        [],
+        {"a", "b"},
+    ),
+    "its own that is attached": (
+        storage([claim(volume="v")], [OURS], nodes=[limited(1)], attachments=[attached("v")]),
+        using("c"),
+        [],
+        {"a", "b"},
+    ),
+    "one that is attached and used": (
+        storage(
+            [claim(volume="v"), claim("d", volume="w")],
+            [OURS, THEIRS],
+            nodes=[limited(2)],
+            attachments=[attached("w")],
+        ),
+        using("c"),
+        [using("d", name="other")],
+        {"a", "b"},
+    ),
+    "one whose driver moved": (storage([claim(volume="v")], [MOVED], nodes=[limited(0, EBS)]), using("c"), [], {"b"}),
+    "one to be made by a driver that moved": (
+        storage([claim()], late={"provisioner": "kubernetes.io/aws-ebs"}, nodes=[limited(0, EBS)]),
+        using("c"),
+        [],
+        {"b"},
+    ),
+    "one of the pod itself": (storage(nodes=[limited(0, EBS)]), pod(volumes=[INLINE]), [], {"b"}),
+    "one of another pod itself": (
+        storage([claim(volume="v")], [volume("v", csi={"driver": EBS, "volumeHandle": "h"})], nodes=[limited(1, EBS)]),
+        using("c"),
+        [pod("other", volumes=[INLINE])],
+        {"b"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("there", "one", "others", "nodes"), LIMITS.values(), ids=LIMITS.keys())
+def test_volumes_that_drivers_can_attach(there: Storage, one: Pod, others: list[Pod], nodes: set[str]) -> None:
+    state = zoned()
+    for other in others:
+        state.place(PlacedPod(other, "a", requirements_of(other), claims_of(other)))
+    assert found_for(there, one, state)[0] == nodes
 
 
 @pytest.mark.parametrize(

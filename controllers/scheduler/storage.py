@@ -1,0 +1,36 @@
+"""What there is of claims and volumes, as decisions look it up."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from controller_manager.api.resource import Key
+from controller_manager.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+
+
+def _none(_: str) -> Iterable[VolumeAttachment]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What there is of claims and volumes. `attachments` are those to a node, `taken` names the volumes that are being
+    given to a claim.
+    """
+
+    claim: Callable[[Key], PersistentVolumeClaim | None]
+    volume: Callable[[str], PersistentVolume | None]
+    volumes: Callable[[], Iterable[PersistentVolume]]
+    storage_class: Callable[[str], StorageClass | None]
+    csi_node: Callable[[str], CSINode | None]
+    csi_driver: Callable[[str], CSIDriver | None]
+    capacities: Callable[[], Iterable[CSIStorageCapacity]]
+    attachments: Callable[[str], Iterable[VolumeAttachment]] = _none
+    taken: dict[str, Key] = field(default_factory=dict)
