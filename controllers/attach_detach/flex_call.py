@@ -71,7 +71,7 @@ def judge(command: str, ended: Ended) -> Answer:
     if answer.status == "Not supported":
         raise NotSupportedError(f"{command}: the driver does not support it")
     if answer.status != "Success":
-        raise DriverError(f"{command} command failed, status: {answer.status}, reason: {answer.message[:_TOLD]}")
+        raise DriverError(f"{command}: the driver answers {answer.status or 'nothing'}: {answer.message[:_TOLD]}")
     if ended.status:
         raise DriverError(f"{command}: the driver reports success and ends with exit status {ended.status}")
     return answer

@@ -30,14 +30,14 @@ def test_what_a_driver_answers(output: str, answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("status", "output", "problem"),
     [
-        (0, '{"status": "Failure", "message": "no disk"}', "attach command failed, status: Failure, reason: no disk"),
-        (1, '{"status": "Failure", "message": "no disk"}', "attach command failed, status: Failure, reason: no disk"),
-        (0, '{"status": "success"}', "attach command failed, status: success, reason: "),
-        (0, "{}", "attach command failed, status: , reason: "),
+        (0, '{"status": "Failure", "message": "no disk"}', "attach: the driver answers Failure: no disk"),
+        (1, '{"status": "Failure", "message": "no disk"}', "attach: the driver answers Failure: no disk"),
+        (0, '{"status": "success"}', "attach: the driver answers success: "),
+        (0, "{}", "attach: the driver answers nothing: "),
         (
             0,
             '{"status": "Failure", "message": "' + 600 * "x" + '"}',
-            "attach command failed, status: Failure, reason: " + 512 * "x",
+            "attach: the driver answers Failure: " + 512 * "x",
         ),
         (2, '{"status": "Success"}', "attach: the driver reports success and ends with exit status 2"),
         (-9, "", "attach: the output of the driver is no answer (exit status -9)"),
