@@ -2,8 +2,9 @@
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -11,27 +12,39 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.storage import schema
+from apiserver_stub.storage.checker import Checker, Columns, Portion, checker_of, portion_of
 from apiserver_stub.storage.integrity import Damage, Observed, Tally, damage
-from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.interface import Inspect, Record, uninspected
 from apiserver_stub.storage.schema import State
 from controller_manager.base.random import random_source
 
 _FLAW = "the bytes are not those that were written"
-_PORTION = 1000
+PORTION = 1000
+"""Records that are read in one go."""
 ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
 
 
-def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
-    """Return a record of the columns of `schema.records_query`; a damaged one says so."""
-    *columns, expected = row
-    revision, resource, key, data, deleted, at, ttl = columns
-    record = Record(revision, resource, key, data, bool(deleted), at, ttl)
-    found = damage(record, expected)
+def judged(row: Columns) -> tuple[Record, Damage]:
+    """Return the record of some columns; a damaged one says so."""
+    record, found = _record(row), damage(*row)
     return (record if found is Damage.NONE else record._replace(decode_error=_FLAW)), found
 
 
+def _record(row: Columns) -> Record:
+    revision, resource, key, data, deleted, at, ttl, _ = row
+    name = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)
+    return Record(revision, _resource(resource), name, data, bool(deleted), at, ttl)
+
+
+@lru_cache(maxsize=4096)
+def _resource(stored: Any) -> str:
+    """Return the name of a resource, which all its records share."""
+    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else str(stored)
+
+
 class Audit:
-    """One reading of the database `path`, on one thread: `open`, then `read` until nothing comes, then `close`.
+    """One reading of the database `path`, on one thread: `open`, perhaps `begin`, then `read` until nothing comes, then
+    `close`.
 
     `seen` is what is found, `state` what the store says of itself, `written` tells all sound records, `damaged` are the
     revisions of those that cannot be believed. With `salvage` what cannot be read ends it, instead of failing.
@@ -42,6 +55,8 @@ class Audit:
         self._salvage = salvage
         self._connection: sqlite3.Connection | None = None
         self._records: sqlite3.Cursor | None = None
+        self._inspect: Inspect = uninspected
+        self._checker: Checker | None = None
         self.seen = Observed()
         self.state: State | None = None
         self.outdated = False
@@ -74,7 +89,14 @@ class Audit:
         if self.state is not None:
             seen.store, seen.epoch = bytes.fromhex(self.state.store), self.state.epoch
             seen.removed, seen.revision = self.state.removed, self.state.revision
+        self._connection.text_factory = bytes
         self._records = self._connection.execute(schema.records_query(self._connection))
+
+    def begin(self, inspect: Inspect) -> None:
+        """Have what is read looked into, by another process if that is worth while."""
+        self._inspect = inspect
+        if self._records is not None:
+            self._checker = checker_of(self._path, inspect)
 
     def read(self, count: int) -> list[Record]:
         """Return about `count` more records that can be believed, in the order of revisions; none if that was all."""
@@ -84,10 +106,17 @@ class Audit:
             rows = self._fetch(self._records, count)
             if not rows:
                 break
-            found = [record for row in rows if (record := self._judged(row)) is not None]
+            found = self._trusted(rows) if self._is_vouched_for(rows) else self._judged(rows)
         if found:
             self._note(found)
         return found
+
+    def portions(self, count: int, inspect: Inspect) -> Iterator[tuple[Portion, bool]]:
+        """Yield what `read` would read at a time, and whether all of that is as it was written and nothing `inspect`
+        says anything of.
+        """
+        while self._records is not None and (rows := self._fetch(self._records, count)):
+            yield portion_of(rows), all(damage(*row) is Damage.NONE and not inspect(row[3]) for row in rows)
 
     def _note(self, records: list[Record]) -> None:
         """Take in records that can be believed, which come in the order of revisions."""
@@ -99,16 +128,16 @@ class Audit:
             sums = sums[: bisect_right(records, seen.said.revision, key=attrgetter("revision"))]
         seen.present = seen.present.plus(sums)
 
-    def _fetch(self, records: sqlite3.Cursor, count: int) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
+    def _fetch(self, records: sqlite3.Cursor, count: int) -> list[Columns]:
+        if not self._salvage:
+            return records.fetchmany(count)
+        rows: list[Columns] = []
         try:
             for row in records:
                 rows.append(row)
                 if len(rows) == count:
                     break
         except sqlite3.DatabaseError as error:
-            if not self._salvage:
-                raise
             self.seen.damaged.append(f"what follows in the file ({error})")
             self._records = None
         return rows
@@ -123,19 +152,32 @@ class Audit:
 
     def close(self) -> None:
         """Let go of the database."""
+        if self._checker is not None:
+            self._checker.close()
+            self._checker = None
         if self._connection is not None:
             self._connection.close()
             self._connection = self._records = None
 
-    def _judged(self, row: tuple[Any, ...]) -> Record | None:
-        record, found = judged(row)
-        revision = record.revision
-        if found is Damage.RECORD:
-            self.damaged.append(revision)
-            self.seen.damaged.append(f"revision {revision} ({record.resource!r} {record.key!r})")
-            return None
-        self.sums.append(row[-1])
-        return record
+    def _is_vouched_for(self, rows: list[Columns]) -> bool:
+        return self._checker is not None and self._checker.vouches(portion_of(rows))
+
+    def _trusted(self, rows: list[Columns]) -> list[Record]:
+        self.sums = [row[-1] for row in rows]
+        return [_record(row) for row in rows]
+
+    def _judged(self, rows: list[Columns]) -> list[Record]:
+        records: list[Record] = []
+        for row in rows:
+            record, found = judged(row)
+            if found is Damage.RECORD:
+                self.damaged.append(record.revision)
+                self.seen.damaged.append(f"revision {record.revision} ({record.resource!r} {record.key!r})")
+                continue
+            self.sums.append(row[-1])
+            why = record.decode_error or self._inspect(record.data)
+            records.append(record._replace(decode_error=why) if why else record)
+        return records
 
 
 def rebuild(path: Path, state: State) -> State:
@@ -153,7 +195,7 @@ def rebuild(path: Path, state: State) -> State:
         made.execute("BEGIN")
         schema.write_state(made, state)
         audit.open()
-        while records := audit.read(_PORTION):
+        while records := audit.read(PORTION):
             sums = zip(records, audit.sums, strict=True)
             made.executemany(ADD, [(*record[:6], sealed, record.ttl) for record, sealed in sums])
         made.execute("COMMIT")

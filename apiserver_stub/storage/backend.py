@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.interface import Inspect, Record, uninspected
 
 # Called on the loop when the work is done, with the failure if it failed.
 Done = Callable[[BaseException | None], None]
@@ -32,8 +32,10 @@ class Backend(Protocol):
     async def open(self) -> int:
         """Make ready; returns the revision up to which the log was compacted. Raises `Unusable`."""
 
-    def replay(self) -> AsyncIterator[Sequence[Record]]:
-        """Yield every record in the order of revisions, in portions. Raises `Unusable`."""
+    def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
+        """Yield every record in the order of revisions, in portions, with what `inspect` says of its object. Raises
+        `Unusable`.
+        """
 
     async def begin(self) -> int:
         """Judge whether everything is there that was acknowledged, and accept records from here on; returns the
@@ -81,9 +83,9 @@ class MemoryBackend:
         """Nothing to prepare."""
         return self._compacted
 
-    async def replay(self) -> AsyncIterator[Sequence[Record]]:
+    async def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
         """Yield everything in one portion."""
-        yield list(self._records.values())
+        yield [record._replace(decode_error=inspect(record.data)) for record in self._records.values()]
 
     async def begin(self) -> int:
         """Nothing can be lost."""

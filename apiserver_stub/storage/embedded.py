@@ -184,9 +184,9 @@ class EmbeddedStorage(UsedByMany):
         compacted = await self.backend.open()
         written, rows = Written(self.now()), self._rows
         newest = 1
-        async for records in self.backend.replay():
+        async for records in self.backend.replay(self._rules.inspect):
             for record in written.of(records):
-                found = self._replayed[record.revision] = self._as_read(record)
+                found = self._replayed[record.revision] = self._stamped(record)
                 rows.add(found)
                 self._ages.note(found._replace(deleted=True) if found.decode_error else found)
                 newest = found.revision
@@ -200,8 +200,11 @@ class EmbeddedStorage(UsedByMany):
 
     def _as_read(self, record: Record) -> Record:
         """Return a record of the log as it is told."""
+        found = self._stamped(record)
+        return found if found.decode_error else found._replace(decode_error=self._rules.inspect(found.data))
+
+    def _stamped(self, record: Record) -> Record:
         revision, resource, key, data, deleted, at, ttl, decode_error = record
-        decode_error = decode_error or self._rules.inspect(data)
         ttl = ttl or self._rules.ttls.get(resource, 0.0)
         return Record(revision, resource, key, stamped(data, revision), deleted, at, ttl, decode_error)
 

@@ -32,28 +32,31 @@ def checksum(record: Record) -> int:
     """Return 62 bits: one half covers the object, the other that half and everything else, so that a damaged object is
     told from a damaged record.
     """
-    value = crc32(record.data) & _LOW
-    return value << _HALF | _of_the_rest(record, value)
+    revision, resource, key, data, deleted, at, ttl, _ = record
+    value = crc32(data) & _LOW
+    name = f"{resource}\0{key}".encode("utf-8", "surrogatepass")
+    return value << _HALF | _of_the_rest(revision, name, value, deleted, at, ttl)
 
 
-def damage(record: Record, expected: int) -> Damage:
-    """Return what became of a record since its checksum was made; of one that was read its columns may be anything."""
+def damage(
+    revision: int, resource: bytes, key: bytes, data: bytes, deleted: int, at: float, ttl: float, expected: int
+) -> Damage:
+    """Return what became of a record since its checksum was made; the columns that were read of it may be anything."""
     try:
         value = expected >> _HALF
-        if _of_the_rest(record, value) != expected & _LOW:
+        if _of_the_rest(revision, resource + b"\0" + key, value, deleted, at, ttl) != expected & _LOW:
             return Damage.RECORD
-        return Damage.NONE if crc32(record.data) & _LOW == value else Damage.VALUE
+        return Damage.NONE if crc32(data) & _LOW == value else Damage.VALUE
     except (TypeError, struct.error):
         return Damage.RECORD
 
 
-def _of_the_rest(record: Record, value: int) -> int:
+def _of_the_rest(revision: int, name: bytes, value: int, deleted: int, at: float, ttl: float) -> int:
     """A record without a lifetime has the checksum it had before there were any."""
-    revision, resource, key, _, deleted, at, ttl, _ = record
     numbers = crc32(_NUMBERS(revision, at, value, deleted))
     if ttl:
         numbers = crc32(_LIFETIME(ttl), numbers)
-    return crc32(f"{resource}\0{key}".encode("utf-8", "surrogatepass"), numbers) & _LOW
+    return crc32(name, numbers) & _LOW
 
 
 class Tally(NamedTuple):

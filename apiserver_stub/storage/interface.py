@@ -75,6 +75,11 @@ Deliver = Callable[[Sequence[Record], int], None]
 Inspect = Callable[[bytes], str]
 
 
+def uninspected(_: bytes) -> str:
+    """Take bytes as they are."""
+    return ""
+
+
 # Is told why nothing more will be: whoever wants to know watches again. It must not raise, nor wait.
 Ended = Callable[[str], None]
 

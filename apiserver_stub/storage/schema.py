@@ -113,9 +113,11 @@ def bring_up(connection: sqlite3.Connection, store: str) -> None:
 
 
 def records_query(connection: sqlite3.Connection, condition: str = "") -> str:
-    """Return how to ask for records in the order of their revisions, each with its checksum at the end."""
+    """Return how to ask for records in the order of their revisions, each with its checksum at the end. The connection
+    is to return texts as bytes: damage may make anything of them, and a text of what was none.
+    """
     ttl = "ttl" if version(connection) >= SCHEMA else "0.0"
-    columns = f"revision, resource, key, CAST(data AS BLOB), deleted, at, {ttl}, checksum"
+    columns = f"revision, resource, key, data, deleted, at, {ttl}, checksum"
     return f"SELECT {columns} FROM log {condition} ORDER BY revision"  # noqa: S608 - all written here
 
 

@@ -14,11 +14,11 @@ from typing import TypeVar, TypeVarTuple, Unpack
 import msgspec
 
 from apiserver_stub.storage import schema
-from apiserver_stub.storage.audit import Audit, judged, rebuild
+from apiserver_stub.storage.audit import PORTION, Audit, judged, rebuild
 from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.checkpoints import Checkpoints, Folded
 from apiserver_stub.storage.integrity import JUMP, Acknowledged, Tally, checksum, in_doubt, losses
-from apiserver_stub.storage.interface import Record, Unknown, Unusable
+from apiserver_stub.storage.interface import Inspect, Record, Unknown, Unusable, uninspected
 from apiserver_stub.storage.schema import State
 from apiserver_stub.storage.witness import Witness, boot_id, sync
 from controller_manager.base.log import Logger, get_logger
@@ -27,7 +27,6 @@ from controller_manager.base.random import random_source
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_PORTION = 1000
 _GROUPS = 256  # statements kept prepared: one per size of a group
 _SYNC = 1.0  # seconds after which the disk knows what was acknowledged
 _REMOVE = f"DELETE FROM log {schema.THESE}"  # noqa: S608 - all written here
@@ -80,9 +79,10 @@ class SqliteBackend:
         """Create or check the file and take it for this process."""
         return await self._run(self._explained, self._open)
 
-    async def replay(self) -> AsyncIterator[Sequence[Record]]:
+    async def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
         """Yield the log, read in portions; nothing is changed yet."""
-        while records := await self._run(self._explained, partial(self._audit.read, _PORTION)):
+        await self._run(self._audit.begin, inspect)
+        while records := await self._run(self._explained, partial(self._audit.read, PORTION)):
             yield records
 
     async def begin(self) -> int:
@@ -279,6 +279,7 @@ class SqliteBackend:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=1, isolation_level=None, cached_statements=_GROUPS)
+        connection.text_factory = bytes
         run = connection.execute
         run(f"PRAGMA page_size = {schema.PAGE_SIZE}")
         run("PRAGMA journal_mode = WAL")

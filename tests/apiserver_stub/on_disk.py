@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver_stub.storage.backend import Done, MemoryBackend
-from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.interface import Inspect, Record, uninspected
 from apiserver_stub.storage.sqlite import SqliteBackend
 
 _RAM = Path("/dev/shm")
@@ -39,8 +39,8 @@ class OnDisk(MemoryBackend):
         self._file = SqliteBackend(self._path)
         return await self._file.open()
 
-    async def replay(self) -> AsyncIterator[Sequence[Record]]:
-        async for records in self._file.replay():
+    async def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
+        async for records in self._file.replay(inspect):
             yield records
 
     async def begin(self) -> int:

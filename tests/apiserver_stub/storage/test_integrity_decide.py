@@ -59,12 +59,17 @@ records = st.builds(
 )  # fmt: skip
 
 
+def judged(record: Record, expected: int) -> Damage:
+    revision, resource, key, data, deleted, at, ttl, _ = record
+    return damage(revision, resource.encode(), key.encode(), data, deleted, at, ttl, expected)
+
+
 @given(records, records, st.integers(0, 61))
 def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
     expected = checksum(one)
-    assert damage(one, expected) is Damage.NONE
-    assert damage(one, expected ^ (1 << bit)) is Damage.RECORD
+    assert judged(one, expected) is Damage.NONE
+    assert judged(one, expected ^ (1 << bit)) is Damage.RECORD
     if other.data != one.data:
-        assert damage(one._replace(data=other.data), expected) is Damage.VALUE
+        assert judged(one._replace(data=other.data), expected) is Damage.VALUE
     if other[:3] != one[:3] or other[4:7] != one[4:7]:
-        assert damage(other, expected) is Damage.RECORD
+        assert judged(other, expected) is Damage.RECORD

@@ -49,7 +49,7 @@ async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path)
     backend = SqliteBackend(path)
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()
-    assert [await query(backend, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == ["wal", 2]
+    assert [await query(backend, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [b"wal", 2]
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
     await store.close()

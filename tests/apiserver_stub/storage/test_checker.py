@@ -1,0 +1,119 @@
+"""Another process that looks into the records of a store: what it vouches for is believed, and nothing else."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from apiserver_stub.storage import checker
+from apiserver_stub.storage.audit import PORTION, Audit
+from apiserver_stub.storage.checker import Checker, Portion, checker_of, portion_of
+from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
+from apiserver_stub.storage.interface import Unusable, Write
+from apiserver_stub.storage.sqlite import SqliteBackend
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import CorruptRow
+from tests.apiserver_stub.storage.damaged import BODY
+
+ROWS = PORTION + 100
+INSPECTED: list[bytes] = []  # by this process; the other one has a list of its own
+
+
+def inspect(data: bytes) -> str:
+    INSPECTED.append(data)
+    return "" if data.startswith(b"{") else "it is no object"
+
+
+async def opened(path: Path) -> WatchCache:
+    INSPECTED.clear()
+    store = WatchCache(EmbeddedStorage(SqliteBackend(path), StorageRules(inspect)))
+    await store.start()
+    return store
+
+
+@pytest.fixture
+async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that is large enough for another process, in two portions."""
+    found = tmp_path / "store.db"
+    storage = EmbeddedStorage(SqliteBackend(found))
+    await storage.open()
+    await storage.txn([Write("pods", f"ns/{number:04}", 0, BODY) for number in range(ROWS)])
+    await storage.close()
+    monkeypatch.setattr(checker, "_WORTH", 0)
+    monkeypatch.setattr(checker, "_cores", lambda: 2)
+    return found
+
+
+def change(path: Path, sql: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
+async def test_what_is_vouched_for_is_looked_into_once(path: Path) -> None:
+    store = await opened(path)
+    assert (len(store.snapshot("pods")), INSPECTED) == (ROWS, [])
+    row = store.get("pods", "ns/0007")
+    assert row is not None
+    assert row.data == BODY.replace(b'"resourceVersion":""', b'"resourceVersion":"9"')
+    await store.close()
+
+
+async def test_an_object_that_is_damaged_is_found_in_its_portion(path: Path) -> None:
+    change(path, "UPDATE log SET data = replace(CAST(data AS TEXT), 'Pod', 'Pox') WHERE key = 'ns/0003'")
+    store = await opened(path)
+    row = store.get("pods", "ns/0003")
+    assert isinstance(row, CorruptRow)
+    assert row.decode_error == "the bytes are not those that were written"
+    assert len(INSPECTED) == PORTION - 1, "the other portion is vouched for"
+    await store.close()
+
+
+async def test_a_record_that_is_damaged_is_lost(path: Path) -> None:
+    change(path, "UPDATE log SET key = 'ns/other' WHERE key = 'ns/1050'")
+    with pytest.raises(Unusable, match=r"damaged: revision 1052 \('pods' 'ns/other'\)"):
+        await opened(path)
+
+
+async def test_what_is_no_object_is_told(path: Path) -> None:
+    storage = EmbeddedStorage(SqliteBackend(path))
+    await storage.open()
+    await storage.txn([Write("pods", "ns/odd", 0, b"odd")])
+    await storage.close()
+    store = await opened(path)
+    row = store.get("pods", "ns/odd")
+    assert isinstance(row, CorruptRow)
+    assert row.decode_error == "it is no object"
+    await store.close()
+
+
+async def test_nobody_vouches_where_the_process_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "_PROCESS", "json.tool")
+    store = await opened(path)
+    assert (len(store.snapshot("pods")), len(INSPECTED)) == (ROWS, ROWS)
+    await store.close()
+
+
+def test_a_voucher_is_for_one_portion(path: Path) -> None:
+    audit = Audit(path)
+    audit.open()
+    first, second = [portion for portion, _ in audit.portions(PORTION, inspect)]
+    audit.close()
+    checks = Checker(path, inspect)
+    assert checks.vouches(first)
+    assert not checks.vouches(Portion(second.records, second.total + 1))
+    assert not checks.vouches(Portion(0, 0)), "there is no more"
+    checks.close()
+
+
+def test_checksums_that_are_no_numbers_add_nothing() -> None:
+    assert portion_of([(b"x", 5), (b"y", None), (b"z", "7")]) == Portion(3, 5)
+
+
+def test_small_stores_and_single_cores_have_no_other_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker, "_cores", lambda: 1)
+    assert checker_of(path, inspect) is None
+    monkeypatch.setattr(checker, "_cores", lambda: 2)
+    monkeypatch.setattr(checker, "_WORTH", path.stat().st_size + 1)
+    assert checker_of(path, inspect) is None
