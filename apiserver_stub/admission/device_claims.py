@@ -17,6 +17,7 @@ from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds import names
+from apiserver_stub.kinds.device_claim import DeviceID, id_of
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -123,10 +124,8 @@ def changed_drivers(new: Tree, old: Tree) -> set[str]:
     return {key[0] for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
 
 
-def _devices(claim: Tree) -> dict[tuple[str, ...], Any]:
-    fields = ("driver", "pool", "device", "shareID")
-    told = get_in(claim, ("status", "devices")) or ()
-    return {tuple(one.get(name) or "" for name in fields): one for one in told}
+def _devices(claim: Tree) -> dict[DeviceID, Any]:
+    return {id_of(device): device for device in get_in(claim, ("status", "devices")) or ()}
 
 
 def allocated_node(claim: Tree) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from apiserver_stub.kinds.api_service import RESOURCE, api_service_on_create
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
 from apiserver_stub.kinds.definition_conditions import CLEANUP_FINALIZER, DELETION_PENDING, with_condition
+from apiserver_stub.kinds.device_claim import device_claim_on_update
 from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
@@ -233,7 +234,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "replicasets.apps": Strategy(generation=True),
     "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),
-    "resourceclaims.resource.k8s.io": Strategy(reset_fields=_ALL_RESET, shows_deleted=True),
+    "resourceclaims.resource.k8s.io": Strategy(
+        reset_fields=_ALL_RESET, on_update=device_claim_on_update, shows_deleted=True,
+    ),
     "resourceclaimtemplates.resource.k8s.io": Strategy(shows_deleted=True),
     "resourcepoolstatusrequests.resource.k8s.io": Strategy(
         reset_fields=_ALL_RESET, on_create=_without_status, unconditional_update=False,

@@ -26,23 +26,16 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
+from apiserver_stub.kinds.rules.device_claim_status import claim_status
+from apiserver_stub.kinds.rules.device_parts import DRIVER, NEEDED_DRIVER, POOL, long_name, opaque, pool_name
 from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import CLAIM_METADATA
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in
 
-_REQUESTS, _SELECTORS, _CONFIGS, _DEVICES, _RESERVED, _ALTERNATIVES = 32, 32, 32, 128, 256, 8
-_LONGEST_DRIVER, _LONGEST_POOL, _LONGEST_ERROR, _LONGEST_EXPRESSION = 63, 253, 256, 10 << 10
+_REQUESTS, _SELECTORS, _CONFIGS, _DEVICES, _ALTERNATIVES, _LONGEST_POOL = 32, 32, 32, 128, 8, 253
+_LONGEST_ERROR, _LONGEST_EXPRESSION = 256, 10 << 10
 _RULE_CONDITIONS, _STATUS_CONDITIONS, _LARGEST_LIMIT = 8, 10, 1000
-
-
-def _long_name(name: str) -> str:
-    """Check a subdomain in whatever case."""
-    return names.subdomain(name.lower())
-
-
-_DRIVER = both(shorter(_LONGEST_DRIVER), form(_long_name))
 
 
 def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
@@ -59,7 +52,7 @@ def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
 
 
 _CEL = both(at_most(_SELECTORS), each(record({"cel": record({"expression": _selects})}, need("cel"))))
-_CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
+_CONFIG = both(at_most(_CONFIGS), each(opaque))
 
 
 def _counted(request: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -109,17 +102,6 @@ _CLAIM = record({"devices": record({
 }, _known_requests)})  # fmt: skip
 
 
-def _claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
-    reserved, at = get_in(new, ("status", "reservedFor")) or [], place("status.reservedFor")
-    at_most(_RESERVED)(reserved, at, errors)
-    distinct_by("uid")(reserved, at, errors)
-    if reserved and not get_in(new, ("status", "allocation")):
-        errors.forbidden(at, "may not be specified when `allocated` is not set")
-    before = get_in(old, ("status", "allocation"))
-    if before and get_in(new, ("status", "allocation")) not in (None, before):
-        errors.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), IMMUTABLE)
-
-
 def _one_place(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     given = [name for name in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(name)]
     if len(given) != 1:
@@ -138,21 +120,13 @@ def _attributes(attributes: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _DEVICE = record({"name": LABEL, "attributes": _attributes}, need("name"))
 _SLICE = record({
-    "driver": _DRIVER, "nodeName": SUBDOMAIN, "nodeSelector": NODE_SELECTOR,
+    "driver": DRIVER, "nodeName": SUBDOMAIN, "nodeSelector": NODE_SELECTOR,
     "pool": record(
         {"generation": at_least(0), "resourceSliceCount": at_least(1, "must be greater than zero")}, need("name"),
     ),
     "devices": both(at_most(_DEVICES), each(_DEVICE), distinct_by("name")),
 }, need("driver", "pool"), _one_place)  # fmt: skip
 _CLASS = record({"selectors": _CEL, "config": _CONFIG, "extendedResourceName": form(names.qualified)})
-
-
-def _pool_name(name: str) -> str:
-    """Check the name of a pool: subdomains, divided by slashes."""
-    return next(filter(None, map(names.subdomain, name.split("/"))), "")
-
-
-_POOL = both(filled(), shorter(_LONGEST_POOL), if_any(form(_pool_name)))
 
 
 def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -166,12 +140,12 @@ def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _TAINT = record({"value": if_any(form(names.label_value))}, _taint)
 _TAINT_RULE = record({
-    "deviceSelector": record({"driver": both(filled(), if_any(_DRIVER)), "pool": _POOL, "device": LABEL}),
+    "deviceSelector": record({"driver": NEEDED_DRIVER, "pool": POOL, "device": LABEL}),
     "taint": _TAINT,
 })  # fmt: skip
 _NOT_NEGATIVE = at_least(0, "must be greater than or equal to 0")
 _POOL_STATUS = record({
-    "driver": form(_long_name), "poolName": both(shorter(_LONGEST_POOL), form(_pool_name)), "nodeName": SUBDOMAIN,
+    "driver": form(long_name), "poolName": both(shorter(_LONGEST_POOL), form(pool_name)), "nodeName": SUBDOMAIN,
     "generation": _NOT_NEGATIVE, "resourceSliceCount": at_least(1, "must be greater than or equal to 1"),
     "totalDevices": _NOT_NEGATIVE, "allocatedDevices": _NOT_NEGATIVE, "availableDevices": _NOT_NEGATIVE,
     "unavailableDevices": _NOT_NEGATIVE, "validationError": shorter(_LONGEST_ERROR),
@@ -195,7 +169,7 @@ def _status_of_pools(new: Tree, old: Tree, errors: ErrorList) -> None:
 RULES = {
     "resource.k8s.io/v1/DeviceClass": KindRules(within("spec", _CLASS)),
     "resource.k8s.io/v1/ResourceClaim": KindRules(
-        within("spec", _CLAIM), fixed("spec"), {"status": _claim_status},
+        within("spec", _CLAIM), fixed("spec"), {"status": claim_status},
     ),
     "resource.k8s.io/v1/ResourceClaimTemplate": KindRules(
         within("spec", record({"metadata": CLAIM_METADATA, "spec": _CLAIM})), fixed("spec"),
@@ -208,7 +182,7 @@ RULES = {
     )),
     "resource.k8s.io/v1alpha3/ResourcePoolStatusRequest": KindRules(
         within("spec", record({
-            "driver": form(_long_name), "poolName": both(shorter(_LONGEST_POOL), form(_pool_name)),
+            "driver": form(long_name), "poolName": both(shorter(_LONGEST_POOL), form(pool_name)),
             "limit": between(1, _LARGEST_LIMIT),
         }, need("driver"))),
         fixed("spec"), {"status": _status_of_pools},

@@ -1,0 +1,209 @@
+"""The rules of the status of claims to devices: what is allocated, for whom it is reserved, what its devices are like.
+
+An allocation is judged when it comes, since it never changes afterwards. What is told of a device is told of one that
+is allocated (KEP-4817).
+"""
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.kinds.device_claim import DeviceID, allocated, id_of
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import Rule, at_most, both, each, filled, if_any, one_of, record, shorter
+from apiserver_stub.kinds.rules.conditions import CONDITIONS
+from apiserver_stub.kinds.rules.device_parts import NEEDED_DRIVER, POOL, in_order, json_object, opaque
+from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
+from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+_USERS, _RESULTS, _CONFIGS, _REQUESTS, _BINDING, _CONDITIONS, _ADDRESSES = 256, 32, 64, 32, 4, 8, 16
+_LONGEST_INTERFACE, _LONGEST_HARDWARE, _LARGEST_DATA = 256, 128, 10 << 10
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OF_REQUESTS = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+_ALLOCATION = ("status", "allocation")
+
+
+def claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Judge a change of the status of a claim."""
+    status, at = new.get("status") or {}, place("status")
+    _reserved(new, get_in(old, ("status", "reservedFor")) or [], errors)
+    _told(status.get("devices") or [], allocated(new), (at, "devices"), errors)
+    allocation, before = status.get("allocation"), get_in(old, _ALLOCATION)
+    if allocation and before and allocation != before:
+        errors.invalid((at, "allocation"), allocation, IMMUTABLE)
+    elif allocation and not before:
+        _allocation(allocation, _request_names(new), (at, "allocation"), errors)
+
+
+def _shown(device: DeviceID) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(dict(zip(("Driver", "Pool", "Device", "ShareID"), device, strict=True))))
+
+
+# Who a claim is reserved for.
+
+_USER = in_order(resource=filled(), name=filled(), uid=filled())
+
+
+def _reserved(claim: Tree, before: list[Tree], errors: ErrorList) -> None:
+    users, at = get_in(claim, ("status", "reservedFor")) or [], place("status.reservedFor")
+    if len(users) > _USERS:
+        errors.too_many(at, len(users), _USERS)
+        return
+    each(_USER)(users, at, errors)
+    for index, uid in _again([user.get("uid") or "" for user in users]):
+        errors.duplicate((at, index), uid)
+    if users and not get_in(claim, _ALLOCATION):
+        errors.forbidden(at, "may not be specified when `allocated` is not set")
+    elif claim["metadata"].get("deletionTimestamp") and any(user not in before for user in users):
+        why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+        errors.forbidden(at, why)
+
+
+def _again(values: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield what was there before, and where it is again."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield index, value
+        seen.add(value)
+
+
+# What is allocated.
+
+
+def _uuid(text: str, at: FieldPath, errors: ErrorList) -> None:
+    if not _UUID.fullmatch(text):
+        form = "`xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
+        errors.invalid(at, text, f"uid must be in RFC 4122 normalized form, {form}")
+
+
+def _request_names(claim: Tree) -> set[str]:
+    """Return what results and configurations may refer to: requests, and the alternatives of one."""
+    found = set()
+    for request in get_in(claim, ("spec", "devices", "requests")) or ():
+        found.add(request.get("name", ""))
+        found.update(f"{request.get('name', '')}/{one.get('name', '')}" for one in request.get("firstAvailable") or ())
+    return found
+
+
+def _known(requests: set[str]) -> Rule:
+    def rule(name: Any, at: FieldPath, errors: ErrorList) -> None:
+        parts = name.split("/")
+        if len(parts) <= 2:
+            for part in parts:
+                LABEL(part, at, errors)
+        if name not in requests:
+            errors.invalid(at, name, _OF_REQUESTS)
+
+    return rule
+
+
+def _allocation(allocation: Tree, requests: set[str], at: FieldPath, errors: ErrorList) -> None:
+    devices, known = allocation.get("devices") or {}, _known(requests)
+    names = in_order(request=known, driver=NEEDED_DRIVER, pool=POOL, device=LABEL)
+    _few(_RESULTS, both(names, _result))(devices.get("results") or [], ((at, "devices"), "results"), errors)
+    _few(_CONFIGS, _configuration(known))(devices.get("config") or [], ((at, "devices"), "config"), errors)
+    if "nodeSelector" in allocation:
+        NODE_SELECTOR({"nodeSelectorTerms": [], **allocation["nodeSelector"]}, (at, "nodeSelector"), errors)
+
+
+def _few(limit: int, rule: Rule) -> Rule:
+    """Return a rule for each item of a list, of which nothing but its length is told if that is over the limit."""
+
+    def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
+        (each(rule) if len(items) <= limit else at_most(limit))(items, at, errors)
+
+    return judge
+
+
+def _result(result: Any, at: FieldPath, errors: ErrorList) -> None:
+    _binding(result.get("bindingConditions") or [], result.get("bindingFailureConditions") or [], at, errors)
+    if "shareID" in result:
+        _uuid(result["shareID"], (at, "shareID"), errors)
+
+
+def _binding(good: list[str], bad: list[str], at: FieldPath, errors: ErrorList) -> None:
+    """Conditions of binding and of its failure come together, and no type is named twice."""
+    lists = {"bindingConditions": good, "bindingFailureConditions": bad}
+    for name, types in lists.items():
+        _few(_BINDING, QUALIFIED)(types, (at, name), errors)
+    for name, types in lists.items():
+        for index, type_ in _again(types):
+            errors.duplicate(((at, name), index), type_)
+    for index, type_ in enumerate(bad):
+        if type_ in good:
+            why = "bindingFailureConditions must not overlap with bindingConditions"
+            errors.invalid(((at, "bindingFailureConditions"), index), type_, why)
+    if bool(good) != bool(bad):
+        name, other = sorted(lists, key=lambda each: len(lists[each]))
+        errors.invalid((at, name), None, f"{name} are required to use {other}")
+
+
+def _configuration(known: Rule) -> Rule:
+    source = both(filled(), if_any(one_of("FromClaim", "FromClass")))
+
+    def rule(config: Any, at: FieldPath, errors: ErrorList) -> None:
+        source(config.get("source") or "", (at, "source"), errors)
+        requests = config.get("requests") or []
+        _few(_REQUESTS, known)(requests, (at, "requests"), errors)
+        if len(requests) <= _REQUESTS:
+            for index, name in _again(requests):
+                errors.duplicate(((at, "requests"), index), name)
+        opaque(config, at, errors)
+
+    return rule
+
+
+# What is told of devices.
+
+
+def _told(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: ErrorList) -> None:
+    for index, device in enumerate(devices):
+        _NAMES(device, (at, index), errors)
+        if "shareID" in device:
+            _uuid(device["shareID"], ((at, index), "shareID"), errors)
+        if (told := id_of(device)) not in known:
+            errors.invalid((at, index), _shown(told), "must be an allocated device in the claim")
+        _DETAILS(device, (at, index), errors)
+    for index, told in _again(list(map(id_of, devices))):
+        errors.duplicate((at, index), _shown(told))
+
+
+def _interface(text: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check an address with the length of its prefix, in the usual form."""
+    try:
+        found = ip_interface(text) if "/" in text and "%" not in text else None
+    except ValueError:
+        found = None
+    if found is None:
+        errors.invalid(at, text, "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)")
+    elif (usual := _usual(found)) != text:
+        errors.invalid(at, text, f'must be in canonical form ("{usual}")')
+
+
+def _usual(found: IPv4Interface | IPv6Interface) -> str:
+    """Return an address as it is written; of IPv4 that is mapped into IPv6, as IPv4."""
+    mapped, length = found.ip.ipv4_mapped if isinstance(found, IPv6Interface) else None, found.network.prefixlen
+    return f"{mapped}/{length - 96 if length > 32 else length}" if mapped else found.compressed
+
+
+def _addresses(addresses: Any, at: FieldPath, errors: ErrorList) -> None:
+    _few(_ADDRESSES, _interface)(addresses, at, errors)
+    if len(addresses) <= _ADDRESSES:
+        for index, address in _again(addresses):
+            errors.duplicate((at, index), address)
+
+
+_NAMES = in_order(driver=NEEDED_DRIVER, pool=POOL, device=LABEL)
+_DETAILS = record({
+    "conditions": both(at_most(_CONDITIONS), CONDITIONS),
+    "data": json_object(_LARGEST_DATA),
+    "networkData": record({
+        "interfaceName": shorter(_LONGEST_INTERFACE), "hardwareAddress": shorter(_LONGEST_HARDWARE), "ips": _addresses,
+    }),
+})  # fmt: skip

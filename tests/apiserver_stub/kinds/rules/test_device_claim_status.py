@@ -1,0 +1,44 @@
+"""What is said of changes of the status of claims to devices, as an API server of Kubernetes 1.36 says it.
+
+A line of `device_claim_status.jsonl` has the status there was, a merge patch of it, and whether the claim is being
+deleted, with the code of the answer, the fields that were told of with reasons, and what was told of devices then.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.clean import clean
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.validate import validate
+
+CLAIM = "resource.k8s.io/v1/ResourceClaim"
+DEVICE_CLASS = "gpu.example.org"
+REQUESTS = [
+    {"name": "a", "exactly": {"deviceClassName": DEVICE_CLASS}},
+    {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": DEVICE_CLASS}]},
+]
+LINES = Path(__file__).with_name("device_claim_status.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize("row", [json.loads(line) for line in LINES], ids=lambda row: str(row["patch"])[:80])
+def test_answers_are_those_of_a_real_server(judge: Any, row: Any) -> None:
+    before: Tree = judge.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
+    before["status"] = copy.deepcopy(row["old"])
+    if row["deleted"]:
+        before["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/held"]}
+    after = copy.deepcopy(before)
+    status = copy.deepcopy({**row["old"], **row["patch"]})
+    after["status"] = {name: value for name, value in status.items() if value is not None}
+    kind = judge.kind(CLAIM)
+    assert not clean(after, kind).wrong
+    kind.strategy.prepare_subresource("status", after, before)
+    causes = sorted(
+        [one.field, one.reason.removeprefix("FieldValue")] for one in validate(kind, after, before, "status")
+    )
+    assert causes == row["causes"]
+    if row["code"] == 200:
+        assert after["status"].get("devices") == row["devices"]
