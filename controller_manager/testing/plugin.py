@@ -1,7 +1,8 @@
 """The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
 
 No other marker is needed, whatever the mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200
-times, each with randomness of its own. `pytest --seeds=5000` runs those tests alone, for so many seeds.
+times, each with randomness of its own; `most_seeds = 50` in the configuration bounds how often. `pytest --seeds=5000`
+runs those tests alone, for so many seeds.
 """
 
 import asyncio
@@ -17,9 +18,12 @@ _LOOP = pytest.StashKey[VirtualLoop]()  # the one that was made last
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for the number of seeds."""
+    """Add the options for the number of seeds."""
     parser.addoption(
         "--seeds", type=int, default=0, help="run only the tests that have seeds, each for so many of them"
+    )
+    parser.addini(
+        "most_seeds", "run tests with seeds for so many of them at most, unless --seeds is given; 0: for all", "int"
     )
 
 
@@ -57,7 +61,8 @@ def pytest_asyncio_loop_factories(
     if marker is None:
         return {"real": asyncio.new_event_loop}
     if _seeds(item):
-        seeds = range(config.getoption("--seeds") or _seeds(item))
+        most: int = config.getini("most_seeds") or _seeds(item)
+        seeds = range(config.getoption("--seeds") or min(_seeds(item), most))
         return {f"seed-{seed}": partial(_make_loop, config, seed) for seed in seeds}
     seed = marker.args[0] if marker.args else marker.kwargs.get("seed", 0)
     return {"virtual": partial(_make_loop, config, seed)}

@@ -308,9 +308,9 @@ async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
 async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(days=3)) as server:
         first = server.certificates.proxy_pair()
-        await asyncio.sleep(DAY)
+        await pass_by(DAY)
         assert server.certificates.proxy_pair() == first
-        await asyncio.sleep(1.1 * DAY)
+        await pass_by(1.1 * DAY)
         second = server.certificates.proxy_pair()
         assert second is not None
         assert second != first

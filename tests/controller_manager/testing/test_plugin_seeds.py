@@ -4,6 +4,21 @@ import pytest
 
 from controller_manager.base.random import random_source
 
+pytest_plugins = ("pytester",)
+
+SEEDS = """
+    import pytest
+
+    @pytest.mark.virtual(seeds=20)
+    async def test_by_seed(): pass
+
+    @pytest.mark.virtual(seeds=2)
+    async def test_by_few_seeds(): pass
+
+    @pytest.mark.virtual
+    async def test_once(): pass
+"""
+
 
 @pytest.fixture(scope="module")
 def drawn() -> list[float]:
@@ -15,3 +30,17 @@ async def test_each_seed_draws_something_else(drawn: list[float]) -> None:
     number = random_source().uniform(0, 1)
     assert number not in drawn
     drawn.append(number)
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "passed"),
+    [((), (), 20 + 2 + 1), (("-o", "most_seeds=5"), (), 5 + 2 + 1), (("-o", "most_seeds=5"), ("--seeds=7",), 7 + 7)],
+    ids=["all", "bounded", "so many as are asked for"],
+)
+def test_for_how_many_seeds_tests_run(
+    pytester: pytest.Pytester, configured: tuple[str, ...], asked: tuple[str, ...], passed: int
+) -> None:
+    pytester.makepyfile(SEEDS)
+    quiet = ("-o", "asyncio_default_fixture_loop_scope=function", "--timeout=120")
+    done = pytester.runpytest_inprocess(*quiet, *configured, *asked)
+    assert done.parseoutcomes()["passed"] == passed

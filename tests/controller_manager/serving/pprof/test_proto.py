@@ -39,9 +39,8 @@ def samples_of(found: Any) -> list[Sample]:
     ]
 
 
-def named(sample: Sample) -> Sample:
+def named(sample: Sample, names: Modules) -> Sample:
     """A sample with the names of modules, as it is shown."""
-    names = Modules()
     return sample._replace(stack=tuple(frame._replace(function=names.name(frame)) for frame in sample.stack))
 
 
@@ -49,7 +48,8 @@ def named(sample: Sample) -> Sample:
 @given(samples=st.lists(SAMPLES, max_size=8).map(tuple))
 def test_every_sample_comes_back(read: Read, samples: tuple[Sample, ...]) -> None:
     found = read(encode(Profile((Unit("a", "count"), Unit("b", "bytes")), samples), "program"))
-    assert samples_of(found) == list(map(named, samples))
+    names = Modules()
+    assert samples_of(found) == [named(one, names) for one in samples]
     assert found.string_table[0] == ""
     assert len(set(found.string_table)) == len(found.string_table)
     assert len({one.id for one in found.location} | {0}) == len(found.location) + 1
