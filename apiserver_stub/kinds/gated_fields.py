@@ -72,7 +72,11 @@ def _gated(fields: Fields, enabled: Callable[[str], bool]) -> Fields:
 
 
 def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
-    """Take fields from a new object, or from an update of one that has none of their feature."""
+    """Take fields from a new object, or from an update of one that has none of their feature. Parts that are shared
+    with the old one stay.
+    """
+    if old is not None:
+        fields = {name: inner for name, inner in fields.items() if new.get(name) is not old.get(name)}
     found = list(_found(fields, new))
     if not found:
         return

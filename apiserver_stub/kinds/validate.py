@@ -37,7 +37,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
         rules.on_create(new, None, found)
     else:
         _judge_change(rules, new, old, subresource or _implied(new, old), found)
-    return _once([*found.causes, *check_schema(new, kind.schema)]) if rules.by_schema else found.causes
+    return _once([*found.causes, *_unmet_of(new, old, kind.schema)]) if rules.by_schema else found.causes
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
@@ -73,6 +73,18 @@ _JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a t
 def check_schema(tree: Tree, node: Schema) -> list[Cause]:
     """Return all missing fields and values that are not allowed."""
     return [] if takes(complete(node), tree) else unmet(tree, node)
+
+
+def _unmet_of(new: Tree, old: Tree | None, schema: Schema) -> list[Cause]:
+    """Return the same of an object; of an update past the parts that it shares with the stored one, which were judged
+    when they were new.
+    """
+    if old is None:
+        return check_schema(new, schema)
+    others = ((name, part) for name, part in new.items() if part is not old.get(name))
+    shapes = ((complete(schema.fields[name]), part) for name, part in others if name in schema.fields)
+    is_met = all(new.get(name) not in _ABSENT for name in schema.required)
+    return [] if is_met and all(shape is Any or takes(shape, part) for shape, part in shapes) else unmet(new, schema)
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:

@@ -179,6 +179,8 @@ UNOWNED = frozenset({
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
     "resourceVersion",
 })  # fmt: skip
+_TYPE = frozenset({"apiVersion", "kind"})
+_MISSING: Any = object()
 
 
 class Version(NamedTuple):
@@ -241,16 +243,30 @@ class Comparison:
     def _compared(self, version: Version | None) -> FieldChanges | None:
         if version is None:
             return None
-        old, new = (owned_part(version.into(state)) for state in self._states)
-        return version.typed.compare(old, new)
+        old, new = map(version.into, self._states)
+        return version.typed.compare(_differing(old, new), _differing(new, old))
 
 
 def owned_part(tree: Tree) -> Tree:
     """Return the object without the fields that nobody owns."""
     metadata = {name: value for name, value in tree["metadata"].items() if name not in UNOWNED}
-    rest = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
+    rest = {name: value for name, value in tree.items() if name not in _TYPE}
     rest["metadata"] = metadata
     return rest
+
+
+def _differing(tree: Tree, other: Tree) -> Tree:
+    """Return of the owned part what is not the very same in another state: the rest is no difference."""
+    found = {
+        name: value for name, value in tree.items() if value is not other.get(name, _MISSING) and name not in _TYPE
+    }
+    metadata, known = tree["metadata"], other["metadata"]
+    found["metadata"] = {
+        name: value
+        for name, value in metadata.items()
+        if name not in UNOWNED and value is not known.get(name, _MISSING)
+    }
+    return found
 
 
 def _same(tree: Tree) -> Tree:

@@ -1,11 +1,12 @@
 """The rules of metadata: names, labels, annotations, owners, finalizers, managed fields, and what never changes."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, each, form, one_of, record, shorter
+from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
 
@@ -115,6 +116,23 @@ _MANAGER = record({
     "subresource": shorter(SUBRESOURCE_LIMIT),
 })  # fmt: skip
 
+
+@lru_cache(1024)
+def _is_sound(operation: str, fields_type: str, manager: str, subresource: str) -> bool:
+    """Tell whether an entry of managed fields keeps the rules; there are few writers."""
+    found = ErrorList()
+    entry = {"operation": operation, "fieldsType": fields_type, "manager": manager, "subresource": subresource}
+    _MANAGER(entry, None, found)
+    return not found.causes
+
+
+def _managed(entries: Any, at: FieldPath, errors: ErrorList) -> None:
+    for index, entry in enumerate(entries):
+        said = entry.get
+        if not _is_sound(said("operation", ""), said("fieldsType", ""), said("manager", ""), said("subresource", "")):
+            _MANAGER(entry, (at, index), errors)
+
+
 TEMPLATE = record({"labels": labels, "annotations": annotations})
 
 
@@ -131,7 +149,7 @@ _ANY: Rule = record({
     "annotations": annotations,
     "finalizers": finalizers,
     "generation": at_least(0),
-    "managedFields": each(_MANAGER),
+    "managedFields": _managed,
     "ownerReferences": owner_references,
 })  # fmt: skip
 
@@ -149,7 +167,7 @@ def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) ->
 _AGAIN: Rule = record({
     "labels": labels,
     "annotations": annotations,
-    "managedFields": each(_MANAGER),
+    "managedFields": _managed,
     "ownerReferences": owner_references,
 })  # fmt: skip
 _OF_CUSTOM: Rule = both(_AGAIN, record({"finalizers": qualified_finalizers, "generation": at_least(0)}))
@@ -190,11 +208,13 @@ def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *
     if not isinstance(metadata, dict):
         errors.required(_AT)
         return
-    _ANY(metadata, _AT, errors)
     if old is None:
+        _ANY(metadata, _AT, errors)
         _name(namespaced, rule, metadata, errors)
     else:
-        _unchanged(metadata, old.get("metadata", {}), errors)
+        before = old.get("metadata", {})
+        _ANY({name: value for name, value in metadata.items() if value != before.get(name)}, _AT, errors)
+        _unchanged(metadata, before, errors)
 
 
 def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:
