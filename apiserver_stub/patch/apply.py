@@ -66,7 +66,7 @@ class Applied(NamedTuple):
 
 def create(request: ApplyRequest, time: str) -> Applied:
     """Make a new object of the configuration. Raises `BadRequest` for list elements that cannot be told apart."""
-    own = difference(_declared(request), _UNOWNED_FIELDS)
+    own = difference(_declared(request, _known_spec(request)), _UNOWNED_FIELDS)
     tree = deep_copy(request.config)
     fit_tree(tree, request.kind.schema)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
@@ -77,12 +77,14 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
 
     Raises `Conflict` for fields it would change that others own, and `BadRequest` as `create` does.
     """
-    declared = _declared(request)
+    known = _known_spec(request)
+    declared = _declared(request, known)
     entries = entries or _first_entries(request, live, time)
     versions.check(live, entries)
     mine = next((entry for entry in entries if identity_of(entry) == request.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
-    tree = type_of(request.kind.schema).merge(live, request.config)
+    tree = _merged(request, live, known)
+    merged = tree.get("spec")
     own = difference(declared, _UNOWNED_FIELDS)
     same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
     abandoned = {} if same else _abandoned(mine, declared, request.author)
@@ -90,6 +92,8 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
     tree = _completed(tree, live, request.kind)
+    if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
+        known.left = _encoded_spec(live)
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
@@ -128,29 +132,55 @@ def _own(tree: Tree) -> Tree:
 
 
 class _AppliedSpec:
-    """The fields that a spec `declared`, once that is known."""
+    """What is known of a spec that was applied: the fields that it `declared`, and the live one, in JSON, that it last
+    left as it was.
+    """
 
-    __slots__ = ("declared",)
+    __slots__ = ("declared", "left")
 
     def __init__(self) -> None:
         self.declared: Fields = {}
+        self.left = b""
 
 
 def _applied_specs(_schema: Schema) -> Findings[_AppliedSpec]:
     return Findings(_AppliedSpec, most=64)
 
 
-def _declared(request: ApplyRequest) -> Fields:
+def _known_spec(request: ApplyRequest) -> _AppliedSpec | None:
+    """Return what is known of the spec of a configuration; None if it has none that anything could be known of."""
+    spec = request.config.get("spec")
+    if type(spec) is not dict or request.kind.custom:
+        return None
+    return request.kind.schema.derived(_applied_specs).of(msgspec.json.encode(spec))
+
+
+def _merged(request: ApplyRequest, live: Tree, known: _AppliedSpec | None) -> Tree:
+    """Return the live object with the configuration merged into it. Its spec is the very same where that is known to be
+    left as it is.
+    """
+    config = request.config
+    if known is not None and known.left and _encoded_spec(live) == known.left:
+        config = _beside_spec(config)
+    return type_of(request.kind.schema).merge(live, config)
+
+
+def _encoded_spec(tree: Tree) -> bytes:
+    return msgspec.json.encode(tree.get("spec"))
+
+
+def _beside_spec(tree: Tree) -> Tree:
+    return {name: value for name, value in tree.items() if name != "spec"}
+
+
+def _declared(request: ApplyRequest, known: _AppliedSpec | None) -> Fields:
     """Return the fields that a configuration declares, in order; those of a spec that was applied before are known."""
     config, typed = request.config, type_of(request.kind.schema)
     try:
-        spec = config.get("spec")
-        if type(spec) is not dict or request.kind.custom:
+        if known is None:
             return typed.declared(config)
-        known = request.kind.schema.derived(_applied_specs).of(msgspec.json.encode(spec))
         if known.declared:
-            beside = typed.declared({name: value for name, value in config.items() if name != "spec"})
-            found = {**beside, _SPEC: known.declared}
+            found = {**typed.declared(_beside_spec(config)), _SPEC: known.declared}
             return {step: found[step] for step in sorted(found)}
         found = typed.declared(config)
         known.declared = found.get(_SPEC) or {}
