@@ -46,15 +46,47 @@ _UNOWNED_FIELDS = of(
 )
 
 
+class AppliedSpec:
+    """What is known of a spec that was applied `times` often: the fields that it `declared`, the live one, in JSON,
+    that it last left as it was, and its `tree`, if that was found to be right and came again.
+    """
+
+    __slots__ = ("declared", "left", "times", "tree")
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.tree: Tree | None = None
+        self.declared: Fields = {}
+        self.left = b""
+
+    def note(self, tree: Tree) -> None:
+        """Note that it came, and is right. The first time it is not kept: most of what people write never comes
+        again.
+        """
+        self.times += 1
+        if self.times > 1:
+            self.tree = tree
+
+
+def applied_spec(schema: Schema, spec: bytes) -> AppliedSpec:
+    """Return what is known of a spec, in JSON, of objects of a schema."""
+    return schema.derived(_applied_specs).of(spec)
+
+
+def _applied_specs(_schema: Schema) -> Findings[AppliedSpec]:
+    return Findings(AppliedSpec, most=64)
+
+
 class ApplyRequest(NamedTuple):
-    """A configuration to apply, which fits the schema of `kind` but for nulls and unknown fields; its applier; and
-    whether that takes fields which others own.
+    """A configuration to apply, which fits the schema of `kind` but for nulls and unknown fields; its applier; whether
+    that takes fields which others own; and what is known of its spec, if that was looked for.
     """
 
     config: Tree
     kind: ResourceInfo
     author: FieldManager
     force: bool = False
+    spec: AppliedSpec | None = None
 
 
 class Applied(NamedTuple):
@@ -131,38 +163,23 @@ def _own(tree: Tree) -> Tree:
     return copy
 
 
-class _AppliedSpec:
-    """What is known of a spec that was applied: the fields that it `declared`, and the live one, in JSON, that it last
-    left as it was.
-    """
-
-    __slots__ = ("declared", "left")
-
-    def __init__(self) -> None:
-        self.declared: Fields = {}
-        self.left = b""
-
-
-def _applied_specs(_schema: Schema) -> Findings[_AppliedSpec]:
-    return Findings(_AppliedSpec, most=64)
-
-
-def _known_spec(request: ApplyRequest) -> _AppliedSpec | None:
+def _known_spec(request: ApplyRequest) -> AppliedSpec | None:
     """Return what is known of the spec of a configuration; None if it has none that anything could be known of."""
     spec = request.config.get("spec")
-    if type(spec) is not dict or request.kind.custom:
-        return None
-    return request.kind.schema.derived(_applied_specs).of(msgspec.json.encode(spec))
+    if request.spec is not None or type(spec) is not dict or request.kind.custom:
+        return request.spec
+    return applied_spec(request.kind.schema, msgspec.json.encode(spec))
 
 
-def _merged(request: ApplyRequest, live: Tree, known: _AppliedSpec | None) -> Tree:
+def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tree:
     """Return the live object with the configuration merged into it. Its spec is the very same where that is known to be
     left as it is.
     """
     config = request.config
     if known is not None and known.left and _encoded_spec(live) == known.left:
         config = _beside_spec(config)
-    return type_of(request.kind.schema).merge(live, config)
+    merged: Tree = type_of(request.kind.schema).merge(live, config)
+    return merged
 
 
 def _encoded_spec(tree: Tree) -> bytes:
@@ -173,7 +190,7 @@ def _beside_spec(tree: Tree) -> Tree:
     return {name: value for name, value in tree.items() if name != "spec"}
 
 
-def _declared(request: ApplyRequest, known: _AppliedSpec | None) -> Fields:
+def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Fields:
     """Return the fields that a configuration declares, in order; those of a spec that was applied before are known."""
     config, typed = request.config, type_of(request.kind.schema)
     try:

@@ -9,6 +9,7 @@ from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions
+from apiserver_stub.verbs.body_parts import applied_parts
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
@@ -31,18 +32,48 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
 
 def _application(scope: RequestScope, request: APIRequest) -> "Application":
     kind = request.kind
-    body = read_document(request, kind.api_version, kind.kind)
-    warnings = check(request, body, kind.schema, kind.kind)
-    return Application(scope, request, writable(body.tree, kind.strategy, request.subresource_name), warnings)
+    config, warnings, spec = _read(request)
+    written = writable(config, kind.strategy, request.subresource_name)
+    if written.get("spec") is not config.get("spec"):  # what is known is of all of it
+        spec = None
+    return Application(scope, request, written, warnings, spec)
+
+
+def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None]:
+    """Return the configuration in the body, and what is known of its spec, which is not read again once it came twice.
+    Raises `BadRequest`.
+    """
+    kind = request.kind
+    parts = None if request.subresource else applied_parts(request)
+    spec = None if parts is None or parts.spec is None else patch.applied_spec(kind.schema, parts.spec)
+    config = None if parts is None or spec is None or spec.tree is None else parts.beside()
+    if config is None or spec is None:
+        body = read_document(request, kind.api_version, kind.kind)
+        warnings = check(request, body, kind.schema, kind.kind)
+        if spec is not None and not warnings and not body.duplicates:
+            spec.note(body.tree["spec"])
+        return body.tree, warnings, spec
+    note_patch(request)
+    del config["spec"]
+    warnings = check(request, DecodedBody(_checked(config)), kind.schema, kind.kind)
+    config["spec"] = spec.tree
+    return config, warnings, spec
 
 
 class Application:
     """A configuration of the kind of a request. Its edits make objects that say who owns what already."""
 
-    def __init__(self, scope: RequestScope, request: APIRequest, config: Tree, warnings: Warnings) -> None:
+    def __init__(
+        self,
+        scope: RequestScope,
+        request: APIRequest,
+        config: Tree,
+        warnings: Warnings,
+        spec: patch.AppliedSpec | None = None,
+    ) -> None:
         author, force = field_manager_of(request, APPLY), bool(flag(request.query, "force"))
         self._request = request
-        self._applied = patch.ApplyRequest(config, request.kind, author, force)
+        self._applied = patch.ApplyRequest(config, request.kind, author, force, spec)
         self._versions = Versions(scope.kinds, request.kind, request.conversions)
         self._warnings = warnings
 
@@ -75,6 +106,12 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBo
     if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
         found = f"{tree.get('apiVersion') or '/'}, Kind={tree.get('kind') or ''}"
         raise BadRequest(f"invalid object type: {found}; expected {api_version}, Kind={kind}")
+    _checked(tree)
+    return body
+
+
+def _checked(tree: Tree) -> Tree:
+    """Return a configuration with metadata, which name no owners. Raises `BadRequest`."""
     metadata = tree.get("metadata")
     if metadata is None:
         metadata = tree["metadata"] = {}
@@ -83,7 +120,7 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBo
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
     put_in(tree, ("metadata", "managedFields"), None)
-    return body
+    return tree
 
 
 def _decode(request: APIRequest) -> DecodedBody:

@@ -1,4 +1,4 @@
-"""Bodies of creates in parts: the spec of an object as it was sent, and what is beside it."""
+"""Bodies of creates and applies in parts: the spec of an object as it was sent, and what is beside it."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -9,9 +9,10 @@ import msgspec
 import orjson
 
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.encode.body import JSON, media_type
+from apiserver_stub.encode.body import APPLY_YAML, JSON, media_type
 from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
 from apiserver_stub.encode.protobuf import UnreadObject, unread
+from apiserver_stub.kinds.findings import LONGEST
 from controller_manager.api.errors import ApiError
 
 _MOST_CONTAINERS = 100  # in the metadata
@@ -40,6 +41,17 @@ def body_parts(request: APIRequest) -> BodyParts | None:
     return None if make is None else make(request)
 
 
+def applied_parts(request: APIRequest) -> BodyParts | None:
+    """Return the parts of a configuration to apply; None if it has to be read whole. It is in JSON, as most are, and
+    says its type.
+    """
+    body = request.http.body
+    if media_type(request.http) != APPLY_YAML or body[:1] != b"{" or len(body) > LONGEST or request.kind.custom:
+        return None
+    parts = _JSONParts(request)
+    return parts if parts.is_typed else None
+
+
 class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False, frozen=True):
     metadata: msgspec.Raw
     spec: msgspec.Raw
@@ -56,6 +68,10 @@ class _JSONParts:
     def __init__(self, request: APIRequest) -> None:
         self._request = request
         self._body = request.http.body
+
+    @property
+    def is_typed(self) -> bool:
+        return self._parts is not None and self._parts.kind != "" and self._parts.api_version != ""
 
     @property
     def is_unnamed(self) -> bool:

@@ -76,7 +76,7 @@ def answers(force: bool = False) -> Iterator[Any]:
 @contextmanager
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Findings, "of", lambda _self, _data: apply._AppliedSpec())
+        patched.setattr(Findings, "of", lambda _self, _data: apply.AppliedSpec())
         yield
 
 

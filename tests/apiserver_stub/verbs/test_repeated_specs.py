@@ -78,10 +78,10 @@ def spaced(spec: bytes, number: int) -> bytes:
     return spec[:-1] + f"{number:016b}".translate({48: " ", 49: "\t"}).encode() + b"}"
 
 
-async def outcome(api: Any, url: str, body: bytes, **headers: str) -> Any:
+async def outcome(api: Any, url: str, body: bytes, method: str = "POST", **headers: str) -> Any:
     """What is answered, but for what is another each time."""
     try:
-        answer = await api("POST", url, body, user_agent="test/1", **headers)
+        answer = await api(method, url, body, user_agent="test/1", **headers)
     except ApiError as error:
         return type(error), error.message, error.warnings
     metadata = answer.tree["metadata"]
