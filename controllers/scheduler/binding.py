@@ -12,7 +12,7 @@ from controller_manager.client import Client
 from controller_manager.client.client import Call
 
 SCHEDULED = "PodScheduled"
-UNSCHEDULABLE = "Unschedulable"
+UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
 
 
 async def bind(client: Client, pod: Pod, node: str) -> None:
@@ -27,19 +27,21 @@ async def bind(client: Client, pod: Pod, node: str) -> None:
     await client.raw(Call("POST", PODS.path(meta.namespace, meta.name, "binding"), body=msgspec.json.encode(body)))
 
 
-def unschedulable(pod: Pod, message: str, now: datetime, nominated: str | None = None) -> dict[str, Any] | None:
-    """Return the change of the status of a pod for which there is no node; None if it says so already.
+def unscheduled(
+    pod: Pod, message: str, now: datetime, nominated: str | None = None, reason: str = UNSCHEDULABLE
+) -> dict[str, Any] | None:
+    """Return the change of the status of a pod that is on no node for that reason; None if it says so already.
 
     `nominated` is the node that it waits for, empty for none any more; None leaves that as it is.
     """
     known = condition_of(pod.status.conditions, SCHEDULED)
     status: dict[str, Any] = {}
-    if known is None or (known.status, known.reason, known.message) != ("False", UNSCHEDULABLE, message):
+    if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
         turned = known.last_transition_time if known is not None and known.status == "False" else None
         condition: dict[str, Any] = {
             "type": SCHEDULED,
             "status": "False",
-            "reason": UNSCHEDULABLE,
+            "reason": reason,
             "message": message,
             "lastProbeTime": None,
             "lastTransitionTime": turned or format_time(now),

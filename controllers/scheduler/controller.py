@@ -51,11 +51,14 @@ from controller_manager.options import Int32, Options, StringList, flag
 
 from .._pods import SERVICES_BY_SELECTOR, Eviction, evict
 from . import filters
-from .binding import bind, unschedulable
+from .binding import ERROR as SCHEDULER_ERROR
+from .binding import UNSCHEDULABLE as NO_NODE
+from .binding import bind, unscheduled
 from .cluster_state import ClusterState
 from .decide import Decider
 from .device_binding import DeviceBinding, DevicesLostError, deallocate
 from .devices import DEVICES, Devices
+from .events import label_of
 from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
@@ -211,12 +214,16 @@ class SchedulerController:
             (NAMESPACES, self._take_namespace),
             (PODS, self._take_pod),
             *((resource, self._spread.note) for resource in workloads),
-            *((resource, self._take_storage) for resource in _STORAGE),
+            *((resource, partial(self._take_storage, resource)) for resource in _STORAGE),
             (VOLUME_ATTACHMENTS, self._take_attachment),
             (RESOURCE_CLAIMS, self._take_claim),
             (RESOURCE_SLICES, self._take_slice),
-            (DEVICE_CLASSES, self._take_devices),
-            *(((DEVICE_TAINT_RULES, self._take_devices),) if self._context.enabled(RULES) else ()),
+            (DEVICE_CLASSES, partial(self._take_devices, DEVICE_CLASSES)),
+            *(
+                ((DEVICE_TAINT_RULES, partial(self._take_devices, DEVICE_TAINT_RULES)),)
+                if self._context.enabled(RULES)
+                else ()
+            ),
         ]
 
     def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
@@ -240,9 +247,9 @@ class SchedulerController:
         labels = (change.after.metadata.labels if change.after is not None else None) or {}
         self._scheduler.namespace_changed(change.key.name, labels.items(), clock.monotonic(), filters.POD_AFFINITY)
 
-    def _take_storage(self, change: Change[Any]) -> None:
+    def _take_storage(self, resource: Resource[Any], change: Change[Any]) -> None:
         """Something of volumes changed: pods may fit now, or those on their way have what they wait for."""
-        self._scheduler.happened(BY_VOLUMES, clock.monotonic())
+        self._scheduler.happened(BY_VOLUMES, label_of(resource, change.before, change.after), clock.monotonic())
         if self._add is not None and isinstance(change.object, PersistentVolumeClaim):
             for uid, waiting in self._volumes.items():
                 if change.key in waiting.plan.claims:
@@ -250,7 +257,8 @@ class SchedulerController:
 
     def _take_attachment(self, change: Change[VolumeAttachment]) -> None:
         if change.after is None:
-            self._scheduler.happened((LIMITS,), clock.monotonic())
+            label = label_of(VOLUME_ATTACHMENTS, change.before, None)
+            self._scheduler.happened((LIMITS,), label, clock.monotonic())
 
     def _take_claim(self, change: Change[ResourceClaim]) -> None:
         """A claim to devices changed: pods may fit now, or those on their way have what they wait for."""
@@ -262,11 +270,12 @@ class SchedulerController:
     def _take_slice(self, change: Change[ResourceSlice]) -> None:
         if self._scheduler.devices is not None:
             self._scheduler.devices.pools.set_slice(change.key.name, change.after)
-        self._take_devices(change)
+        self._take_devices(RESOURCE_SLICES, change)
 
-    def _take_devices(self, change: Change[Any]) -> None:
+    def _take_devices(self, resource: Resource[Any], change: Change[Any]) -> None:
         if change.after is not None:
-            self._scheduler.happened((DEVICES,), clock.monotonic())
+            label = label_of(resource, change.before, change.after)
+            self._scheduler.happened((DEVICES,), label, clock.monotonic())
 
     def _take_pod(self, change: Change[Pod]) -> None:
         try:
@@ -309,12 +318,16 @@ class SchedulerController:
             self._add(Binding(uid), "a node was found")
         else:
             self._metrics.preemptions.add()
-            self._metrics.attempted(UNSCHEDULABLE, clock.monotonic() - began)
-            self._reports[uid] = step
-            self._add(Report(uid), "no node was found")
+            self._metrics.attempted(ERROR if step.failed else UNSCHEDULABLE, clock.monotonic() - began)
+            self._tell(step)
             if step.plan is not None:
                 self._preemptions[uid] = step
                 self._add(Preemption(uid), "others have to go")
+
+    def _tell(self, attempt: Unplaced) -> None:
+        assert self._add is not None
+        self._reports[attempt.queued.uid] = attempt
+        self._add(Report(attempt.queued.uid), "no node was found")
 
     def _go_on(self) -> None:
         """Have pods looked at now, or when the first of them has waited long enough."""
@@ -434,7 +447,7 @@ class SchedulerController:
         uid, now = step.queued.uid, clock.monotonic()
         self._metrics.attempted(ERROR, now - self._began.get(uid, now))
         self._scheduler.not_bound(uid, now, again=True)
-        self._events.event(step.queued.pod, "Warning", "FailedScheduling", f"binding was refused: {error}", "Binding")
+        self._tell(Unplaced(step.queued, f"binding was refused: {error}", failed=True))
         self._end(step)
 
     def _end(self, step: Assigned) -> None:
@@ -459,7 +472,10 @@ class SchedulerController:
             self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
         if attempt.unusable is not None:
             await deallocate(self._client, attempt.unusable)
-        change = unschedulable(pod, attempt.message, clock.utc_now(), attempt.nominated)
+        if uid not in self._scheduler.queue.pods:
+            return  # it has a node by now, or is gone
+        reason = SCHEDULER_ERROR if attempt.failed else NO_NODE
+        change = unscheduled(pod, attempt.message, clock.utc_now(), attempt.nominated, reason)
         if change is not None:
             try:
                 await self._client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")

@@ -67,10 +67,11 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why no node will do, by node."""
+    """Why no node will do, by node; or that this could not be told, where the search `failed`."""
 
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
     hindrance: Rejection | None = None
+    failed: bool = False
 
     @property
     def by(self) -> frozenset[str]:
@@ -173,7 +174,7 @@ class Decider:
             self._next = (start + evaluated) % len(nodes)
         failure = wanted.failure()
         if failure is not None:
-            return NoFit({node.name: (failure,) for node in order}, failure)
+            return NoFit({node.name: (failure,) for node in order}, failure, failed=True)
         if found:
             return Choice(self._best(wanted, found, known), len(found), evaluated)
         if nodes is not order:

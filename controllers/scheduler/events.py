@@ -17,8 +17,10 @@ devices              claims that change; nodes that come or change
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from controller_manager.api.core import Node
+from controller_manager.api.resource import Resource
 from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 from . import devices, filters, volumes
@@ -33,6 +35,12 @@ class NodeEvent(NamedTuple):
     node: NodeInfo
     gone: bool = False
     is_new: bool = False
+    change: str = "Update"
+
+    @property
+    def label(self) -> str:
+        """Return the name that metrics have for it."""
+        return "NodeAdd" if self.is_new else "NodeDelete" if self.gone else f"Node{self.change}"
 
 
 class PodEvent(NamedTuple):
@@ -42,15 +50,38 @@ class PodEvent(NamedTuple):
     came: bool = False
     went: bool = False
 
+    @property
+    def label(self) -> str:
+        """Return the name that metrics have for it."""
+        return "AssignedPodAdd" if self.came else "AssignedPodDelete" if self.went else "AssignedPodUpdate"
+
 
 class OtherEvent(NamedTuple):
-    """Something else happened that concerns those who reject for reasons of that kind."""
+    """Something else happened that concerns those who reject for reasons of that kind; metrics know it by its label."""
 
     concerns: frozenset[str]
+    label: str
 
 
 Event = NodeEvent | PodEvent | OtherEvent
 _Hint = Callable[[Requirements, Event, ClusterState], bool]
+
+
+def label_of(resource: Resource[Any], before: object, after: object) -> str:
+    """Return the name that metrics have for a change of an object."""
+    kind = f"{resource.group}/{resource.kind}" if resource.group else resource.kind
+    return kind + ("Add" if before is None else "Delete" if after is None else "Update")
+
+
+def node_change(before: NodeInfo, after: Node) -> str:
+    """Return what changes of a node, by the name that metrics have for it."""
+    if before.node is None or before.node.status.allocatable != after.status.allocatable:
+        return "UpdateNodeAllocatable"
+    if before.labels != (after.metadata.labels or {}):
+        return "UpdateNodeLabel"
+    if before.taints != after.spec.taints or before.unschedulable != after.spec.unschedulable:
+        return "UpdateNodeTaint"
+    return "Update"
 
 
 def may_help(by: frozenset[str], asked: Requirements, event: Event, state: ClusterState) -> bool:

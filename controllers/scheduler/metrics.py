@@ -74,6 +74,13 @@ _PENDING = Family(
     ("queue",),
     stability="STABLE",
 )
+_INCOMING = Family(
+    "scheduler_queue_incoming_pods_total",
+    "Pods that came to a queue, by what brought them there.",
+    "counter",
+    ("queue", "event"),
+    stability="STABLE",
+)
 _UNSCHEDULABLE = Family(
     "scheduler_unschedulable_pods",
     "Pods for which there was no node, by who rejected nodes; a pod counts for each of them.",
@@ -120,7 +127,7 @@ class SchedulerMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """The families that are read from the scheduler."""
-        return Shown(_PENDING), Shown(_UNSCHEDULABLE), Shown(_CACHE)
+        return Shown(_PENDING), Shown(_INCOMING), Shown(_UNSCHEDULABLE), Shown(_CACHE)
 
     def collect(self) -> Iterable[Metric]:
         """How many pods wait, and what is known; called by the registry."""
@@ -128,6 +135,7 @@ class SchedulerMetrics(Collector):
         by = Counter(name for queued in queue.parked() for name in queued.by)
         size = {"nodes": len(state.order), "pods": len(state.pods), "assumed_pods": len(self._scheduler.binding)}
         yield Shown(_PENDING, [((name,), float(number)) for name, number in queue.pending().items()])
+        yield Shown(_INCOMING, [(labels, float(number)) for labels, number in queue.incoming.items()])
         yield Shown(_UNSCHEDULABLE, [((name, PROFILE), float(number)) for name, number in by.items()])
         yield Shown(_CACHE, [((kind,), float(number)) for kind, number in size.items()])
 

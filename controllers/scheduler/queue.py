@@ -10,6 +10,7 @@ gated           those with scheduling gates                         they are wit
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,6 +22,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 # Seconds after which a pod is looked at again though nothing has happened that may help.
 FORGOTTEN = 300.0
 ACTIVE, BACKOFF, UNSCHEDULABLE, GATED = "active", "backoff", "unschedulable", "gated"
+# Why pods come to a queue, by the names that metrics have for it, beside the labels of events.
+_CAME, _CHANGED, _UNGATED = (
+    "UnschedulablePodAdd",
+    "UnschedulablePodUpdate",
+    "UnschedulablePodUpdatePodSchedulingGatesEliminated",
+)
+_FAILED, _RESTED, _EARLY, _TIMEOUT = (
+    "ScheduleAttemptFailure",
+    "BackoffComplete",
+    "PopFromBackoffQ",
+    "UnschedulableTimeout",
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +75,8 @@ class SchedulingQueue:
     """
 
     pods: dict[str, QueuedPod] = field(default_factory=dict)
+    incoming: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many pods came to which queue, and why."""
     _active: list[tuple[int, float, int, QueuedPod]] = field(default_factory=list)
     _backoff: list[tuple[float, int, QueuedPod]] = field(default_factory=list)
     _early: list[tuple[int, float, int, QueuedPod]] = field(default_factory=list)
@@ -75,9 +90,9 @@ class SchedulingQueue:
         self.remove(queued.uid)
         self.pods[queued.uid] = queued
         if queued.requirements.gates:
-            self._enter(queued, GATED)
+            self._enter(queued, GATED, _CAME)
         else:
-            self._activate(queued)
+            self._activate(queued, _CAME)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """A pod waits no longer; return it."""
@@ -89,9 +104,12 @@ class SchedulingQueue:
     def take(self, now: float) -> QueuedPod | None:
         """Return the pod that is next, and let it go; None if there is none now."""
         self._end_pauses(now)
-        found = self._first(self._active, ACTIVE) or self._first(self._early, BACKOFF)
+        found = self._first(self._active, ACTIVE)
         if found is None:
-            return None
+            found = self._first(self._early, BACKOFF)
+            if found is None:
+                return None
+            self.incoming[ACTIVE, _EARLY] += 1
         del self.pods[found.uid]
         self._leave(found)
         found.attempts += 1
@@ -102,28 +120,31 @@ class SchedulingQueue:
         self.pods[queued.uid] = queued
         queued.since = now
         queued.unschedulable, queued.failures = queued.unschedulable + 1, 0
-        self._enter(queued, UNSCHEDULABLE)
+        self._enter(queued, UNSCHEDULABLE, _FAILED)
 
     def fail(self, queued: QueuedPod, now: float) -> None:
         """A pod could not be brought to its node."""
         self.pods[queued.uid] = queued
         queued.since = now
         queued.failures += 1
-        self._pause(queued)
+        self._pause(queued, _FAILED)
 
     def change(self, queued: QueuedPod, pod: Pod, asked: Requirements, now: float) -> None:
         """A pod that waits asks for something else now."""
+        event = _UNGATED if queued.queue == GATED and not asked.gates else _CHANGED
         self._leave(queued)
         queued.pod, queued.requirements = pod, asked
         if asked.gates:
-            self._enter(queued, GATED)
+            self._enter(queued, GATED, event)
         elif queued.since + queued.pause <= now or not queued.attempts:
-            self._activate(queued)
+            self._activate(queued, event)
         else:
-            self._pause(queued)
+            self._pause(queued, event)
 
-    def wake(self, helps: Callable[[QueuedPod], bool], now: float) -> int:
-        """Have pods looked at again that something may help; `helps` is asked for one of each kind. Return how many."""
+    def wake(self, helps: Callable[[QueuedPod], bool], event: str, now: float) -> int:
+        """Have pods looked at again that an event may help, by its label; `helps` is asked for one of each kind. Return
+        how many.
+        """
         woken = 0
         for kind in tuple(self._by_kind.values()):
             told: dict[frozenset[str], bool] = {}
@@ -131,24 +152,24 @@ class SchedulingQueue:
                 if queued.by not in told:
                     told[queued.by] = helps(queued)
                 if told[queued.by] and not queued.held:
-                    self.retry(queued, now)
+                    self.retry(queued, event, now)
                     woken += 1
         return woken
 
-    def retry(self, queued: QueuedPod, now: float) -> None:
+    def retry(self, queued: QueuedPod, event: str, now: float) -> None:
         """Have one pod that is parked looked at again, when its pause is over."""
         if queued.queue == UNSCHEDULABLE:
             self._leave(queued)
             if queued.since + queued.pause <= now:
-                self._activate(queued)
+                self._activate(queued, event)
             else:
-                self._pause(queued)
+                self._pause(queued, event)
 
     def wake_forgotten(self, now: float) -> None:
         """Have pods looked at again for which nothing has happened for long."""
         for queued in self.parked():
             if now - queued.since >= FORGOTTEN and not queued.held:
-                self.retry(queued, now)
+                self.retry(queued, _TIMEOUT, now)
 
     def next_time(self, now: float) -> float | None:
         """Return when there is something to do if nothing happens; None if never."""
@@ -171,12 +192,12 @@ class SchedulingQueue:
         for kind in tuple(self._by_kind.values()):
             yield from tuple(kind.values())
 
-    def _activate(self, queued: QueuedPod) -> None:
-        self._enter(queued, ACTIVE)
+    def _activate(self, queued: QueuedPod, event: str) -> None:
+        self._enter(queued, ACTIVE, event)
         heapq.heappush(self._active, (-queued.requirements.priority, queued.entered, queued.number, queued))
 
-    def _pause(self, queued: QueuedPod) -> None:
-        self._enter(queued, BACKOFF)
+    def _pause(self, queued: QueuedPod, event: str) -> None:
+        self._enter(queued, BACKOFF, event)
         until = queued.since + queued.pause
         heapq.heappush(self._backoff, (until, queued.number, queued))
         if not queued.failures:
@@ -185,8 +206,9 @@ class SchedulingQueue:
                 self._early = [one for one in self._early if _is_in(one[3], one[2], BACKOFF)]
                 heapq.heapify(self._early)
 
-    def _enter(self, queued: QueuedPod, queue: str) -> None:
+    def _enter(self, queued: QueuedPod, queue: str, event: str) -> None:
         self._number += 1
+        self.incoming[UNSCHEDULABLE if queue == GATED else queue, event] += 1
         queued.queue, queued.number = queue, self._number
         self._counts[queue] += 1
         self._paused += queue == BACKOFF and not queued.failures
@@ -210,7 +232,7 @@ class SchedulingQueue:
             _, number, queued = heapq.heappop(self._backoff)
             if _is_in(queued, number, BACKOFF):
                 self._leave(queued)
-                self._activate(queued)
+                self._activate(queued, _RESTED)
 
     @staticmethod
     def _first(heap: list[tuple[int, float, int, QueuedPod]], queue: str) -> QueuedPod | None:

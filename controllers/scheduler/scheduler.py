@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
-from controller_manager.api.devices import ResourceClaim
+from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim
 from controller_manager.api.policy import PodDisruptionBudget
 from controller_manager.api.resource import Key, key_of
 
@@ -15,7 +15,7 @@ from . import filters
 from .cluster_state import ClusterState
 from .decide import Choice, Decider, NoFit, Rejects, Wanted
 from .devices import DEVICES, DevicePlan, Devices, PodDevices
-from .events import Event, NodeEvent, OtherEvent, PodEvent, may_help
+from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .filters import Rejection
 from .node_info import PlacedPod
 from .preemption import Plan, make_room
@@ -39,7 +39,7 @@ class Unplaced(NamedTuple):
     """There is no node for a pod: that is to be told, in these words, and room to be made if there is a plan for it.
 
     `nominated` is the node that it waits for now, if that has changed: empty for none. `unusable` is a claim of it
-    whose devices are to be taken back.
+    whose devices are to be taken back. `failed` says that it could not be told whether there is a node.
     """
 
     queued: QueuedPod
@@ -47,6 +47,7 @@ class Unplaced(NamedTuple):
     plan: Plan | None = None
     nominated: str | None = None
     unusable: ResourceClaim | None = None
+    failed: bool = False
 
 
 Step = Assigned | Unplaced
@@ -55,6 +56,8 @@ SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
 
 # Who rejects nodes because of the pods that are there, or wait to be.
 _BY_PODS = frozenset({filters.PORTS, filters.RESOURCES, filters.SPREAD, filters.POD_AFFINITY})
+_NO_LONGER_WAITING = OtherEvent(_BY_PODS, "UnschedulablePodDelete")
+_DEVICES_FREED = OtherEvent(frozenset({DEVICES}), "AssignedPodDelete")
 
 
 def _assume_none(_: Pod, __: Requirements) -> tuple[SpreadConstraint, ...]:
@@ -115,8 +118,9 @@ class Scheduler:
         """A node came, or is as it is now."""
         known = self.state.nodes.get(after.metadata.name)
         is_new = known is None or known.node is None
+        change = node_change(known, after) if known is not None and not is_new else ""
         if self.state.set_node(after):
-            self._happened(NodeEvent(self.state.nodes[after.metadata.name], is_new=is_new), now)
+            self._happened(NodeEvent(self.state.nodes[after.metadata.name], is_new=is_new, change=change), now)
 
     def node_gone(self, name: str, now: float) -> None:
         """A node is gone."""
@@ -130,7 +134,7 @@ class Scheduler:
     def namespace_changed(self, name: str, labels: Collection[tuple[str, str]], now: float, by: str) -> None:
         """A namespace has these labels; those who look at labels of namespaces are called `by`."""
         if self.state.set_namespace(name, dict(labels)):
-            self._happened(OtherEvent(frozenset({by})), now)
+            self._happened(OtherEvent(frozenset({by}), "NamespaceUpdate"), now)
 
     def claim_changed(self, key: Key, before: ResourceClaim | None, after: ResourceClaim | None, now: float) -> None:
         """A claim to devices came, changed or went. If that frees devices, or the claim is new, all pods that wait for
@@ -141,16 +145,17 @@ class Scheduler:
         self.devices.usage.set_claim(key, after)
         if before is not None and after is not None and before.status == after.status:
             return
+        label = label_of(RESOURCE_CLAIMS, before, after)
         if after is None or before is None or after.status.allocation is None:
-            self.happened((DEVICES,), now)
+            self.happened((DEVICES,), label, now)
             return
         for queued in self.queue.parked():
             if DEVICES in queued.by and not queued.held and key in device_claims_of(queued.pod):
-                self.queue.retry(queued, now)
+                self.queue.retry(queued, label, now)
 
-    def happened(self, concerns: Collection[str], now: float) -> None:
+    def happened(self, concerns: Collection[str], label: str, now: float) -> None:
         """Something happened that may help pods for which nodes were rejected by those."""
-        self._happened(OtherEvent(frozenset(concerns)), now)
+        self._happened(OtherEvent(frozenset(concerns), label), now)
 
     # What is to be done.
 
@@ -164,14 +169,14 @@ class Scheduler:
         if isinstance(found, NoFit):
             queued.by = found.by
             self.queue.park(queued, now)
-            unplaced = self._without_node(queued, wanted, found)
+            unplaced = self._without_node(queued, wanted, found)._replace(failed=found.failed)
             return unplaced if self._pod_devices is None else unplaced._replace(unusable=self._pod_devices.unusable)
         step = Assigned(queued, found.node, self._plan(found.node), self._plan_devices(found.node))
         self.binding[queued.uid] = step
         elsewhere = queued.nominated not in ("", found.node)
         self._place(queued.pod, found.node, queued.requirements, assumed=True)
         if elsewhere:
-            self._happened(OtherEvent(_BY_PODS), now)
+            self._happened(_NO_LONGER_WAITING, now)
         return step
 
     def bound(self, uid: str) -> None:
@@ -183,7 +188,7 @@ class Scheduler:
         step = self.binding.pop(uid, None)
         self._release(step)
         if step is not None and step.devices:
-            self._happened(OtherEvent(frozenset({DEVICES})), now)
+            self._happened(_DEVICES_FREED, now)
         placed = self.state.pods.get(uid)
         if step is None or placed is None or not placed.assumed:
             return
@@ -201,9 +206,9 @@ class Scheduler:
                 victim.doomed = True
         else:
             self._nominate(queued, "")
-            self._happened(OtherEvent(_BY_PODS), now)
+            self._happened(_NO_LONGER_WAITING, now)
         if self.queue.pods.get(queued.uid) is queued:
-            self.queue.retry(queued, now)
+            self.queue.retry(queued, "ForceActivate", now)
 
     def _without_node(self, queued: QueuedPod, wanted: Wanted, why: NoFit) -> Unplaced:
         plan = make_room(self.decider, wanted, why, self._budgets()) if why.rejections else ""
@@ -299,7 +304,7 @@ class Scheduler:
         if known is not None and before is not None and are_alike(before, pod):
             known.pod = pod
             if pod.status.resource_claim_statuses != before.status.resource_claim_statuses and not known.held:
-                self.queue.retry(known, now)
+                self.queue.retry(known, "UnschedulablePodUpdatePodGeneratedResourceClaim", now)
             return
         asked = requirements_of(pod)
         if known is None:
@@ -332,7 +337,7 @@ class Scheduler:
         step = self.binding.pop(uid, None)
         self._release(step)
         if step is not None and step.devices:
-            self._happened(OtherEvent(frozenset({DEVICES})), now)
+            self._happened(_DEVICES_FREED, now)
         placed = self.state.remove(uid)
         if placed is not None:
             self._happened(PodEvent(placed, went=True), now)
@@ -341,14 +346,14 @@ class Scheduler:
         queued = self.queue.remove(uid)
         self.state.forget_nomination(uid)
         if queued is not None and queued.nominated:
-            self._happened(OtherEvent(_BY_PODS), now)
+            self._happened(_NO_LONGER_WAITING, now)
 
     def _place(self, pod: Pod, node: str, asked: Requirements, *, assumed: bool) -> None:
         self.state.place(PlacedPod(pod, node, asked, claims_of(pod), disks_of(pod), assumed))
 
     def _happened(self, event: Event, now: float) -> None:
         state = self.state
-        self.queue.wake(lambda queued: may_help(queued.by, queued.requirements, event, state), now)
+        self.queue.wake(lambda queued: may_help(queued.by, queued.requirements, event, state), event.label, now)
 
 
 def device_claims_of(pod: Pod) -> tuple[Key, ...]:

@@ -29,6 +29,7 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers._device_claims import devices_of
@@ -121,6 +122,50 @@ async def test_a_node_that_comes_takes_who_waits() -> None:
         await cluster.client.patch(NODES, Key("", "a"), {"metadata": {"labels": {"disk": "fast"}}})
         await cluster.settle()
         assert await nodes_of(cluster) == {"p": "a"}
+
+
+async def test_metrics_tell_what_brought_pods_to_which_queue() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
+        await cluster.settle()
+        await make_node(cluster, "a", cpu="1")
+        await make_pod(cluster, "large", cpu="2")
+        await make_pod(cluster, "gated", schedulingGates=[{"name": "example.com/wait"}])
+        await cluster.settle()
+        await make_node(cluster, "b")
+        await cluster.client.patch(PODS, Key("default", "gated"), {"spec": {"schedulingGates": []}})
+        await cluster.advance(10)
+        assert (await nodes_of(cluster))["large"] == "b"
+        answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        family = "scheduler_queue_incoming_pods_total{"
+        found = {line.partition("{")[2] for line in bytes(answer.body).decode().splitlines() if line.startswith(family)}
+        assert {
+            'event="UnschedulablePodAdd",queue="active"} 1',
+            'event="UnschedulablePodAdd",queue="unschedulable"} 1',
+            'event="UnschedulablePodUpdatePodSchedulingGatesEliminated",queue="active"} 1',
+        } <= found
+        assert {'event="ScheduleAttemptFailure",queue="unschedulable"', 'event="NodeAdd",queue="active"'} <= {
+            line.partition("}")[0] for line in found
+        }
+
+
+async def test_a_binding_that_is_refused_is_an_error_and_tried_again() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+        await cluster.settle()
+        await make_node(cluster, "a")
+        refused = Response(403, {}, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not yours"}')
+        replica.network.intercept(lambda request: refused if request.path.endswith("/binding") else None)
+        await make_pod(cluster, "p")
+        await cluster.sleep(0.5)
+        status, reason, message = await condition(cluster, "p")
+        assert (status, reason) == ("False", "SchedulerError")
+        assert "not yours" in message
+        assert len(await told(cluster, "FailedScheduling")) == 1
+        replica.network.intercept(lambda _: None)
+        await cluster.advance(10)
+        assert await nodes_of(cluster) == {"p": "a"}
+        assert (await condition(cluster, "p"))[:2] == ("True", "")
 
 
 async def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None:
@@ -362,7 +407,9 @@ async def test_an_expression_that_fails_for_one_node_keeps_the_pod_from_all() ->
         await make_pod(cluster, "p", **using("gpu"))
         await cluster.settle()
         assert await nodes_of(cluster) == {"p": ""}
-        assert "CEL runtime error: no such key: exists" in (await condition(cluster, "p"))[2]
+        _, reason, message = await condition(cluster, "p")
+        assert reason == "SchedulerError"
+        assert "CEL runtime error: no such key: exists" in message
         await cluster.client.delete(RESOURCE_SLICES, Key("", "b"))
         await cluster.advance(400)
         assert await nodes_of(cluster) == {"p": "a"}
