@@ -16,6 +16,7 @@ from controller_manager.api.policy import PodDisruptionBudget
 
 from .decide import Decider, NoFit, Relations, Wanted
 from .node_info import NodeInfo, PlacedPod
+from .requirements import Amounts
 
 REASON = "PreemptionByScheduler"
 _DISRUPTED = "DisruptionTarget"
@@ -43,9 +44,9 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
     message = f"0/{len(why.rejections)} nodes are available:"
     said = [f"{helpless} Preemption is not helpful for scheduling"] if helpless else []
     nodes = [state.nodes[name] for name, every in why.rejections.items() if not any(one.final for one in every)]
+    nobody = [f"{len(nodes)} No preemption victims found for incoming pod"] if nodes else []
     if not any(priority < asked.priority for priority in state.priorities):
-        said += [f"{len(nodes)} No preemption victims found for incoming pod"] if nodes else []
-        return f"{message} {', '.join(said)}."
+        return f"{message} {', '.join([*said, *nobody])}."
     known = list(budgets)
     plans: list[Plan] = []
     relations = decider.relations(wanted)
@@ -58,7 +59,7 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
                 break
     if plans:
         return min(plans, key=_cost)
-    return f"{message} {', '.join([*said, f'{len(nodes)} No preemption victims found for incoming pod'])}."
+    return f"{message} {', '.join([*said, *nobody])}."
 
 
 def select_victims(
@@ -67,7 +68,7 @@ def select_victims(
     """Return who has to go from a node for a pod; None if that would not help, or nobody may be asked to."""
     priority = wanted.requirements.priority
     lower = sorted((one for one in there.pods.values() if one.requirements.priority < priority), key=_importance)
-    if not lower:
+    if not lower or not _frees_enough(wanted.requirements.requests, there, lower):
         return None
     node, away = there.copy(), {one.uid: one for one in lower}
     for one in lower:
@@ -90,6 +91,19 @@ def select_victims(
     finally:
         for one in away.values():
             relations.change(one, 1)
+
+
+def _frees_enough(wanted: Amounts, node: NodeInfo, lower: Sequence[PlacedPod]) -> bool:
+    """Return whether a node would have the resources for a pod without those of lower priority.
+
+    To tell costs a fraction of trying, and where more important pods fill a cluster nothing needs to be tried.
+    """
+    there, freed = node.allocatable, [one.requirements.requests for one in lower]
+    return (
+        wanted.cpu <= there.cpu - node.cpu + sum(one.cpu for one in freed)
+        and wanted.memory <= there.memory - node.memory + sum(one.memory for one in freed)
+        and wanted.storage <= there.storage - node.storage + sum(one.storage for one in freed)
+    )
 
 
 def beyond_budgets(

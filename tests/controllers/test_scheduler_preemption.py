@@ -73,6 +73,27 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
     ),
     ("never", {"a": [some("1", 1, "4")]}, some("p", 9, preemptionPolicy="Never"), (), "not eligible"),
     ("of no use", {"a": [some("1", 1, "4")]}, some("p", 9, nodeSelector={"d": "x"}), (), "Preemption is not helpful"),
+    (
+        "of no use anywhere, which is all there is to say",
+        {"a": [some("1", 1, "4")]},
+        some("p", 9, nodeSelector={"d": "x"}),
+        (),
+        "0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+    ),
+    (
+        "memory that only the more important have",
+        {"a": [pod("1", {"memory": "8Gi"}, priority=9), pod("2", {"cpu": "4"}, priority=1)]},
+        pod("p", {"cpu": "1", "memory": "1Gi"}, priority=5),
+        (),
+        NOBODY,
+    ),
+    (
+        "memory of the less important",
+        {"a": [pod("1", {"memory": "8Gi"}, priority=1), pod("2", {"cpu": "4"}, priority=9)]},
+        pod("p", {"memory": "1Gi"}, priority=5),
+        (),
+        ("a", ["1"]),
+    ),
 )
 
 
