@@ -33,7 +33,8 @@ def judged(row: Columns) -> tuple[Record, Damage]:
 def _record(row: Columns) -> Record:
     revision, resource, key, data, deleted, at, ttl, _ = row
     name = key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)
-    return Record(revision, _resource(resource), name, data, bool(deleted), at, ttl)
+    value = data if isinstance(data, bytes) else str(data).encode()
+    return Record(revision, _resource(resource), name, value, bool(deleted), at, ttl)
 
 
 @lru_cache(maxsize=4096)

@@ -46,7 +46,7 @@ def damage(
         value = expected >> _HALF
         if _of_the_rest(revision, resource + b"\0" + key, value, deleted, at, ttl) != expected & _LOW:
             return Damage.RECORD
-        return Damage.NONE if crc32(data) & _LOW == value else Damage.VALUE
+        return Damage.NONE if isinstance(data, bytes) and crc32(data) & _LOW == value else Damage.VALUE
     except (TypeError, struct.error):
         return Damage.RECORD
 
