@@ -15,7 +15,8 @@ class Tasks:
 
     `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels what still
     runs and waits for it. A task that fails cancels the body and the others, and the block raises the
-    `ExceptionGroup` of `asyncio.TaskGroup`; an error of the body alone is raised as it is.
+    `ExceptionGroup` of `asyncio.TaskGroup`; an error of the body alone is raised as it is. Where the body was cancelled
+    from outside, that goes before whatever failed at that moment: asyncio would forget it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,12 @@ class Tasks:
     ) -> None:
         self.cancel()
         if isinstance(error, asyncio.CancelledError):
-            await self._group.__aexit__(kind, error, trace)
+            try:
+                await self._group.__aexit__(kind, error, trace)
+            except BaseExceptionGroup as failures:
+                if is_being_cancelled():
+                    raise asyncio.CancelledError from failures
+                raise
         else:
             await self._group.__aexit__(None, None, None)
 
@@ -111,6 +117,8 @@ async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
             # A group that is left before one fails would have the caller cancelled for good (Python 3.11 and 3.12).
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     except BaseExceptionGroup as group_error:
+        if is_being_cancelled():
+            raise asyncio.CancelledError from group_error
         raise group_error.exceptions[0] from None
     return [task.result() for task in tasks]
 

@@ -78,6 +78,32 @@ async def test_cancelling_ends_it() -> None:
         assert task.cancelled()
 
 
+@pytest.mark.parametrize("kind", ["group", "all of"])
+async def test_cancelling_ends_it_though_it_fails_at_that_moment(kind: str) -> None:
+    failing = asyncio.Event()
+
+    async def fail() -> None:
+        await failing.wait()
+        raise ValueError("boom")
+
+    async def group() -> None:
+        async with Tasks() as inner:
+            inner.start(fail(), name="what fails")
+            await asyncio.Event().wait()
+
+    async def all_at_once() -> None:
+        await all_of(fail(), asyncio.Event().wait())
+
+    async with Tasks() as tasks:
+        work = {"group": group, "all of": all_at_once}[kind]
+        task = tasks.start(keep_running(work, get_logger("test"), name="test"), name="kept")
+        await asyncio.sleep(1)
+        failing.set()
+        task.cancel()
+        await asyncio.wait((task,), timeout=60)
+        assert task.cancelled()
+
+
 async def test_the_first_of_several_decides_and_the_others_end() -> None:
     ended: list[float] = []
 
