@@ -4,13 +4,13 @@ later deletes them (KEP-2799).
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from typing import Any, ClassVar
 
 import msgspec
 
-from controller_manager.api.core import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Pod, Secret
+from controller_manager.api.core import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Pod, Secret, ServiceAccount
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 from controller_manager.api.timestamps import parse_time
@@ -45,7 +45,9 @@ class LegacyTokenCleanerOptions(Options):
 #   uses are noted for less than the period                                 nothing
 #   the secret is younger, was used within it, or on no known day           nothing
 #   its account is not there or does not refer to it; a pod does            nothing
-#   it has no label that says since when it is invalid                      it gets one, with the date of today
+# Before anything is done the server is asked for the account and the pods, too: a token that is marked opens nothing.
+#   it has no label that says since when it is invalid                      it gets one with today's date, unless it
+#                                                                             changes meanwhile
 #   it has been invalid for the period                                      it is deleted, unless it changes meanwhile
 
 
@@ -70,14 +72,19 @@ class LegacyTokenCleaner:
     async def reconcile(self, key: Key) -> None:
         """Mark secret `key` as invalid, or delete it."""
         secret, first = self._secrets.get(key), self._first_day()
-        if secret is None or not is_unused(secret, first) or not self._is_superfluous(secret):
+        if secret is None or not is_unused(secret, first):
             return
         meta = secret.metadata
         since = day_of((meta.labels or {}).get(INVALID_SINCE, ""))
+        if since is not None and since >= first:
+            return
+        if not self._is_superfluous(secret) or not await self._is_confirmed(secret):
+            return
         if since is None:
             labels = {INVALID_SINCE: utc_now().date().isoformat()}
-            await try_write(self._client.patch(SECRETS, key, {"metadata": {"uid": meta.uid, "labels": labels}}))
-        elif since < first:
+            seen = {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": labels}
+            await try_write(self._client.patch(SECRETS, key, {"metadata": seen}))
+        else:
             try:
                 await self._client.delete(SECRETS, key, resource_version=meta.resource_version)
             except (NotFound, Conflict):
@@ -101,13 +108,30 @@ class LegacyTokenCleaner:
 
     def _is_superfluous(self, secret: Secret) -> bool:
         """Tell whether a secret was made for its account by itself, and no pod refers to it."""
-        name, key = account_of(secret), key_of(secret)
+        name = account_of(secret)
         account = self._accounts.get(name) if name is not None else None
-        if account is None or uid_of(secret) not in ("", account.metadata.uid):
+        return is_of(secret, account) and not is_referred(secret, self._pods.list(secret.metadata.namespace))
+
+    async def _is_confirmed(self, secret: Secret) -> bool:
+        """Tell whether the server says the same."""
+        name = account_of(secret)
+        if name is None:
             return False
-        if all(one.name != key.name for one in account.secrets):
-            return False
-        return not any(key.name in secrets_of(pod) for pod in self._pods.list(key.namespace))
+        accounts = await self._client.list(SERVICE_ACCOUNTS, name.namespace, fields=f"metadata.name={name.name}")
+        pods = await self._client.list(PODS, name.namespace)
+        return is_of(secret, next(iter(accounts.items), None)) and not is_referred(secret, pods.items)
+
+
+def is_of(secret: Secret, account: ServiceAccount | None) -> bool:
+    """Tell whether a secret is of an account that refers to it, as those do for which secrets were made."""
+    if account is None or uid_of(secret) not in ("", account.metadata.uid):
+        return False
+    return any(one.name == secret.metadata.name for one in account.secrets)
+
+
+def is_referred(secret: Secret, pods: Iterable[Pod]) -> bool:
+    """Tell whether one of these pods refers to a secret."""
+    return any(secret.metadata.name in secrets_of(pod) for pod in pods)
 
 
 def is_unused(secret: Secret, first: date) -> bool:
