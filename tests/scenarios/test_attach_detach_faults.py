@@ -8,6 +8,7 @@ What holds for every seed:
    has for six minutes, but for pods that came while it was silent and went again.
 3. A node that mounts what its status lists finds it attached.
 4. Once everything works again, exactly those volumes are attached and listed that pods need.
+5. Then a node that has volumes mounted lists them, however long it takes to unmount them.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ FLAGS = ("--leader-elect=false", "--controllers=attachdetach")
 READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
 NODES_MADE = ("a", "b", "c")
 ALONE, SHARED = ("v", "w", "x"), ("shared",)
-ROUNDS = 12
+ROUNDS = 14
 
 
 class World:
@@ -57,6 +58,8 @@ class World:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.silent: set[str] = set()
+        # Nodes that unmount nothing.
+        self.busy: set[str] = set()
         self.mounted: dict[str, set[str]] = defaultdict(set)
         self.pods: dict[str, Pod] = {}
         self.made = 0
@@ -123,7 +126,8 @@ class World:
         wanted = {one for one in (*ALONE, *SHARED) if self._wants(one, name)}
         offered = {one for one in wanted if unique(one) in {it.name for it in status.volumes_attached}}
         used = {one for one in (*ALONE, *SHARED) if unique(one) in status.volumes_in_use}
-        mounted &= wanted
+        if name not in self.busy:
+            mounted &= wanted
         for one in (offered & used) - mounted:
             found = self.there[one].get(name)
             if found is None or not found.status.attached:
@@ -150,6 +154,16 @@ class World:
         ready = name in self.silent
         await set_ready(self.cluster, name, ready=ready)
         (self.silent.discard if ready else self.silent.add)(name)
+        self._changed.set()
+
+    async def hold(self) -> None:
+        """A node takes long to unmount, or no longer does."""
+        self.busy ^= {one_of(NODES_MADE)}
+        self._changed.set()
+
+    def hold_all(self, *, busy: bool) -> None:
+        """All nodes take long to unmount, or none does any more."""
+        self.busy = set(NODES_MADE) if busy else set()
         self._changed.set()
 
     async def speak(self) -> None:
@@ -187,18 +201,33 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
                 broken ^= {one_of(("attach", "detach"))}
                 await one_of((world.add, world.delete))()
                 await one_of(
-                    (injector.kill, injector.cut, injector.deafen, world.silence, world.add, world.add, world.delete)
+                    (
+                        injector.kill,
+                        injector.cut,
+                        injector.deafen,
+                        world.silence,
+                        world.hold,
+                        world.add,
+                        world.add,
+                        world.delete,
+                    )
                 )()
                 await wait(cluster)
             await injector.heal()
             broken.clear()
             driver.delay = 0.5
             await world.speak()
-            await cluster.sleep(900)
+            world.hold_all(busy=False)
+            await cluster.sleep(1800)
             await check(cluster, world)
+            world.hold_all(busy=True)
             for found in list(world.pods.values()):
                 await cluster.client.delete(PODS, key_of(found), grace=0)
-            await cluster.sleep(450)
+            await cluster.sleep(600)
+            for name in NODES_MADE:
+                assert await listed(cluster, name) == {unique(one) for one in world.mounted[name]}
+            world.hold_all(busy=False)
+            await cluster.sleep(600)
             await check(cluster, world)
             assert await attachments(cluster) == {}
             kubelets.cancel()

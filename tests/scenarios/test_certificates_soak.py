@@ -200,7 +200,7 @@ def pick(choices: Sequence[T]) -> T:
     return choices[int(draw(0, len(choices))) % len(choices)]
 
 
-@pytest.mark.virtual(seeds=200)
+@pytest.mark.virtual(seeds=20)
 async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         world = World(cluster, tmp_path)
