@@ -98,7 +98,7 @@ class World:
             for name in (f"{found.metadata.name}-a", f"{found.metadata.name}-b"):
                 owner = controller_of(self.claims[name]) if name in self.claims else None
                 if name in self.claims and (owner is None or owner.uid != found.metadata.uid):
-                    return  # those after it wait
+                    break  # those after it wait
                 assert name in self.claims, f"{name} is missing"
 
 

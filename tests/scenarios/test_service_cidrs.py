@@ -13,17 +13,21 @@ from msgspec.structs import replace
 from controller_manager.api.core import SERVICES
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.networking import SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
+from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
 from controller_manager.api.resource import Key
 from controller_manager.base.random import random_source
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica
+from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS
+from tests.scenarios.trials import one_of
 
 pytestmark = pytest.mark.virtual
 
 RANGES = ("--service-cluster-ip-range=10.0.0.0/24",)
 HOLD = "example.org/hold"
+FLAGS = ("--leader-elect=false", "--kube-api-qps=-1", "--controllers=service-cidr-controller")
+READ = (IP_ADDRESSES.path(), IP_ADDRESSES.path(), SERVICE_CIDRS.path())
 
 
 async def manage(cluster: Cluster, faults: float = 0.0) -> Replica:
@@ -133,9 +137,10 @@ async def test_an_edit_by_hand_is_put_right() -> None:
 async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
     ranges = ("10.1.0.0/24", "10.1.0.0/25", "10.1.0.0/24", "10.2.0.0/28")
     async with Cluster(RANGES) as cluster:
-        replica = await manage(cluster, faults=0.2)
+        faults = FaultInjector(cluster, await manage(cluster, faults=RATE), FLAGS, READ)
         for number in range(12):
             name = f"r{number % len(ranges)}"
+            await one_of((faults.deafen, faults.kill, nothing, nothing, nothing))()
             try:
                 if random_source().uniform(0, 1) < 0.5:
                     await add(cluster, name, ranges[number % len(ranges)])
@@ -146,7 +151,7 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
                 pass  # is there already, or is not there, or has no range
             await cluster.sleep(random_source().uniform(0, 12))
             await check(cluster)
-        replica.network.rate = 0
+        await faults.heal()
         await cluster.advance(300)
         await check(cluster)
         for one in (await cluster.client.list(SERVICE_CIDRS)).items:
@@ -158,6 +163,10 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
         assert [
             one for one in (await cluster.client.list(SERVICE_CIDRS)).items if one.metadata.deletion_timestamp
         ] == []
+
+
+async def nothing() -> None:
+    """What fails by chance is enough."""
 
 
 async def delete_guarded(cluster: Cluster, name: str) -> None:

@@ -78,11 +78,13 @@ class World:
     async def keep(self) -> None:
         """Somebody has a job be kept for longer, less long, or for good."""
         change = {"spec": {"ttlSecondsAfterFinished": one_of(TIMES)}}
-        await self.cluster.client.patch(JOBS, self._some(), change)
+        await self.cluster.client.patch(JOBS, self._some(ended=one_of((True, False))), change)
 
-    def _some(self) -> Key:
-        there = [one.metadata.name for one in self.jobs.values() if one.metadata.deletion_timestamp is None]
-        return Key("default", one_of(there))
+    def _some(self, *, ended: bool = False) -> Key:
+        there = [one for one in self.jobs.values() if one.metadata.deletion_timestamp is None]
+        if ended:
+            there = [one for one in there if end_of(one.status.conditions) is not None]
+        return Key("default", one_of(there).metadata.name)
 
 
 def is_over(job: Job, now: float) -> bool:
@@ -100,8 +102,16 @@ async def test_no_job_goes_early_and_all_do_in_the_end() -> None:
         world = World(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, FLAGS, READ)
-        people = (world.make, world.make, world.end, world.end, world.keep, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+
+        async def keep_unheard() -> None:
+            """The manager hears a minute later what is said of how long a job is kept."""
+            await faults.deafen()
+            await world.keep()
+            await cluster.sleep(60)
+            faults.replica.network.intercept(None)
+
+        people = (world.make, world.make, world.end, world.end, world.keep)
+        await go_on(cluster, (*people, keep_unheard, keep_unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         assert world.wrong == []
         assert not [name for name, one in world.jobs.items() if is_over(one, wall_seconds())]
