@@ -1,10 +1,11 @@
 """Server-side apply: an object created from a configuration, or changed as it says (KEP-555)."""
 
 from contextlib import suppress
-from functools import partial
+from hashlib import blake2b
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
+from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
@@ -16,6 +17,7 @@ from apiserver_stub.verbs.field_management import field_manager_of, managed_fiel
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
 from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.unchanged_objects import Unchanged
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import Edited, Load, nothing, write
 from controller_manager.api.errors import BadRequest
@@ -25,9 +27,52 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     """Apply the configuration and return the object as it is now, with 201 if it is new. A subresource is never made by
     applying it.
     """
-    application = await scope.run_of(request.http)(partial(_application, scope, request))
-    otherwise = None if request.subresource else creation(request, application.create, nothing)
-    return (await write(scope, request, change(scope, request, application.edit, nothing, otherwise))).reply()
+    sent = _Sent(scope, request)
+    if sent.known is None:
+        await scope.run_of(request.http)(sent.read)
+    otherwise = None if request.subresource else creation(request, sent.create, nothing)
+    return (await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))).reply()
+
+
+class _Sent:
+    """The configuration that the caller sent. It is not read where it is `known` to leave an object as it is."""
+
+    def __init__(self, scope: RequestScope, request: APIRequest) -> None:
+        self._scope = scope
+        self._request = request
+        self._application: Application | None = None
+        self._digest = b"" if request.kind.custom else _digest(request)
+        self.known = scope.unchanged.find(request, self._digest)
+
+    def read(self) -> "Application":
+        """Return the configuration. Raises `BadRequest` and others."""
+        if self._application is None:
+            self._application = _application(self._scope, self._request)
+        return self._application
+
+    def create(self, load: Load) -> Edited:
+        """Return it as a new object."""
+        return self.read().create(load)
+
+    def edit(self, load: Load) -> Edited:
+        """Return it laid over an object."""
+        live = load.state
+        version: str = live["metadata"]["resourceVersion"]
+        if self.known is not None and self.known.version == version:
+            note_patch(self._request)
+            tree = detached(load.shared(), live) if may_share(self._request.kind) else load()
+            return Edited(tree, self.known.warnings, completed=True)
+        edited = self.read().edit(load)
+        if self._digest and edited.tree == live:
+            self._scope.unchanged.note(self._request, Unchanged(version, self._digest, edited.warnings))
+        return edited
+
+
+def _digest(request: APIRequest) -> bytes:
+    """Return what tells apart requests that may do different things to one object."""
+    http = request.http
+    beside = field_manager_of(request).manager, media_type(http), sorted(request.query.items())
+    return blake2b(ascii(beside).encode() + http.body, digest_size=16).digest()
 
 
 def _application(scope: RequestScope, request: APIRequest) -> "Application":

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from apiserver_stub.kinds.findings import Findings
 from apiserver_stub.patch.apply import AppliedSpec
 from apiserver_stub.verbs import apply, field_management
+from apiserver_stub.verbs.unchanged_objects import UnchangedObjects
 from controller_manager.api.errors import BadRequest
 from tests.apiserver_stub.verbs.test_repeated_specs import (
     CASES,
@@ -31,6 +32,7 @@ APPLY = "application/apply-patch+yaml"
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Findings, "of", lambda self, _data, _beside=None: self._make())
+        patched.setattr(UnchangedObjects, "find", lambda _self, _request, _sent: None)
         yield
 
 
@@ -130,7 +132,7 @@ STEPS = st.lists(st.tuples(SPECS, st.sampled_from(["one", "two"]), st.booleans()
 async def test_what_is_known_changes_nothing(api: Any, steps: list[tuple[dict[str, Any], str, bool]]) -> None:
     async def play() -> list[Any]:
         name, seen = f"d{next(numbers)}", []
-        for drawn, manager, force in [*steps, *steps]:
+        for drawn, manager, force in [*steps, *(step for step in steps for _ in range(3))]:
             url = f"{DEPLOYMENTS}/{name}?fieldManager={manager}&force={str(force).lower()}"
             seen.append(plain(await applied(api, url, configuration(name, drawn)), name))
         return seen

@@ -1,0 +1,92 @@
+"""Configurations that leave their object as it was, and come again."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.verbs import apply as verb
+from apiserver_stub.verbs.unchanged_objects import Unchanged, UnchangedObjects
+from controller_manager.api.errors import Conflict
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The managers whose configurations were read."""
+    managers: list[str] = []
+    usual = verb._application
+
+    def noting(scope: Any, request: Any) -> Any:
+        managers.append(request.query["fieldManager"])
+        return usual(scope, request)
+
+    monkeypatch.setattr(verb, "_application", noting)
+    return managers
+
+
+@pytest.fixture
+async def applied(apply: Any, deployment: Any, read: list[str]) -> Any:
+    """A deployment that was applied in vain."""
+    for _ in range(2):
+        found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
+    read.clear()
+    return found
+
+
+async def test_what_changes_nothing_is_not_read_again(
+    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+) -> None:
+    revision = api.store.revision
+    again = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
+    assert (again.status, again.tree, api.store.revision, read) == (200, applied, revision, [])
+
+
+async def test_it_is_read_again_once_the_object_is_another(
+    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+) -> None:
+    await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
+    found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
+    assert found["metadata"]["labels"] == {"x": "y"}
+    await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": 5}}, content_type=MERGE)
+    with pytest.raises(Conflict):
+        await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
+    assert read == ["one", "one"]
+
+
+async def test_what_was_applied_to_one_that_is_gone_makes_another(
+    api: Any, apply: Any, deployment: Any, applied: Any
+) -> None:
+    await api("DELETE", f"{DEPLOYMENTS}/d?propagationPolicy=Background")
+    made = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
+    assert made.status == 201
+    assert made.tree["metadata"]["uid"] != applied["metadata"]["uid"]
+
+
+async def test_others_who_send_the_same_own_it_too(apply: Any, deployment: Any, owners: Any, applied: Any) -> None:
+    found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")).tree
+    assert owners(found)["two", "Apply", ""] == owners(applied)["one", "Apply", ""]
+
+
+async def test_who_is_strict_is_told_what_others_let_pass(api: Any, apply: Any, applied: Any, deployment: Any) -> None:
+    body = b'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","name":"d"},"spec":{"replicas":2}}'
+    seen = [(await apply(f"{DEPLOYMENTS}/d", body, "two")).headers["warning"] for _ in range(3)]
+    assert len(set(seen)) == 1
+    with pytest.raises(Exception, match="strict decoding error"):
+        await apply(f"{DEPLOYMENTS}/d", body, "two", "fieldValidation=Strict")
+
+
+async def test_the_server_keeps_few(api: Any) -> None:
+    known = UnchangedObjects(most=2)
+    calls = [api.call("PATCH", f"{DEPLOYMENTS}/{name}") for name in "abc"]
+    for call in calls:
+        known.note(call, Unchanged("1", b"sent", ()))
+    assert len(known) == 2
+    assert [known.find(call, b"sent") is not None for call in calls] == [False, True, True]
+
+
+async def test_what_would_change_an_object_is_shown_each_time(apply: Any, deployment: Any, applied: Any) -> None:
+    for _ in range(3):
+        shown = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=7), query="dryRun=All")).tree
+        assert (shown["spec"]["replicas"], applied["spec"]["replicas"]) == (7, 2)
