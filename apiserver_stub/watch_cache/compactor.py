@@ -88,7 +88,7 @@ class Compactor:
         self._total = 0
         self._clock = clock
         self._plan = CompactionPlan(retention)
-        self._compacted = 0
+        self._compacted = self._asked = 0  # up to which revisions: known to be done, and asked for
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -106,6 +106,8 @@ class Compactor:
         for resource in resources:
             self._trim(resource, last.at)
         self._shed()
+        if self._plan.due(last.at) > self._asked:
+            self._compact()
         self._rest()
 
     def close(self) -> None:
@@ -120,7 +122,8 @@ class Compactor:
         for resource in self._collections:
             self._trim(resource, now)
         self._shed()
-        self._compact(now)
+        if self._plan.due(now) > self._compacted:
+            self._compact()
         self._rest()
 
     def _trim(self, resource: str, now: float) -> None:
@@ -152,10 +155,9 @@ class Compactor:
         if pending or any(c.history.end > c.history.first for c in self._collections.values()):
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
 
-    def _compact(self, now: float) -> None:
-        revision = self._plan.due(now)
-        if revision > self._compacted:
-            self._storage.compact(revision).add_done_callback(lambda done: self._ended(revision, done))
+    def _compact(self) -> None:
+        revision = self._asked = self._plan.revision
+        self._storage.compact(revision).add_done_callback(lambda done: self._ended(revision, done))
 
     def _ended(self, revision: int, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and done.exception() is None:

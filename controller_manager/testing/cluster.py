@@ -148,6 +148,8 @@ class Cluster:
             server_flags = (*server_flags, "--enable-priority-and-fairness=false")
         if not any(flag.startswith("--representation-cache-size") for flag in server_flags):  # few watch the same here
             server_flags = ("--representation-cache-size=33554432", *server_flags)
+        if not any(flag.startswith("--watch-cache-size") for flag in server_flags):  # nobody here is far behind
+            server_flags = ("--watch-cache-size=16777216", *server_flags)
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = _server_options(self._flags)
         self._plugins = admission_plugins

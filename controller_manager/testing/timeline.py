@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from apiserver_stub.request_info import RequestInfo, last_values
 from apiserver_stub.watch_cache.row import Change
@@ -33,11 +34,20 @@ class _Step(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request to write, its answer (None: there was none), and the run of a control loop that made it."""
+    """A request to write, without its body, the status of its answer (0: there was none) and what is told of that, and
+    the run of a control loop that made it.
+    """
 
     request: Request
-    response: Response | None
+    status: int
+    answer: "_Answer"
     run: Run | None
+
+    @property
+    def revision(self) -> int:
+        """The revision that the object got; 0 if that is not known."""
+        said = self.answer.metadata.resource_version
+        return int(said) if said.isdecimal() and self.status in _MADE else 0
 
 
 class _Happening(NamedTuple):
@@ -111,7 +121,9 @@ class Timeline:
         try:
             response = await answer()
         finally:
-            self._note(cluster, _Asked(request, response, current_run()))
+            status = 0 if response is None else response.status
+            told = replace(request, body=b"") if request.body else request
+            self._note(cluster, _Asked(told, status, _answer(response), current_run()))
         return response
 
     def events(self) -> Sequence[Event]:
@@ -153,9 +165,9 @@ class _Reading:
         self._unnamed: dict[tuple[str, str, str], list[int]] = {}
         for number, (_, cluster, what) in enumerate(happenings):
             if isinstance(what, _Asked):
-                if revision := _revision(what.response):
-                    self._asked[cluster, revision] = number
-                elif what.response is not None and what.response.status in _MADE:
+                if what.revision:
+                    self._asked[cluster, what.revision] = number
+                elif what.status in _MADE:
                     self._unnamed.setdefault((cluster, *_place(what)), []).append(number)
 
     def events(self) -> Iterator[Event]:
@@ -217,24 +229,19 @@ def _answer(response: Response | None) -> _Answer:
         return _NO_ANSWER
 
 
-def _revision(response: Response | None) -> int:
-    said = _answer(response).metadata.resource_version
-    return int(said) if said.isdecimal() and response is not None and response.status in _MADE else 0
-
-
 def _request(at: float, cluster: str, asked: _Asked) -> Event:
-    request, response, run = asked
-    info, said = _info(request), _answer(response)
+    request, status, said, run = asked
+    info = _info(request)
     resource, key = _place(asked)
-    if response is None:
+    if not status:
         text = "no answer"
-    elif response.status in _MADE:
+    elif status in _MADE:
         text = ""
     else:
-        text = _short(f"{response.status} {said.reason}: {said.message}")
+        text = _short(f"{status} {said.reason}: {said.message}")
     below = f"/{info.subresource}" if info.subresource else ""
     of_run = (f"{run.loop} {run.key}", run.causes) if run is not None else ("", ())
-    return Event(at, cluster, _who(request), info.verb, resource + below, key, _revision(response), *of_run, text=text)
+    return Event(at, cluster, _who(request), info.verb, resource + below, key, asked.revision, *of_run, text=text)
 
 
 def _info(request: Request) -> RequestInfo:
@@ -245,7 +252,7 @@ def _place(asked: _Asked) -> tuple[str, str]:
     """Return resource and key of the object that a request is about."""
     info = _info(asked.request)
     resource = f"{info.resource}.{info.group}" if info.group else info.resource
-    name = info.name or _answer(asked.response).metadata.name
+    name = info.name or asked.answer.metadata.name
     namespace = "" if info.resource == "namespaces" else info.namespace
     return resource or info.path, f"{namespace}/{name}" if namespace else name
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, TooNew, TooOld, Write
+from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from controller_manager.testing import virtual
@@ -158,6 +159,19 @@ async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: H
     await ready()
     assert list(backend._records) == [revision]
     assert content(again) == {"a": revision}
+
+
+async def test_what_is_too_much_is_forgotten_by_the_storage_at_once() -> None:
+    rows = MemoryRows()
+    store = WatchCache(MemoryStorage(rows), Retention(total=64 * 1000))
+    await store.start()
+    revision, long = 0, body(text="x" * 1000)
+    for _ in range(500):
+        revision = (await store.commit(Write("pods", "a", revision, long))).revision
+    assert asyncio.get_running_loop().time() == 0
+    assert revision - 70 < rows.compacted < revision - 50
+    assert content(store) == {"a": revision}
+    await store.close()
 
 
 async def test_a_store_at_rest_has_no_timer(store: WatchCache) -> None:
