@@ -1,7 +1,8 @@
 """Decides what to ask the API next so that a local copy stays true: list, stream, watch or wait; pure.
 
     revision unknown   -> StreamingList, the state and then the changes, in one request;
-                          or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing)
+                          or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing),
+                          or once when it gives up on a stream, as it does without what its storage lacks for them
     revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
     revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
     anything failing   -> Pause first, longer each time until a watch makes progress
@@ -75,6 +76,8 @@ class Reflector:
         # Empty while the state is unknown, which is what tells listing from watching everywhere below.
         self.revision = ""
         self._streams = streams
+        # Whether the server gave up on a stream since the state was last read.
+        self._gave_up = False
         self._page = PAGE
         # Failures since a watch last made progress, and the pause that is due for them.
         self._failed = 0
@@ -108,7 +111,7 @@ class Reflector:
             self.watches += 1
             return Watch(self.revision, timeout)
         self.lists += 1
-        return StreamingList(timeout) if self._streams else List(self._page)
+        return StreamingList(timeout) if self._is_streaming else List(self._page)
 
     @property
     def is_failing(self) -> bool:
@@ -128,7 +131,7 @@ class Reflector:
     def listed(self, revision: str) -> None:
         """The whole state as of `revision` was read; after a StreamingList, its changes follow."""
         self.revision = revision
-        self._page = PAGE
+        self._page, self._gave_up = PAGE, False
         self._keep_up()
 
     def heard(self, revision: str) -> None:
@@ -169,7 +172,9 @@ class Reflector:
             self._refused_watch(error)
         elif self._streams and isinstance(error, errors.BadRequest | errors.Invalid | errors.MethodNotAllowed):
             self._stream_less(str(error))
-        elif _is_gone(error) and self._page and not self._streams:
+        elif self._is_streaming and self._opened is not None and isinstance(error, errors.InternalError):
+            self._gave_up = True
+        elif _is_gone(error) and self._page and not self._is_streaming:
             # The pages outlived the server's memory of that revision.
             self._page = 0
         else:
@@ -188,6 +193,10 @@ class Reflector:
         if is_final or isinstance(error, UnreadableAnswer):
             self.revision = ""
         self._fail(str(error))
+
+    @property
+    def _is_streaming(self) -> bool:
+        return self._streams and not self._gave_up
 
     def _has_lasted(self, now: float) -> bool:
         return self._opened is not None and now - self._opened >= SHORTEST_WATCH

@@ -47,6 +47,31 @@ def test_lists_in_pages_when_streaming_is_not_offered(refusal: type[errors.ApiEr
     assert found.step(1.0) == List(PAGE), "once refused, a stream is not asked for again"
 
 
+def test_lists_once_when_the_server_gives_up_on_a_stream_that_it_accepted() -> None:
+    found = reflector()
+    found.step(0.0)
+    found.opened(0.0)
+    found.refused(errors.InternalError("the storage cannot tell how far it is"))
+    assert found.step(0.0) == List(PAGE)
+    assert not found.is_failing
+    found.refused(errors.InternalError("no list either"))
+    assert isinstance(found.step(0.0), Pause)
+    assert found.step(1.0) == List(PAGE)
+    found.listed("7")
+    assert found.step(1.0) == Watch("7", 600.0)
+    found.heard("8")
+    found.refused(errors.Expired("old"))
+    assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
+
+
+def test_asks_for_a_stream_again_that_was_never_accepted() -> None:
+    found = reflector()
+    found.step(0.0)
+    found.refused(errors.InternalError("busy"))
+    assert isinstance(found.step(0.0), Pause)
+    assert isinstance(found.step(1.0), StreamingList)
+
+
 @pytest.mark.parametrize("how", ["ended", "silent"])
 def test_lists_when_a_stream_never_says_that_it_is_complete(how: str) -> None:
     found = reflector()
