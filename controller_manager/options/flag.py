@@ -36,10 +36,14 @@ class _Declared:
 class Options(BaseModel):
     """A read-only group of flags; a cross-field rule is a pydantic validator that raises ValueError with a sentence."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # What validates is made when a group is first read from a command line, which help and version do without.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     title: ClassVar[str] = ""
     """The heading in `--help`; by default the words of the class name."""
+
+
+Options.model_rebuild()  # the class itself is what `help()` tells of it
 
 
 def flag(
