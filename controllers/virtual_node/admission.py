@@ -92,9 +92,10 @@ class AdmittedPods:
         known = self._known.get(key_of(pod))
         return bool(pod.status.start_time) or (known is not None and known[0] == pod.metadata.uid)
 
-    def add(self, pod: Pod) -> None:
+    def add(self, pod: Pod) -> tuple[str, Requirements]:
         """A pod is taken, or asks for something else by now."""
-        self._known[key_of(pod)] = pod.metadata.uid, requirements_of(pod)
+        found = self._known[key_of(pod)] = pod.metadata.uid, requirements_of(pod)
+        return found
 
     def forget(self, key: Key) -> None:
         """A pod is gone."""
@@ -102,13 +103,17 @@ class AdmittedPods:
 
     def requirements(self, pods: Iterable[Pod]) -> list[Requirements]:
         """Return what those of some pods ask for that were taken and have not ended."""
-        return [self._of(pod) for pod in pods if self.has(pod) and not is_pod_terminal(pod)]
-
-    def _of(self, pod: Pod) -> Requirements:
-        key = key_of(pod)
-        if key not in self._known or self._known[key][0] != pod.metadata.uid:
-            self.add(pod)
-        return self._known[key][1]
+        found = []
+        for pod in pods:
+            known = self._known.get(key_of(pod))
+            if is_pod_terminal(pod):
+                continue
+            if known is None or known[0] != pod.metadata.uid:
+                if not pod.status.start_time:
+                    continue
+                known = self.add(pod)
+            found.append(known[1])
+        return found
 
 
 def _pressed(asked: Requirements, node: Node, *, is_best_effort: bool) -> Iterator[Refusal]:

@@ -1,5 +1,6 @@
 """The scheduler in a whole cluster, in virtual time."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from controller_manager.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
+from controller_manager.api.errors import NotFound
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.storage import (
@@ -30,12 +32,14 @@ from controller_manager.api.storage import (
     StorageClass,
 )
 from controller_manager.api.wire import Request, Response
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers._device_claims import devices_of
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.requirements import nominated_node
+from tests.scenarios.trials import one_of
 from tests.scenarios.workloads import replica_set
 
 pytestmark = pytest.mark.virtual
@@ -546,3 +550,27 @@ async def test_with_faults_devices_are_had_once_and_by_pods_on_their_nodes() -> 
                 had.add((device.pool, device.device))
                 assert {nodes[one] for one in users} <= {device.pool}
         assert len(had) == 4
+
+
+@pytest.mark.virtual(seeds=30)
+async def test_with_faults_nodes_take_the_pods_that_come_to_them() -> None:
+    """Pods come and go; the scheduler and the nodes hear of that late, and not at the same time."""
+    async with Cluster() as cluster:
+        nodes = ("--virtual-nodes=2", "--virtual-node-bind-address=", "--virtual-node-capacity=cpu=2,memory=1Gi,pods=3")
+        flags = ("--leader-elect=false", "--controllers=virtual-node-controller", *nodes)
+        replicas = [
+            await cluster.manage(*FLAGS, faults=0.3, strict=False),
+            await cluster.manage(*flags, faults=0.3, strict=False),
+        ]
+        names = [f"p{number}" for number in range(15)]
+        for name in names:
+            await make_pod(cluster, name, cpu=one_of(("1", "500m")), tolerations=[{"operator": "Exists"}])
+            with contextlib.suppress(NotFound):
+                await cluster.client.delete(PODS, Key("default", one_of(names)), grace=one_of((None, 0, 1)))
+            await cluster.sleep(random_source().uniform(0, 4))
+        for replica in replicas:
+            replica.network.rate = 0.0
+        await cluster.advance(900)  # it takes that long to notice that a watch is silent
+        found = (await cluster.client.list(PODS, "default")).items
+        assert [one.status.reason for one in found if one.status.phase == "Failed"] == []
+        assert any(one.status.phase == "Running" for one in found)
