@@ -76,6 +76,10 @@ class VolumeUses:
             if its == driver:
                 yield from self._uses[volume]
 
+    def has(self, conflict: Conflict) -> bool:
+        """Return whether there is a conflict."""
+        return any(conflict in self._conflicts.get(volume, ()) for volume in self._volumes.get(conflict.pod, ()))
+
     def conflicts(self) -> set[Conflict]:
         """Return all conflicts that there are."""
         return {one for found in self._conflicts.values() for one in found}

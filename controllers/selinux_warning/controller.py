@@ -67,30 +67,44 @@ class SELinuxWarningController:
 
     async def reconcile(self, key: Key | Driver) -> None:
         """Tell of the conflicts that a pod causes, as far as they are new."""
-        pods = list(self._uses.pods_of_driver(key.name)) if isinstance(key, Driver) else [key]
-        for pod in pods:
-            self._look_at(pod)
+        if isinstance(key, Driver):
+            found = [one for pod in list(self._uses.pods_of_driver(key.name)) for one in self._look_at(pod)]
+        else:
+            self._warn(key)
+            found = self._look_at(key)
+        # What is known of the others may be older than what is known of this one.
+        found += [one for pod in {it.other for it in found} for one in self._look_at(pod)]
+        self._tell(one for one in found if self._uses.has(one))
 
-    def _look_at(self, key: Key) -> None:
+    def _warn(self, key: Key) -> None:
+        """Tell of volumes that containers of one pod mount with different labels."""
+        pod = self._pods.get(key)
+        if pod is None or is_pod_terminal(pod):
+            return
+        labels = SecuredPod.of(pod).labels()
+        for volume, _ in self._specs.of_pod(pod):
+            if len(labels.get(volume.name, ())) > 1:
+                why = f"The volume {volume.name} is mounted with different SELinux labels by containers of this pod"
+                self._events.warning(pod, "MultipleSELinuxLabels", why)
+
+    def _look_at(self, key: Key) -> list[Conflict]:
+        """Take down how a pod uses volumes; return the conflicts that are new by that."""
         pod = self._pods.get(key)
         uid = pod.metadata.uid if pod is not None and not is_pod_terminal(pod) else ""
         if self._uids.pop(key, uid) != uid:
             self._uses.remove(key)
         if pod is None or not uid:
-            return
+            return []
         self._uids[key] = uid
         secured = SecuredPod.of(pod)
-        labels = secured.labels()
+        labels, found = secured.labels(), []
         for volume, spec in self._specs.of_pod(pod):
             wanted = labels.get(volume.name)
-            if wanted is None:
-                continue
-            if len(wanted) > 1:
-                why = f"The volume {volume.name} is mounted with different SELinux labels by containers of this pod"
-                self._events.warning(pod, "MultipleSELinuxLabels", why)
-                continue
-            use = use_of(next(iter(wanted), ""), secured.change_policy, mounts_labelled=self._mounts_labelled(spec))
-            self._tell(self._uses.add(spec.name, spec.driver, key, use))
+            if wanted is not None and len(wanted) <= 1:
+                label, policy = next(iter(wanted), ""), secured.change_policy
+                use = use_of(label, policy, mounts_labelled=self._mounts_labelled(spec))
+                found += self._uses.add(spec.name, spec.driver, key, use)
+        return found
 
     def _mounts_labelled(self, spec: VolumeSpec) -> bool:
         """Return whether a volume can be mounted with a label."""

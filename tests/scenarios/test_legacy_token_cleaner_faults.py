@@ -10,7 +10,6 @@ What holds for every seed:
 4. Once everything works again, those that are superfluous are marked, and later gone, and all others are there.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -37,11 +36,10 @@ from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from controller_manager.testing.virtual import VirtualLoop
 from controllers import legacy_token_cleaner
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, day_of, secrets_of
 from tests.scenarios.test_service_account_tokens import account, day, secret
-from tests.scenarios.trials import one_of
+from tests.scenarios.trials import one_of, put_forward
 from tests.scenarios.volumes import pod
 
 FLAGS = (
@@ -143,13 +141,6 @@ def first_day() -> date:
     return (utc_now() - PERIOD).date()
 
 
-def pass_a_day() -> None:
-    """Set the clock, which costs nothing."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    loop.epoch += PERIOD.total_seconds()
-
-
 @pytest.mark.virtual(seeds=200)
 async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legacy_token_cleaner, "EVERY", LOOK_EVERY)
@@ -169,7 +160,7 @@ async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.Monk
                 await one_of((faults.kill, faults.cut, faults.deafen, faults.deafen))()
 
         for _ in range(DAYS):
-            pass_a_day()
+            put_forward(PERIOD.total_seconds())
             faults.replica.network.intercept(None)
             await cluster.sleep(random_source().uniform(0, LOOK_EVERY))
             with contextlib.suppress(ApiError, TransportError):
@@ -181,7 +172,7 @@ async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.Monk
         await faults.heal()
         left = {name for name in world.secrets if not world.is_superfluous(name)}
         for _ in range(5):
-            pass_a_day()
+            put_forward(PERIOD.total_seconds())
             await cluster.sleep(3 * LOOK_EVERY)
         assert world.wrong == []
         assert world.secrets.keys() == left
