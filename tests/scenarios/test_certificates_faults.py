@@ -5,11 +5,13 @@ At any time, in whatever the API server ever held:
   2. nothing is signed that is not approved, or that is denied;
   3. a certificate, once there, never changes;
   4. what breaks a rule of its signer has no certificate;
-  5. nothing is approved but what a node may ask for, or what a person approved.
+  5. nothing is approved but what a node may ask for, or what a person approved;
+  6. nothing is deleted before its time: a day after it was made, or approved, if nothing came of it, an hour after it
+     was denied or failed, or approved and issued, or once its certificate has ended.
 Once it is quiet:
-  6. every approved request of a signer with files has a certificate, or is failed if it breaks a rule;
-  7. every request of a node that may make it is approved;
-  8. what was denied, failed, issued or forgotten a day ago is gone soon after a manager starts.
+  7. every approved request of a signer with files has a certificate, or is failed if it breaks a rule;
+  8. every request of a node that may make it is approved;
+  9. what was denied, failed, issued or forgotten a day ago is gone soon after a manager starts.
 """
 
 import contextlib
@@ -38,6 +40,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, RoleBinding, RoleRef, Subject
 from controller_manager.api.rbac import GROUP as RBAC
 from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import parse_time
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import utc_now
 from controller_manager.base.random import random_source
@@ -57,6 +60,7 @@ T = TypeVar("T")
 
 SPECS = (*certificate_approving.SPECS, *certificate_cleaning.SPECS, *certificate_signing.SPECS)
 MAXIMUM = timedelta(hours=3)
+OPEN, DONE = timedelta(days=1), timedelta(hours=1)
 STEPS = 9
 NODE = Certificate("system:node:n1", ("system:nodes",))
 
@@ -86,8 +90,12 @@ class Ledger:
     def note(self, changes: Sequence[Change]) -> None:
         """Look at what was just written."""
         for change in changes:
-            if change.row.resource == REQUESTS.name and not change.deleted:
+            if change.row.resource == REQUESTS.name:
                 request = CertificateSigningRequest.decode(change.row.data)
+                if change.deleted:
+                    if not is_over(request):
+                        self.problems.append(f"deleted too early: {request.metadata.name}")
+                    continue
                 self.problems += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
 
     def _problems(self, request: CertificateSigningRequest) -> Iterator[str]:
@@ -110,6 +118,23 @@ class Ledger:
                 yield "beyond its authority"
             if end - utc_now() > MAXIMUM:
                 yield "beyond the maximum"
+
+
+def is_over(request: CertificateSigningRequest) -> bool:
+    """Whether nobody needs a request any more."""
+    status, now = request.status, utc_now()
+
+    def since(moment: str | None) -> timedelta:
+        return now - parse_time(moment or "")
+
+    if not status.conditions:
+        return since(request.metadata.creation_timestamp) >= OPEN
+    if status.certificate and x509.load_pem_x509_certificate(status.certificate).not_valid_after_utc <= now:
+        return True
+    ages = {one.type: since(one.last_update_time) for one in status.conditions}
+    if any(ages.get(kind, timedelta()) >= DONE for kind in (DENIED, FAILED)):
+        return True
+    return ages.get(APPROVED, timedelta()) >= (DONE if status.certificate else OPEN)
 
 
 def may_have(request: CertificateSigningRequest) -> bool:
@@ -200,7 +225,7 @@ def pick(choices: Sequence[T]) -> T:
     return choices[int(draw(0, len(choices))) % len(choices)]
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         world = World(cluster, tmp_path)
@@ -215,12 +240,16 @@ async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
         assert world.ledger.problems == []
         for request in (await cluster.client.list(REQUESTS)).items:
             assert is_done(request), request
+        for hours in (0.9, 0.2, 2.0):
+            await cluster.sleep(hours * 3600)
+        assert world.ledger.problems == []
         for replica in world.replicas:
             await replica.stop()
         await cluster.sleep(25 * 3600)
         await world.manage()
         await cluster.advance(300)
         assert (await cluster.client.list(REQUESTS)).items == []
+        assert world.ledger.problems == []
 
 
 def is_done(request: CertificateSigningRequest) -> bool:
