@@ -1,0 +1,171 @@
+"""Requests for the status of pools, while slices and claims change, requests fail, watches fall silent and managers are
+lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. An answer, once given, never changes, and tells of each pool what was so at some time: its devices by its slices, how
+   many are allocated by the claims.
+2. A request is kept for an hour after its answer, or a day without one, unless people delete it.
+3. Once everything works again, every request has an answer, new ones a true one, and all go in their time.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.watch_cache.row import Change
+from controller_manager.api.devices import (
+    RESOURCE_CLAIMS,
+    RESOURCE_POOL_STATUS_REQUESTS,
+    RESOURCE_SLICES,
+    PoolStatus,
+    ResourceClaim,
+    ResourcePoolStatusRequest,
+    ResourceSlice,
+)
+from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import parse_time
+from controller_manager.base.clock import utc_now
+from controller_manager.testing import Cluster
+from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.devices import allocate, claim
+from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, publish, told
+from tests.scenarios.trials import go_on, one_of, put_forward
+
+READ = tuple(kind.path() for kind in (RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES, RESOURCE_CLAIMS))
+ACTIONS = 25
+POOLS = ("node-1", "shared")
+SLICES, CLAIMS, ASKED = ("a", "b", "c"), ("s", "t", "u"), ("p", "q", "r")
+KEPT, WAITED = 3600.0, 86400.0
+
+
+class World:
+    """Slices, claims and requests as the store has them, and what people do with them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        self.slices: dict[str, ResourceSlice] = {}
+        self.claims: dict[str, ResourceClaim] = {}
+        self.requests: dict[str, ResourcePoolStatusRequest] = {}
+        # Of each pool the numbers of slices and devices, and of devices that are allocated, that there ever were.
+        self.sizes: set[tuple[str, int, int]] = set()
+        self.allocated: set[tuple[str, int]] = {(name, 0) for name in POOLS}
+        self._dropped = ""
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            resource, name = change.row.resource, change.row.name
+            if resource == RESOURCE_SLICES.name:
+                self.slices.pop(name, None)
+                if not change.deleted:
+                    self.slices[name] = ResourceSlice.decode(change.row.data)
+            elif resource == RESOURCE_CLAIMS.name:
+                self.claims.pop(name, None)
+                if not change.deleted:
+                    self.claims[name] = ResourceClaim.decode(change.row.data)
+            elif resource == RESOURCE_POOL_STATUS_REQUESTS.name:
+                self._judge(name, ResourcePoolStatusRequest.decode(change.row.data), deleted=change.deleted)
+        self.sizes |= {(name, *self.size_of(name)) for name in POOLS}
+        self.allocated |= {(name, self.allocated_of(name)) for name in POOLS}
+
+    def size_of(self, pool: str) -> tuple[int, int]:
+        """The numbers of slices and devices of the latest generation of a pool."""
+        of_pool = [one.spec for one in self.slices.values() if one.spec.pool.name == pool]
+        latest = max((one.pool.generation for one in of_pool), default=0)
+        current = [one for one in of_pool if one.pool.generation == latest]
+        return len(current), sum(len(one.devices) for one in current)
+
+    def allocated_of(self, pool: str) -> int:
+        given = (one.status.allocation for one in self.claims.values())
+        return sum(device.pool == pool for one in given if one is not None for device in one.devices.results)
+
+    def _judge(self, name: str, found: ResourcePoolStatusRequest, *, deleted: bool) -> None:
+        before = self.requests.pop(name, None)
+        if not deleted:
+            self.requests[name] = found
+        if deleted and name != self._dropped and self.age(found) < (WAITED if found.status is None else KEPT):
+            self.wrong.append(f"{name} is deleted after {self.age(found):g} s")
+        if before is not None and before.status is not None and before.status != found.status:
+            self.wrong.append(f"the answer to {name} changes")
+        if found.status is not None:
+            self.wrong += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
+
+    def age(self, found: ResourcePoolStatusRequest) -> float:
+        """The seconds since a request was answered, or made if it was not."""
+        since = found.metadata.creation_timestamp
+        if found.status is not None:
+            since = found.status.conditions[0].last_transition_time
+        return (utc_now() - parse_time(since or "")).total_seconds()
+
+    def was_so(self, told: PoolStatus) -> bool:
+        if told.validation_error is not None:
+            return told.total_devices is None
+        size = (told.pool_name, told.resource_slice_count or 0, told.total_devices or 0)
+        free = max((told.total_devices or 0) - (told.allocated_devices or 0), 0)
+        given = (told.pool_name, told.allocated_devices or 0)
+        return size in self.sizes and given in self.allocated and told.available_devices == free
+
+    async def publish(self) -> None:
+        made = {"generation": one_of((1, 2, 3)), "resourceSliceCount": one_of((1, 1, 2))}
+        await publish(self.cluster, one_of(SLICES), one_of(POOLS), one_of((0, 1, 2, 5)), pool_spec=made)
+
+    async def withdraw(self) -> None:
+        await self.cluster.client.delete(RESOURCE_SLICES, Key("", one_of(SLICES)))
+
+    async def give(self) -> None:
+        await allocate(self.cluster, await self.cluster.client.create(RESOURCE_CLAIMS, claim(one_of(CLAIMS))))
+
+    async def take(self) -> None:
+        key = Key("default", one_of(CLAIMS))
+        await self.cluster.client.patch(RESOURCE_CLAIMS, key, {"status": {"allocation": None}}, subresource="status")
+
+    async def ask(self) -> None:
+        await ask(self.cluster, one_of(ASKED), **one_of(({}, {"limit": 1}, {"poolName": "shared"})))
+
+    async def wait(self) -> None:
+        """The clock says that it is later."""
+        put_forward(one_of((600.0, KEPT, WAITED)))
+
+    async def drop(self) -> None:
+        """Somebody deletes a request."""
+        self._dropped = one_of(ASKED)
+        try:
+            await self.cluster.client.delete(RESOURCE_POOL_STATUS_REQUESTS, Key("", self._dropped))
+        finally:
+            self._dropped = ""
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_answers_are_true_and_are_kept_for_their_time() -> None:
+    async with Cluster(SERVER) as cluster:
+        world = World(cluster)
+        faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
+        people = (
+            world.publish,
+            world.publish,
+            world.withdraw,
+            world.give,
+            world.take,
+            *(world.ask,) * 3,
+            world.drop,
+            world.wait,
+        )
+        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await faults.heal()
+        await cluster.sleep(600)
+        assert [name for name, one in world.requests.items() if one.status is None] == []
+        await ask(cluster, "last")
+        await cluster.sleep(60)
+        found = await told(cluster, "last")
+        assert found is not None
+        assert found.status is not None
+        for one in found.status.pools:
+            slices, devices = world.size_of(one.pool_name)
+            if one.validation_error is None:
+                numbers = (one.resource_slice_count, one.total_devices, one.allocated_devices)
+                assert numbers == (slices, devices, world.allocated_of(one.pool_name))
+        await cluster.sleep(KEPT + 600)
+        assert world.requests == {}
+        assert world.wrong == []
