@@ -11,7 +11,7 @@ import pytest
 from controller_manager.api.core import EVENTS, NODES, PODS
 from controller_manager.api.resource import Key
 from controller_manager.api.storage import CSI_DRIVERS, VOLUME_ATTACHMENTS
-from controller_manager.api.wire import Response
+from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.replica import Replica
@@ -228,6 +228,27 @@ async def test_a_node_that_is_ready_again_keeps_its_volumes_though_the_copy_of_i
         replica.network.mend()
         await set_ready(cluster, "a", ready=True)
         await cluster.sleep(60)
+        assert (await attachments(cluster)).keys() == {("v", "a")}
+
+
+async def test_of_a_silent_node_nothing_is_taken_while_pods_came_there_that_are_not_known_here() -> None:
+    async with world() as (cluster, _, replica):
+        await bind(cluster, "v")
+        await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
+        await cluster.settle()
+        await use(cluster, "a", "v")
+        await set_ready(cluster, "a", ready=False)
+        await delete_pod(cluster, "p")
+
+        def deaf(request: Request) -> Response | None:
+            follows = request.path == PODS.path() and all(name != "fieldSelector" for name, _ in request.query)
+            return Response(500, {}, b"") if follows else None
+
+        replica.network.intercept(deaf)
+        replica.network.cut()
+        replica.network.mend()
+        await cluster.client.create(PODS, pod("q", of_claim("v"), node="a"))
+        await cluster.sleep(600)
         assert (await attachments(cluster)).keys() == {("v", "a")}
 
 

@@ -11,7 +11,7 @@ from controller_manager.api.devices import (
     RESOURCE_CLAIMS,
 )
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
+from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.transport.transport import whole_body
 from tests.scenarios.devices import (
@@ -68,6 +68,20 @@ async def test_a_claim_is_made_of_a_template_and_noted() -> None:
         assert spec["capacity"] == {"requests": {"m": "1Gi"}}
         owners = msgspec.json.decode((await cluster.client.get(PODS, Key("default", "p"))).raw)
         assert owners["status"]["resourceClaimStatuses"][0].keys() == {"name", "resourceClaimName"}
+
+
+async def test_no_claim_is_made_for_a_pod_that_is_gone_though_the_copy_of_it_is_old() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+        await cluster.client.create(PODS, pod(gpu=MADE))
+        await cluster.settle()
+        replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == "/api/v1/pods" else None)
+        replica.network.cut()
+        replica.network.mend()
+        await cluster.client.delete(PODS, Key("default", "p"), grace=0)
+        await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
+        await cluster.sleep(60)
+        assert await claims(cluster) == []
 
 
 async def test_a_pod_waits_for_its_template() -> None:
