@@ -1,11 +1,13 @@
 """Large answers beside short requests: what writers and readers keep of their speed while others list or watch.
 
 Eight writers create, two readers get, each one request after the other; the large answers are taken by a process of its
-own, which yields to them. What the short requests do meanwhile is compared with what they did just before.
+own, which yields to them. What the short requests do meanwhile is compared with what they did just before; watches are
+open by then, and are told what the writers do.
 """
 
 import asyncio
 import itertools
+import json
 import os
 import ssl
 import statistics
@@ -18,7 +20,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.api import PODS, Watcher, creation
-from benchmarks.harness import TOKEN, Result, api_server, connect, pod, process
+from benchmarks.harness import TOKEN, Result, api_server, connect, fetch, pod, process
 from benchmarks.load import Connection, request
 from benchmarks.processes import create
 
@@ -26,7 +28,7 @@ LISTED = "/api/v1/namespaces/listed/pods"
 WRITERS, READERS, WATCHERS = 8, 2, 400
 SECONDS, ROUNDS = 3.0, 3
 _PORT = 16452
-_START = 1.5  # seconds that the other process takes to begin
+_READY = b"ready\n"
 _SIZE = 4800  # bytes of a pod that is listed
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _names = itertools.count()
@@ -46,7 +48,7 @@ async def run() -> list[Result]:
     return [
         *await _beside("2,000 pods listed", 2000, f"{LISTED}?limit=2000"),
         *await _beside("20 MB of protobuf listed", 6000, LISTED, _PROTOBUF),
-        *await _beside(f"{WATCHERS} watchers", 0, f"{PODS}?watch=1&resourceVersion=0"),
+        *await _beside(f"{WATCHERS} watchers", 0, f"{PODS}?watch=1"),
     ]
 
 
@@ -60,9 +62,13 @@ async def _beside(title: str, count: int, path: str, media: str = "application/j
         for _ in range(ROUNDS):
             calm.append(await _short(tls, SECONDS))
             other = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "benchmarks.mixed", path, media, stdout=asyncio.subprocess.PIPE
+                *(sys.executable, "-m", "benchmarks.mixed", path, media),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
             )
-            await asyncio.sleep(_START)
+            assert other.stdout is not None
+            if await other.stdout.readline() != _READY:
+                raise RuntimeError("the large answers cannot be taken")
             busy.append(await _short(tls, SECONDS))
             told, _ = await other.communicate()
             answers.append(float(told))
@@ -98,12 +104,12 @@ def _listed(number: int) -> dict[str, object]:
 
 async def _short(tls: ssl.SSLContext, seconds: float) -> Speed:
     """Create and get for so many seconds."""
-    end = time.monotonic() + seconds
     read, made, taken = request("GET", f"{PODS}/read", TOKEN), list[float](), list[float]()
     prepared = [creation(PODS, f"made-{next(_names)}") for _ in range(int(3000 * seconds))]
+    connections = [await Connection.open(_PORT, tls) for _ in range(WRITERS + READERS)]
+    end = time.monotonic() + seconds
 
-    async def ask(found: list[float], *, writes: bool) -> None:
-        connection = await Connection.open(_PORT, tls)
+    async def ask(connection: Connection, found: list[float], *, writes: bool) -> None:
         while (began := time.monotonic()) < end and prepared:
             status, _, _ = await connection.ask(prepared.pop() if writes else read)
             if status >= 300:
@@ -112,46 +118,70 @@ async def _short(tls: ssl.SSLContext, seconds: float) -> Speed:
         connection.close()
 
     async with asyncio.TaskGroup() as group:
-        for number in range(WRITERS + READERS):
-            group.create_task(ask(made, writes=True) if number < WRITERS else ask(taken, writes=False))
+        for number, connection in enumerate(connections):
+            writes = number < WRITERS
+            group.create_task(ask(connection, made if writes else taken, writes=writes))
     return Speed(len(made) / seconds, len(taken) / seconds, statistics.quantiles(taken, n=100)[98])
 
 
 async def _take(path: str, media: str) -> float:
-    """Take large answers until the short requests are over; return how many bytes came a second."""
+    """Take large answers until standard input ends; return how many bytes came a second since it was said that they
+    do.
+    """
     os.nice(10)
-    tls, end = _tls(), time.monotonic() + _START + SECONDS
-    line = request("GET", path, TOKEN).replace(b"application/json", media.encode(), 1)
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin, over.set)
     if "watch=1" in path:
-        return await _watch(tls, line, end)
-    connection = await Connection.open(_PORT, tls)
-    size, began = 0, time.monotonic()
-    while time.monotonic() < end:
-        status, length, _ = await connection.ask(line)
-        if status != 200:
-            raise RuntimeError(f"the server answered {status}")
-        size += length
+        return await _watch(path, over)
+    return await _list(request("GET", path, TOKEN).replace(b"application/json", media.encode(), 1), over)
+
+
+async def _list(line: bytes, over: asyncio.Event) -> float:
+    connection = await Connection.open(_PORT, _tls())
+    await _answer(connection, line)
+    size, began = 0, _say_ready()
+    while not over.is_set():
+        size += await _answer(connection, line)
     connection.close()
     return size / (time.monotonic() - began)
 
 
+async def _answer(connection: Connection, line: bytes) -> int:
+    status, length, _ = await connection.ask(line)
+    if status != 200:
+        raise RuntimeError(f"the server answered {status}")
+    return length
+
+
 class _Counting(Watcher):
-    """A watcher that counts bytes."""
+    """A watcher that counts bytes, of which the first are the head of its answer."""
 
     def data_received(self, data: bytes) -> None:
         self.events += len(data)
+        self.reached.set()
 
 
-async def _watch(tls: ssl.SSLContext, line: bytes, end: float) -> float:
-    loop = asyncio.get_running_loop()
-    opened = []
+async def _watch(path: str, over: asyncio.Event) -> float:
+    """Open watches of what comes from now on, and count when all are open."""
+    loop, tls, opened = asyncio.get_running_loop(), _tls(), []
+    page = json.loads(await fetch(await connect(_PORT, tls), f"{PODS}?limit=1"))
+    line = request("GET", f"{path}&resourceVersion={page['metadata']['resourceVersion']}", TOKEN)
     for _ in range(WATCHERS):
         _, watcher = await loop.create_connection(_Counting, "127.0.0.1", _PORT, ssl=tls, server_hostname="127.0.0.1")
         watcher.send(line)
         opened.append(watcher)
-    began, before = time.monotonic(), sum(watcher.events for watcher in opened)
-    await asyncio.sleep(end - began)
+    for watcher in opened:
+        await watcher.reached.wait()
+    before, began = sum(watcher.events for watcher in opened), _say_ready()
+    await over.wait()
     return (sum(watcher.events for watcher in opened) - before) / (time.monotonic() - began)
+
+
+def _say_ready() -> float:
+    """Tell who started this process that it takes answers now, and return the time."""
+    sys.stdout.buffer.write(_READY)
+    sys.stdout.buffer.flush()
+    return time.monotonic()
 
 
 def _tls() -> ssl.SSLContext:

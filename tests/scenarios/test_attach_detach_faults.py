@@ -48,7 +48,7 @@ FLAGS = ("--leader-elect=false", "--controllers=attachdetach")
 READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
 NODES_MADE = ("a", "b", "c")
 ALONE, SHARED = ("v", "w", "x"), ("shared",)
-ROUNDS = 14
+ROUNDS = 12
 
 
 class World:
@@ -218,16 +218,16 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
             driver.delay = 0.5
             await world.speak()
             world.hold_all(busy=False)
-            await cluster.sleep(1800)
+            await cluster.sleep(900)
             await check(cluster, world)
             world.hold_all(busy=True)
             for found in list(world.pods.values()):
                 await cluster.client.delete(PODS, key_of(found), grace=0)
-            await cluster.sleep(600)
+            await cluster.sleep(450)
             for name in NODES_MADE:
                 assert await listed(cluster, name) == {unique(one) for one in world.mounted[name]}
             world.hold_all(busy=False)
-            await cluster.sleep(600)
+            await cluster.sleep(450)
             await check(cluster, world)
             assert await attachments(cluster) == {}
             kubelets.cancel()

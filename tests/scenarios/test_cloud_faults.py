@@ -120,7 +120,7 @@ class World:
     async def heal(self) -> None:
         assert self.replica is not None
         self.replica.network.rate = self.cloud.rate = self.cloud.delay = 0.0
-        await self.cluster.sleep(2000)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await self.cluster.sleep(900)  # longer than a silent watch goes unnoticed, and than what failed waits
         await self.cluster.settle()
 
 

@@ -33,7 +33,7 @@ FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())
 ROUNDS = 10
 # A silent watch noticed, backoffs, and some times after that.
-BOUND = 15 * 60.0
+BOUND = 8 * 60.0
 KEPT = 2
 MADE = (
     cron_job("allow", "* * * * *", successfulJobsHistoryLimit=KEPT),

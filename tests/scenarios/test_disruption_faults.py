@@ -29,7 +29,7 @@ from tests.scenarios.workloads import pods, replica_set
 FLAGS = ("--leader-elect=false", "--controllers=disruption,replicaset")
 READ = (PODS.path(), POD_DISRUPTION_BUDGETS.path(), REPLICA_SETS.path())
 REPLICAS = 6
-ACTIONS = 20
+ACTIONS = 12
 LONGEST_DEAFNESS = 60.0
 # Budgets, and how many of the pods are to be healthy.
 BUDGETS: tuple[tuple[dict[str, Any], int], ...] = (
@@ -66,7 +66,7 @@ class Healthy:
         return sum(self._pods.values())
 
 
-@pytest.mark.virtual(seeds=50)
+@pytest.mark.virtual(seeds=200)
 async def test_never_more_go_than_a_budget_allows() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         spec, desired = one_of(BUDGETS)

@@ -17,7 +17,6 @@ come late.
 """
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -27,38 +26,18 @@ from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
-from tests.scenarios.trials import one_of
+from tests.scenarios.trials import SmallDiscovery, one_of
 
 FAULTS = 0.2
 ROUNDS = 6
 OBJECTS = 12
 HOLD = "example.org/hold"
 POLICIES = ("Background", "Foreground", "Orphan")
-RESOURCES = [
-    {
-        "resource": plural,
-        "responseKind": {"kind": kind},
-        "scope": "Namespaced",
-        "verbs": ["get", "list", "watch", "delete"],
-    }
-    for plural, kind in (("configmaps", "ConfigMap"), ("secrets", "Secret"))
-]
-ROOTS = {
-    "/api": [{"metadata": {}, "versions": [{"version": "v1", "resources": RESOURCES}]}],
-    "/apis": [],
-}
-
-
-def small(request: Request) -> Response | None:
-    """Discovery names few resources: a seed takes a quarter of the time."""
-    if request.path not in ROOTS:
-        return None
-    return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": ROOTS[request.path]}).encode())
+DISCOVERY = SmallDiscovery(configmaps="ConfigMap", secrets="Secret")
 
 
 class Witness:
@@ -130,7 +109,7 @@ class World:
 
     async def manage(self) -> None:
         self.replica = await self.cluster.manage("--leader-elect=false", specs=SPECS, faults=FAULTS)
-        self.replica.network.intercept(small)
+        self.replica.network.intercept(DISCOVERY)
 
     async def make(self, owners: int) -> None:
         """An object that names some of those that were made before it, whether they are still there or not."""

@@ -31,13 +31,13 @@ from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
-ROUNDS = 14
+ROUNDS = 12
 # All backoffs of indexes that fail as often as they may, and silent watches noticed.
 BOUND = 3 * 3600.0
 JOBS_MADE = (
-    job("plain", completions=6, parallelism=2, backoffLimit=1000),
+    job("plain", completions=4, parallelism=2, backoffLimit=1000),
     job("patient", completions=3, parallelism=3, backoffLimit=1000, podReplacementPolicy="Failed"),
-    indexed("indexed", completions=6, parallelism=3, backoffLimit=1000),
+    indexed("indexed", completions=5, parallelism=3, backoffLimit=1000),
     indexed("limited", completions=4, parallelism=2, backoffLimitPerIndex=1),
 )
 

@@ -34,11 +34,13 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
+from tests.scenarios.trials import SmallDiscovery
 
 HOLD = "example.org/hold"
 # The namespaces: the first three are deleted, and content of the second and the third itself are held by somebody.
 PLAIN, HELD, GUARDED, KEPT = "plain", "held", "guarded", "kept"
 QUIET = 40.0
+DISCOVERY = SmallDiscovery(pods="Pod", services="Service", serviceaccounts="ServiceAccount", configmaps="ConfigMap")
 
 
 async def fill(cluster: Cluster, name: str) -> None:
@@ -87,7 +89,9 @@ class Watchman:
         cluster.api.store.subscribe(self._note)
 
     def __call__(self, request: Request) -> Response | None:
-        """Remember what is asked for; let it pass."""
+        """Remember what is asked for; let it pass, but for discovery."""
+        if (answer := DISCOVERY(request)) is not None:
+            return answer
         parts = request.path.strip("/").split("/")
         if request.method == "GET" or {"leases", "events"} & set(parts[-2:]):
             return None

@@ -147,7 +147,7 @@ async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             acts = (injector.kill, injector.cut, injector.deafen)
             for _ in range(ROUNDS):
-                for _ in range(3):
+                for _ in range(2):
                     await one_of((world.ask, world.ask, world.insist, world.offer, world.drop))()
                 await one_of(acts)()
                 await cluster.sleep(random_source().uniform(0, 40))

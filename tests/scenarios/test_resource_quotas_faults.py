@@ -12,8 +12,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.core import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, SERVICES, ConfigMap, ResourceQuota
 from controller_manager.api.core import ResourceQuotaSpec as Spec
 from controller_manager.api.errors import ApiError
@@ -72,13 +74,13 @@ def on_a_node_port(service: Any) -> bool:
     return service["spec"]["type"] != "ClusterIP"
 
 
-# What a quota calls things, where they are, and which of them it counts.
+# What a quota calls things, of what resource they are, and which of them it counts.
 COUNTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("configmaps", "count/configmaps"), (PATHS["configmaps"], everything)),
-    "count/pods": (PATHS["pods"], everything),
-    "services": (PATHS["services"], everything),
-    "services.nodeports": (PATHS["services"], on_a_node_port),
-    WIDGET: (WIDGETS, everything),
+    **dict.fromkeys(("configmaps", "count/configmaps"), ("configmaps", everything)),
+    "count/pods": ("pods", everything),
+    "services": ("services", everything),
+    "services.nodeports": ("services", on_a_node_port),
+    WIDGET: ("widgets.example.com", everything),
 }
 
 
@@ -98,54 +100,57 @@ class World:
         )
         for _ in range(ACTIONS):
             # Some are refused: what they are about may not be there, or be there already, or not fit.
-            allowed, there = await self.allowed(), await self.there()
+            allowed, there = self.allowed(), self.there()
             with contextlib.suppress(ApiError, TransportError):
                 await one_of(people)()
-            await self.check_growth(allowed, there)
-            await self.check_limits()
+            self.check_growth(allowed, there)
+            self.check_limits()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
-                await self.check_limits()
+                self.check_limits()
 
     async def calm(self) -> None:
         self.manager.network.rate = 0
         await self.cluster.sleep(300)  # longer than a silent watch goes unnoticed
         await self.cluster.settle()
 
-    async def check_limits(self) -> None:
+    def quotas(self) -> list[ResourceQuota]:
+        """The quotas, as the storage has them."""
+        return [ResourceQuota.decode(row.data) for row in self.rows(RESOURCE_QUOTAS.name)]
+
+    def rows(self, resource: str) -> list[Row]:
+        """The objects of the namespace; none where nobody has defined the resource."""
+        return [row for row in self.cluster.api.store.snapshot(resource).items() if row.namespace == "default"]
+
+    def check_limits(self) -> None:
         """What has no way to grow but by being made: no quota was lowered below what there was."""
-        count = len((await self.client.list(CONFIG_MAPS, "default")).items)
-        for quota in (await self.client.list(RESOURCE_QUOTAS, "default")).items:
+        count = self.there()["configmaps"]
+        for quota in self.quotas():
             for name in ("configmaps", "count/configmaps"):
                 used = parsed(quota.status.used).get(name)
                 if used is not None and name in (quota.status.hard or {}):
                     assert count <= used.number, f"{count} config maps, and the quota says {used}"
 
-    async def allowed(self) -> dict[tuple[str, str], int]:
+    def allowed(self) -> dict[tuple[str, str], int]:
         """What the status of each quota allows, by quota and name."""
-        quotas = (await self.client.list(RESOURCE_QUOTAS, "default")).items
         return {
             (quota.metadata.uid, name): int(limit)
-            for quota in quotas
+            for quota in self.quotas()
             for name, limit in (quota.status.hard or {}).items()
             if name in COUNTED and name in (quota.status.used or {})
         }
 
-    async def there(self) -> dict[str, int]:
-        """How many objects there are, by what quotas call them; as the storage has them."""
-        found = {}
-        for name, (path, counts) in COUNTED.items():
-            with contextlib.suppress(ApiError):  # nobody has defined it yet
-                items = (await send(self.cluster, "GET", path))["items"]
-                found[name] = sum(map(counts, items))
-        return found
+    def there(self) -> dict[str, int]:
+        """How many objects there are, by what quotas call them."""
+        found = {resource: [msgspec.json.decode(row.data) for row in self.rows(resource)] for resource in PATHS}
+        return {name: sum(map(counts, found[resource])) for name, (resource, counts) in COUNTED.items()}
 
-    async def check_growth(self, allowed: dict[tuple[str, str], int], before: dict[str, int]) -> None:
+    def check_growth(self, allowed: dict[tuple[str, str], int], before: dict[str, int]) -> None:
         """What came did so within what was allowed before and still is."""
-        still, now = await self.allowed(), await self.there()
+        still, now = self.allowed(), self.there()
         for (quota, name), limit in allowed.items():
             if still.get((quota, name)) == limit:
-                assert now.get(name, 0) <= max(limit, before.get(name, 0)), f"{now[name]} of {limit} {name}"
+                assert now[name] <= max(limit, before[name]), f"{now[name]} of {limit} {name}"
 
     async def make_config(self) -> None:
         meta = ObjectMeta(namespace="default", name=one_of(NAMES))

@@ -526,7 +526,7 @@ async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
         assert found == ["", *(f"n{number}" for number in range(3) for _ in range(2))]
 
 
-@pytest.mark.virtual(seeds=60)
+@pytest.mark.virtual(seeds=200)
 async def test_with_faults_devices_are_had_once_and_by_pods_on_their_nodes() -> None:
     """Requests fail, get no answer, or are answered after they were cut off."""
     async with Cluster() as cluster:

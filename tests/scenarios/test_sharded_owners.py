@@ -36,9 +36,12 @@ NAMES = [f"team-{number:02}" for number in range(1, 13)]
 ROLLOUTS = ("deployment", "replicaset")
 
 
-async def start(cluster: Cluster, replicas: int, controllers: Sequence[str] = ROLLOUTS) -> list[Replica]:
-    shards = ",".join(f"{one}=4" for one in controllers)
-    flags = ("--leader-elect-per-controller", f"--controllers={','.join(controllers)}", f"--controller-shards={shards}")
+async def start(
+    cluster: Cluster, replicas: int, controllers: Sequence[str] = ROLLOUTS, shards: int = 4
+) -> list[Replica]:
+    divided = ",".join(f"{one}={shards}" for one in controllers)
+    named = ",".join(controllers)
+    flags = ("--leader-elect-per-controller", f"--controllers={named}", f"--controller-shards={divided}")
     found = [await cluster.manage(*flags, may_lose_lead=True, strict=False) for _ in range(replicas)]
     await cluster.sleep(10)
     return found
@@ -167,13 +170,13 @@ async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
             assert all(found[f"set-{name}"] == 2 and found[f"job-{name}"] == 2 for name in NAMES[:6])
 
 
-@pytest.mark.virtual(seeds=10)
+@pytest.mark.virtual(seeds=25)
 async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_more() -> None:
     source = Random(random_source().uniform(0.0, 1.0))
     async with Cluster() as cluster, PodAgent(cluster):
         wanted: dict[str, int] = {}
-        replicas = await start(cluster, source.choice((2, 3)))
-        for _ in range(5):
+        replicas = await start(cluster, source.choice((2, 3)), shards=2)
+        for _ in range(4):
             for name in source.sample(NAMES[:8], 2):
                 wanted[name] = await _grow(cluster, name, wanted.get(name, 0))
             one = source.choice([one for one in replicas if not one.has_ended])
@@ -187,13 +190,13 @@ async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_mor
                     await cluster.sleep(source.uniform(1.0, 20.0))
                     one.network.mend()
                 case "come":
-                    replicas += await start(cluster, 1)
+                    replicas += await start(cluster, 1, shards=2)
             if all(one.has_ended for one in replicas):
-                replicas += await start(cluster, 1)
+                replicas += await start(cluster, 1, shards=2)
             await cluster.sleep(source.uniform(0.0, 20.0))
             found = await pods_by_app(cluster)
             assert all(found[name] <= wanted[name] for name in found), (found, wanted)
-        replicas += await start(cluster, 1)
+        replicas += await start(cluster, 1, shards=2)
         await cluster.sleep(SOON)
         assert await pods_by_app(cluster) == wanted
         assert len((await cluster.client.list(REPLICA_SETS, "default")).items) == len(wanted)

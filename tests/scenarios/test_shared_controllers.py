@@ -217,7 +217,7 @@ async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: 
             await cluster.manage(*flags)
 
 
-@pytest.mark.virtual(seeds=15)
+@pytest.mark.virtual(seeds=50)
 async def test_whatever_happens_every_key_has_one_worker() -> None:
     trail, source = Trail(), Random(random_source().uniform(0.0, 1.0))
     by = source.choice((NAMESPACES, CONFIG_MAPS))
@@ -229,10 +229,10 @@ async def test_whatever_happens_every_key_has_one_worker() -> None:
         replicas: list[Replica] = []
 
         async def start() -> None:
-            flags = (SHARED, "--controller-shards=copy=4")
+            flags = (SHARED, "--controller-shards=copy=3")
             replicas.append(await cluster.manage(*flags, specs=[copier(trail, by)], may_lose_lead=True, strict=False))
 
-        for number in range(8):
+        for number in range(5):
             living = [one for one in replicas if not one.has_ended]
             if len(living) < 3:
                 await start()

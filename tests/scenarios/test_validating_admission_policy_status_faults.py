@@ -23,7 +23,7 @@ from tests.scenarios.test_validating_admission_policy_status import DEFINITION, 
 from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 FLAGS = ("--leader-elect=false", f"--controllers={NAME}")
-ACTIONS = 16
+ACTIONS = 12
 NAMES = ("a", "b", "c")
 
 
@@ -73,7 +73,7 @@ class World:
         del self.policies[name]
 
 
-@pytest.mark.virtual(seeds=40)
+@pytest.mark.virtual(seeds=200)
 async def test_nothing_is_said_of_another_generation_and_all_is_said_in_the_end() -> None:
     async with Cluster() as cluster:
         await send(cluster, "POST", DEFINITIONS, DEFINITION["definition"])

@@ -48,7 +48,7 @@ PLACES = 2
 NODE_NAMES = ("virtual-node-1", "virtual-node-2")
 NAMES = ("a", "b", "c", "d")
 PATHS = ("/api/v1/pods", "/api/v1/nodes")
-ACTIONS = 14
+ACTIONS = 12
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
@@ -274,7 +274,7 @@ async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name(
             assert (found.status.phase, found.status.container_statuses) == ("Pending", ())
 
 
-@pytest.mark.virtual(seeds=100)
+@pytest.mark.virtual(seeds=200)
 async def test_pods_live_as_nodes_say_whatever_goes_wrong() -> None:
     async with Cluster() as cluster:
         lives, people = Lives(cluster), People(cluster)
@@ -293,7 +293,7 @@ async def test_pods_live_as_nodes_say_whatever_goes_wrong() -> None:
         assert lives.complaints == []
 
 
-@pytest.mark.virtual(seeds=10)
+@pytest.mark.virtual(seeds=50)
 async def test_pods_of_a_cluster_that_goes_back_and_forks_live_on() -> None:
     async with Cluster() as cluster:
         lives, people = Lives(cluster), People(cluster)

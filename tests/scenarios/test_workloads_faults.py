@@ -39,7 +39,7 @@ WEB = Key("default", "web")
 FLAGS = ("--leader-elect=false", "--controllers=replicaset,replicationcontroller,deployment")
 PATHS = ("/api/v1/pods", "/apis/apps/v1/replicasets", "/apis/apps/v1/deployments")
 IMAGES = tuple(f"example.org/app:{number}" for number in (1, 2, 3))
-ACTIONS = 12
+ACTIONS = 10
 REPLICAS = 5
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster
@@ -20,6 +22,28 @@ def one_of(choices: Sequence[T]) -> T:
     if not choices:
         raise NotFound("there is none")
     return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
+
+
+class SmallDiscovery:
+    """Answers discovery with few namespaced resources of the core group, so that whoever looks at all of them asks a
+    tenth as much; lets all else pass.
+    """
+
+    def __init__(self, **kinds: str) -> None:
+        verbs = ("get", "list", "watch", "delete", "deletecollection")
+        resources = [
+            {"resource": plural, "responseKind": {"kind": kind}, "scope": "Namespaced", "verbs": verbs}
+            for plural, kind in kinds.items()
+        ]
+        core = {"metadata": {}, "versions": [{"version": "v1", "resources": resources}]}
+        self._answers = {"/api": _answer([core]), "/apis": _answer([])}
+
+    def __call__(self, request: Request) -> Response | None:
+        return self._answers.get(request.path)
+
+
+def _answer(items: list[Any]) -> Response:
+    return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": items}).encode())
 
 
 async def go_on(

@@ -77,7 +77,7 @@ async def call(cache: TokenCache, elsewhere: Elsewhere, token: str, problems: li
         problems.append(f"{token} let in at {now()}, and was accepted at {elsewhere.accepted[token][-1:]}")
 
 
-@pytest.mark.virtual(seeds=20)
+@pytest.mark.virtual(seeds=200)
 async def test_tokens_are_believed_as_long_as_they_may_be_and_no_longer() -> None:
     elsewhere, registry, problems = Elsewhere(), CollectorRegistry(), list[str]()
     cache = TokenCache(elsewhere.find, TokenCacheMetrics(registry), LIFETIME)

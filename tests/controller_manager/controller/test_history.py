@@ -351,7 +351,7 @@ async def test_nothing_is_recorded_where_the_namespace_ends() -> None:
         assert await it.history().record([], raw({"v": 1}), LABELS) is None
 
 
-@pytest.mark.virtual(seeds=3)
+@pytest.mark.virtual(seeds=200)
 async def test_whatever_an_owner_becomes_its_history_is_short_and_true() -> None:
     async with scene() as it:
         was: list[int] = []
