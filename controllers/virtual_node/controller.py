@@ -45,7 +45,7 @@ from .nodes import (
     status_of,
     until_report,
 )
-from .pods import POD, VirtualPod
+from .pods import POD, VirtualPod, moment
 from .stages import load_stages
 
 # Networks for tests and for what is shared: nodes have no others here, and pods those of nodes without a range.
@@ -53,6 +53,8 @@ _NODE_NETWORK, _POD_NETWORK = "198.18.0.0/15", "100.64.0.0/10"
 # What API servers on this machine call the addresses that mean it.
 _LOCAL = {"127.0.0.1": "localhost", "::1": "localhost", "0.0.0.0": "localhost", "::": "localhost"}  # noqa: S104
 COMPARES = "TaintTolerationComparisonOperators"
+# Seconds of age before which no pod is refused, so that who makes others in its place makes them at a pace.
+_PATIENCE = 2.0
 _NO_ADDRESS = 10.0  # seconds until a pod is looked at again for which there was no address
 
 
@@ -213,6 +215,9 @@ class VirtualNodeController:
         try:
             refusal = await self._refusal(pod, node)
             if refusal is not None:
+                early = moment(pod.metadata.creation_timestamp) + _PATIENCE - clock.wall_seconds()
+                if 0 < early <= _PATIENCE:
+                    return Requeue(early)
                 decision = refused(view, refusal, clock.wall_seconds())
             else:
                 place = self._place(pod, view, node)

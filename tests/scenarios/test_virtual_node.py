@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from controller_manager.api.batch import JOBS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.coordination import LEASES
@@ -20,7 +20,7 @@ from controller_manager.testing.builders import service
 from controllers.virtual_node import SPECS
 from controllers.virtual_node.controller import VirtualNodeOptions
 from tests.scenarios.batch import job
-from tests.scenarios.workloads import daemon_set, deployment, stateful_set
+from tests.scenarios.workloads import daemon_set, deployment, replica_set, stateful_set
 
 pytestmark = pytest.mark.virtual
 NOTE = "virtual-node.x-k8s.io"
@@ -246,6 +246,26 @@ async def test_a_container_that_is_not_healthy_starts_again() -> None:
             one for one in (await cluster.client.list(EVENTS, "default")).items if one.involved_object.name == "web"
         ]
         assert sorted((one.type, one.reason) for one in events) == [("Normal", "Killing"), ("Warning", "Unhealthy")]
+
+
+async def test_pods_that_are_made_in_place_of_refused_ones_come_at_a_pace() -> None:
+    async with Cluster() as cluster:
+        ports = [{"containerPort": 80, "hostPort": 8080}]
+        of_port = {"nodeName": "virtual-node-1", "containers": [{"name": "main", "image": "i", "ports": ports}]}
+        made = {"metadata": {"labels": {"app": "many"}}, "spec": of_port}
+        controllers = "--controllers=virtual-node-controller,replicaset-controller"
+        await cluster.manage("--leader-elect=false", controllers, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
+        await cluster.settle()
+        await cluster.client.create(PODS, pod("first", **of_port))
+        await cluster.client.create(REPLICA_SETS, replica_set("many", replicas=1, template=made))
+        await cluster.advance(30)
+        refused = [
+            one for one in (await cluster.client.list(PODS, "default")).items if one.status.reason == "NodePorts"
+        ]
+        assert 10 <= len(refused) <= 31
+        await cluster.client.delete(PODS, Key("default", "first"), grace=0)
+        await cluster.advance(5)
+        assert any(one.metadata.name.startswith("many") for one in await running(cluster))
 
 
 async def test_a_manager_that_takes_over_knows_what_is_taken() -> None:
