@@ -158,9 +158,15 @@ class AssociativeList(Typed):
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`. The order of the elements does not matter."""
-        before, after = self._by_step(old), self._by_step(new)
         changed: Fields = {}
         removed: Fields = {}
+        steps = self.steps(new)
+        if len(set(steps)) == len(steps) and steps == self.steps(old):  # as nearly always
+            for step, known, element in zip(steps, old, new, strict=True):
+                if known != element:
+                    note(changed, removed, step, self._element, known, element)
+            return FieldChanges(changed or None, removed or None)
+        before, after = self._by_step(old), self._by_step(new)
         for step, elements in after.items():
             known = before.get(step)
             if known is None:

@@ -165,7 +165,7 @@ def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
         errors.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
     _of_host(status, errors)
-    _ENDS(status, _STATUS, errors)
+    _ENDS({name: value for name, value in status.items() if value != before.get(name)}, _STATUS, errors)
     spec = old.get("spec") or {}
     for name in _STATUS_LISTS:
         _no_revival(name, status, before, spec, errors)
