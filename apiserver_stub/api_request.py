@@ -69,11 +69,6 @@ class RequestContext(Struct):
     seat: Seat | None = None
     span: RequestSpan | None = None
 
-    def enter(self, stage: str) -> None:
-        """Note for the trace that a stage begins."""
-        if self.span is not None:
-            self.span.enter(stage)
-
 
 class APIRequest(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or

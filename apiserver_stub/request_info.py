@@ -1,6 +1,8 @@
 """Parse a request's method, path and query (API concepts, Resource URI shapes); pure."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import TypeVar
 
 from msgspec import Struct
@@ -19,6 +21,8 @@ _FIELDS, _LABELS = "fieldSelector", "labelSelector"
 _WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
 _WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
 _DOTS = frozenset({".", ".."})
+_NO_QUERY: Mapping[str, str] = MappingProxyType({})
+_MOST_KEPT, _LONGEST_KEPT = 4096, 256  # paths that are remembered, and their characters
 _OFF = frozenset({"0", "false"})
 _PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
 _LONG_VERBS = frozenset({"watch", "proxy"})
@@ -50,6 +54,10 @@ class RequestInfo(Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
         """Return what is asked for, served or not; a path that no API has addresses no resource."""
+        return cls._read(method, path, query) if query or len(path) > _LONGEST_KEPT else _remembered(method, path)
+
+    @classmethod
+    def _read(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
         parts = path.strip("/").split("/")
         if parts[0] == "api" and len(parts) > 2:
             found = _resource(method, path, "", parts[1], parts[2:], query)
@@ -89,6 +97,12 @@ class RequestInfo(Struct, frozen=True, gc=False):
             fields,
             labels,
         )
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _remembered(method: str, path: str) -> RequestInfo:
+    """Return what is asked for without a query: callers ask for the same objects again and again."""
+    return RequestInfo._read(method, path, _NO_QUERY)
 
 
 def check_path(path: str) -> None:

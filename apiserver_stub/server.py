@@ -36,7 +36,7 @@ from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.clock import precise_clock
 from controller_manager.base.deadlines import Deadlines
 from controller_manager.base.log import DEBUG, Logger
-from controller_manager.serving.authentication import User, refuse_impersonation
+from controller_manager.serving.authentication import User, refuse_impersonation, wants_impersonation
 from controller_manager.serving.authorization import Authorizer, Decision, refusal
 from controller_manager.transport.transport import close_body
 
@@ -192,21 +192,27 @@ class Server:
             user = context.user = await filters.authenticator.authenticate(request)
             if filters.tracer is not None:
                 context.span = filters.tracer.begin(context, user)
-            context.enter("audit")
+            span = context.span
+            if span is not None:
+                span.enter("audit")
             if self._audit is not None:
                 told = self._audit.begin(context, user)
                 if told is not None:
                     await told
-            context.enter("constrainedimpersonation")
-            user = await self._impersonate(context, user)
-            context.enter("priorityandfairness")
+            if span is not None:
+                span.enter("constrainedimpersonation")
+            if wants_impersonation(request.headers):
+                user = await self._impersonate(context, user)
+            if span is not None:
+                span.enter("priorityandfairness")
             seat = None if filters.flow_control is None else filters.flow_control.enter(context, user)
             if seat is not None and seat.waiting:
                 await seat.wait()
                 if context.audit is not None:
                     context.audit.lap("apf-queue-wait", self._now())
             try:
-                context.enter("authorization")
+                if span is not None:
+                    span.enter("authorization")
                 await self._authorize(context, user)
                 response = await self._route(context, user)
                 if seat is not None and not isinstance(response.body, bytes):

@@ -1,8 +1,9 @@
 """Content negotiation: answers in the representation that the caller asked for."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -31,6 +32,7 @@ _WARNINGS_LENGTH = 4096  # characters of all warnings together
 _WARNING_LENGTH = 256  # characters left of each warning when they are too long together
 _DELETES = frozenset({"delete", "deletecollection"})  # answered with a status, an object or a list
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_JSON_HEADERS: Mapping[str, str] = MappingProxyType({"content-type": JSON.media_type})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
 
@@ -70,6 +72,9 @@ class ContentNegotiator:
     async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
         """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
         serializer = _serializer(representation, request.http, request.query.get("pretty", ""))
+        content = reply.body
+        if isinstance(content, Item) and serializer is JSON and not representation.view and request.span is None:
+            return _warning(Response(reply.status, _JSON_HEADERS, JSON.whole(content.data)), reply.warnings)
         if request.span is None:
             media_type, body = await self._encode(request, representation, serializer, reply.body)
         else:

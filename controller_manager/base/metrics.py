@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 from controller_manager.base.metric_rules import UNEXPECTED, Stability
 
-V = TypeVar("V", float, "Distribution")
+V = TypeVar("V", float, "Count", "Distribution")
 Labels = tuple[str, ...]
 
 # A family holds so many series; whatever else is counted goes into one more, whose labels are all unexpected.
@@ -41,7 +41,7 @@ class Family:
 class Shown(Metric):
     """A declared family with its series; the samples are made as somebody goes through them."""
 
-    def __init__(self, family: Family, series: "Iterable[tuple[Labels, float | Distribution]]" = ()) -> None:
+    def __init__(self, family: Family, series: "Iterable[tuple[Labels, float | Count | Distribution]]" = ()) -> None:
         name = family.name.removesuffix("_total") if family.type == "counter" else family.name
         since = f"(Deprecated since {family.deprecated}.0) " if family.deprecated else ""
         super().__init__(name, f"[{family.stability}] {since}{family.help}", family.type)
@@ -52,7 +52,7 @@ class Shown(Metric):
 class _Samples:
     """The samples of some series of a family, as often as they are asked for."""
 
-    def __init__(self, family: Family, series: "Sequence[tuple[Labels, float | Distribution]]") -> None:
+    def __init__(self, family: Family, series: "Sequence[tuple[Labels, float | Count | Distribution]]") -> None:
         self._family = family
         self._series = series
 
@@ -62,8 +62,19 @@ class _Samples:
             labels = dict(zip(names, values, strict=True))
             if isinstance(kept, Distribution):
                 yield from kept.samples(name, labels)
-            else:
+            elif not isinstance(kept, Count):
                 yield Sample(name, labels, kept)
+            elif kept.value or not names:
+                yield Sample(name, labels, kept.value)
+
+
+class Count:
+    """A count, to be kept by whoever counts often; with labels it is shown once it is more than nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
 
 
 class Distribution:
@@ -127,25 +138,33 @@ class Series(Collector, Generic[V]):
     def _nothing(self) -> V:
         """Return what there is before anything was counted, which a family without labels shows."""
 
+    def _kept_with(self, labels: Labels) -> V:
+        """Return the series with these labels, one of its own where there is room."""
+        found = self._kept.get(labels)
+        if found is None:
+            found = self._nothing()
+            if self._most:
+                found = self._kept.setdefault(self._room(labels), found)
+        return found
+
     def _room(self, labels: Labels) -> Labels:
         """Return where a new series goes."""
         return labels if len(self._kept) < self._most else (UNEXPECTED,) * len(labels)
 
 
-class Counters(Series[float]):
+class Counters(Series[Count]):
     """Counts by labels."""
+
+    def of(self, *labels: str) -> Count:
+        """The count with these labels."""
+        return self._kept_with(labels)
 
     def add(self, *labels: str, by: float = 1.0) -> None:
         """Count one, or `by`."""
-        kept = self._kept
-        if labels in kept:
-            kept[labels] += by
-        elif self._most:
-            room = self._room(labels)
-            kept[room] = kept.get(room, 0.0) + by
+        self._kept_with(labels).value += by
 
-    def _nothing(self) -> float:
-        return 0.0
+    def _nothing(self) -> Count:
+        return Count()
 
 
 class Gauges(Series[float]):
@@ -169,12 +188,7 @@ class Histograms(Series[Distribution]):
 
     def of(self, *labels: str) -> Distribution:
         """The distribution with these labels, to be kept by whoever observes often."""
-        found = self._kept.get(labels)
-        if found is None:
-            found = self._nothing()
-            if self._most:
-                found = self._kept.setdefault(self._room(labels), found)
-        return found
+        return self._kept_with(labels)
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value."""

@@ -66,13 +66,13 @@ class AuthenticationMetrics:
         self._users = Counters(_USERS, registry)
         self._attempts = Counters(_ATTEMPTS, registry)
         self._authentication = Histograms(_AUTHENTICATION, registry)
-        self._success = self._authentication.of("success")
+        self._successes, self._success = self._attempts.of("success"), self._authentication.of("success")
 
     def authenticated(self, user: User | None, seconds: float, *, refused: bool = False) -> None:
         """A user was recognized; None: nobody, whose credentials were `refused` or who had none."""
         if user is not None:
             self._users.add(_sort_of(user.name))
-            self._attempts.add("success")
+            self._successes.value += 1
             self._success.observe(seconds)
             return
         result = "error" if refused else "failure"
@@ -86,12 +86,12 @@ class AuthorizationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counters(_DECISIONS, registry)
         self._authorization = Histograms(_AUTHORIZATION, registry)
-        self._allowed = self._authorization.of("allowed")
+        self._permissions, self._allowed = self._decisions.of("allowed"), self._authorization.of("allowed")
 
     def authorized(self, decision: Decision | None, seconds: float) -> None:
         """Something was decided; None: it could not be."""
         if decision is Decision.ALLOW:
-            self._decisions.add("allowed")
+            self._permissions.value += 1
             self._allowed.observe(seconds)
             return
         result = "error" if decision is None else decision.value

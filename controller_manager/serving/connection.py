@@ -180,7 +180,14 @@ class ServerConnection(BaseProtocol):
         try:
             while (incoming := await self._next()) is not None:
                 content = incoming.content
-                if not await self._answer(incoming) or self._is_closing or not content.is_eof():
+                try:
+                    keep = await self._serve(self, incoming)
+                except Exception:  # noqa: BLE001  # of a handler: its client is told, and the connection ends
+                    get_logger("site").exception("a request failed", path=incoming.message.path)
+                    if not self.answering:
+                        self._refuse(errors.InternalError("an internal error occurred"))
+                    break
+                if not keep or self._is_closing or not content.is_eof():
                     break
                 self._idle_since = self._clock()
                 if self._requests:
@@ -225,16 +232,6 @@ class ServerConnection(BaseProtocol):
         if self._is_full and len(self._requests) <= _MOST_WAITING // 2:
             self._refill()
         return IncomingRequest(self, *found)
-
-    async def _answer(self, incoming: IncomingRequest) -> bool:
-        """Have a request answered; return whether the connection may have another."""
-        try:
-            return await self._serve(self, incoming)
-        except Exception:  # noqa: BLE001  # of a handler: its client is told, and the connection ends
-            get_logger("site").exception("a request failed", path=incoming.message.path)
-            if not self.answering:
-                self._refuse(errors.InternalError("an internal error occurred"))
-            return False
 
     def _refuse(self, error: errors.ApiError) -> None:
         """Answer what never reaches a handler, or failed there, as the last thing on this connection."""

@@ -164,7 +164,12 @@ class HTTPServer:
                 response, keep = http.refusal(error), False
             else:
                 self._limiter.keep(connection)
-                response = await self._answer(request)
+                try:
+                    response = await self._handle(request)
+                except errors.ApiError as error:
+                    response = http.refusal(error)
+                if not isinstance(response.body, bytes):
+                    check_offered(request, response)
                 if "connection" in response.headers and not isinstance(response.body, Upgrade):
                     response, keep = _parted(response, keep=keep)
             # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
@@ -174,7 +179,9 @@ class HTTPServer:
             connection.answering = True
             try:
                 if isinstance(response.body, bytes):
-                    await self._send(connection, incoming, response, response.body, keep=keep)
+                    framing = http.content_length(response.status, len(response.body))
+                    head = self._head(response, framing, keep=keep)
+                    await connection.write_whole(head, b"" if incoming.method == "HEAD" else response.body)
                 elif isinstance(response.body, Upgrade):
                     await self._switch(connection, response, response.body)
                     return False
@@ -192,15 +199,6 @@ class HTTPServer:
                 body.release()
             connection.is_serving = False
             self._limiter.wait_for(connection)
-
-    async def _answer(self, request: Request) -> Response:
-        try:
-            response = await self._handle(request)
-        except errors.ApiError as error:
-            return http.refusal(error)
-        if not isinstance(response.body, bytes):
-            check_offered(request, response)
-        return response
 
     def _understand(self, incoming: IncomingRequest, connection: ServerConnection, body: Body | None) -> Request:
         if not incoming.is_known_http:
@@ -240,15 +238,6 @@ class HTTPServer:
         finally:
             self._streams.discard(task)
             stream.release()
-
-    async def _send(
-        self, connection: ServerConnection, incoming: IncomingRequest, response: Response, body: bytes, *, keep: bool
-    ) -> None:
-        framing = http.content_length(response.status, len(body))
-        head = self._head(response, framing, keep=keep)
-        if incoming.method == "HEAD":
-            body = b""
-        await connection.write_whole(head, body)
 
     async def _send_stream(
         self,

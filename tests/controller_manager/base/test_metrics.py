@@ -100,3 +100,13 @@ def test_the_help_says_how_stable_a_family_is() -> None:
     Counters(Family("old_total", "Old.", "counter", stability="BETA", deprecated="1.35"), registry)
     (found,) = text_string_to_metric_families(generate_latest(registry).decode())
     assert found.documentation == "[BETA] (Deprecated since 1.35.0) Old."
+
+
+def test_a_count_that_is_kept_is_that_of_its_labels() -> None:
+    registry = CollectorRegistry()
+    asked = Counters(ASKED, registry)
+    kept = asked.of("eve", "why")
+    assert [sample for family in registry.collect() for sample in family.samples] == []
+    kept.value += 1
+    asked.add("eve", "why")
+    assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 2
