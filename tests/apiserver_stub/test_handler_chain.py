@@ -236,7 +236,7 @@ async def test_a_refusal_stops_the_chain_and_is_an_answer(
     stages: Stages, stage: str, error: Exception, status: int
 ) -> None:
     stages.raises[stage] = error
-    response = await stages.server().handle(get(POD))
+    response = await stages.server().handle(get(POD, impersonate_user="bob"))
     assert response.status == status
     assert isinstance(response.body, bytes)
     assert msgspec.json.decode(response.body)["code"] == status
@@ -328,7 +328,7 @@ async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: S
 @pytest.mark.parametrize("seconds", [0.5, 2.5, 4.5])
 async def test_a_caller_who_goes_away_is_counted_and_audited(stages: Stages, seconds: float) -> None:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(stages.server().handle(get(POD)))
+        task = group.create_task(stages.server().handle(get(POD, impersonate_user="bob")))
         await asyncio.sleep(seconds)
         assert stages.under_way() == 1
         task.cancel()
@@ -417,7 +417,7 @@ async def test_pages_of_a_manager_are_guarded_by_the_same_authenticators_and_aut
 async def test_who_waits_for_one_authorizer_holds_up_nobody_else(stages: Stages) -> None:
     server = stages.server()
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(server.handle(get(POD))) for _ in range(20)]
+        asked = [group.create_task(server.handle(get(POD, impersonate_user="bob"))) for _ in range(20)]
     assert {task.result().status for task in asked} == {200}
     assert asyncio.get_running_loop().time() == pytest.approx(len(ORDER), abs=0.1)
 
