@@ -9,6 +9,7 @@ What holds for every seed:
 3. Once everything works again, every request has an answer, new ones a true one, and all go in their time.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -23,9 +24,11 @@ from controller_manager.api.devices import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
+from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import utc_now
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.devices import allocate, claim
@@ -124,13 +127,9 @@ class World:
     async def ask(self) -> None:
         await ask(self.cluster, one_of(ASKED), **one_of(({}, {"limit": 1}, {"poolName": "shared"})))
 
-    async def wait(self) -> None:
-        """The clock says that it is later."""
-        put_forward(one_of((600.0, KEPT, WAITED)))
-
-    async def drop(self) -> None:
+    async def drop(self, name: str = "") -> None:
         """Somebody deletes a request."""
-        self._dropped = one_of(ASKED)
+        self._dropped = name or one_of(ASKED)
         try:
             await self.cluster.client.delete(RESOURCE_POOL_STATUS_REQUESTS, Key("", self._dropped))
         finally:
@@ -142,17 +141,19 @@ async def test_answers_are_true_and_are_kept_for_their_time() -> None:
     async with Cluster(SERVER) as cluster:
         world = World(cluster)
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
-        people = (
-            world.publish,
-            world.publish,
-            world.withdraw,
-            world.give,
-            world.take,
-            *(world.ask,) * 3,
-            world.drop,
-            world.wait,
-        )
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        people = (world.publish, world.publish, world.withdraw, world.give, world.take, *(world.ask,) * 3, world.drop)
+
+        async def renew() -> None:
+            """While a manager deletes what is over, somebody else does so, and asks again under that name."""
+            put_forward(one_of((KEPT, KEPT, WAITED)))
+            await faults.kill()
+            await cluster.sleep(random_source().uniform(0, 3))
+            for name in ASKED:
+                with contextlib.suppress(ApiError):
+                    await world.drop(name)
+                await ask(cluster, name)
+
+        await go_on(cluster, (*people, renew, renew, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await faults.heal()
         await cluster.sleep(600)
         assert [name for name, one in world.requests.items() if one.status is None] == []
