@@ -1,6 +1,6 @@
 """Faults of a manager, one at a time, for trials by seed."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from controller_manager.api.wire import Response
 from controller_manager.base.random import random_source
@@ -8,6 +8,7 @@ from controller_manager.testing.cluster import Cluster
 from controller_manager.testing.replica import Replica
 
 LONGEST_CUT = 30.0
+LONGEST_DEAFNESS = 90.0
 RATE = 0.2
 
 
@@ -37,6 +38,21 @@ class FaultInjector:
         self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         self.replica.network.cut()
         self.replica.network.mend()
+
+    def unheard(self, act: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return what does `act` while the manager hears nothing of one collection, which it does again after a while:
+        what it decides meanwhile, it decides by what was.
+        """
+
+        async def act_unheard() -> None:
+            await self.deafen()
+            try:
+                await act()
+                await self._cluster.sleep(random_source().uniform(0, LONGEST_DEAFNESS))
+            finally:
+                self.replica.network.intercept(None)
+
+        return act_unheard
 
     async def heal(self) -> None:
         """End all that goes wrong."""

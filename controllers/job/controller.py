@@ -194,7 +194,7 @@ class JobController:
             return None
         pods = (await self._client.list(PODS, job.metadata.namespace, labels=str(_selector(job)))).items
         seen = await self._claimed(run, job, pods)
-        run.memory.confirmed, run.memory.in_doubt = True, False
+        run.memory.was_told(job, pods)
         return seen
 
     async def _claimed(self, run: _Run, job: Job, pods: Sequence[Pod]) -> Observation:

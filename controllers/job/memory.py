@@ -40,6 +40,13 @@ class Memory:
         """Note a pod that was created, or lost its finalizer."""
         self.pods[key_of(pod)] = Write(PODS, key_of(pod), pod.metadata.resource_version)
 
+    def was_told(self, job: Job, pods: Iterable[Pod]) -> None:
+        """Note what the server has: what was in doubt is settled, and the local copies are stale until they show it."""
+        self.wrote_job(job)
+        for pod in pods:
+            self.wrote_pod(pod)
+        self.in_doubt = False
+
     def stale(self, jobs: Informer[Job], pods: Informer[Pod]) -> Iterable[str]:
         """Return the resources whose local copies lack a write that was noted."""
         if self.job is not None and jobs.has_seen(self.job):

@@ -123,7 +123,7 @@ async def test_nobody_is_deleted_who_tolerates_and_everybody_else_in_the_end() -
             await world.bear()
         trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.taint, world.taint, world.bear)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
+        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *map(trouble.unheard, people))
         for _ in range(ROUNDS):
             await one_of((*people, *troubles))()
             await cluster.sleep(random_source().uniform(0, 25))

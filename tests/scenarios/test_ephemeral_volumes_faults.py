@@ -116,7 +116,8 @@ async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
         await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         for _ in range(ROUNDS):
             await one_of((world.add, world.add, world.delete, world.take))()
-            await one_of((injector.kill, injector.cut, injector.deafen, world.add, world.delete))()
+            unheard = map(injector.unheard, (world.add, world.delete))
+            await one_of((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *unheard))()
             await cluster.sleep(random_source().uniform(0, 60))
         found = await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         assert found.metadata.finalizers == (FINALIZER,)

@@ -8,7 +8,10 @@ import pytest
 from controller_manager.api.batch import JOBS, Job
 from controller_manager.api.core import PODS, Pod
 from controller_manager.api.resource import Key, key_of
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
+from controller_manager.base.tasks import Tasks
+from controller_manager.client.client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import COMPLETION_INDEX, index_of
@@ -326,3 +329,31 @@ async def test_so_many_jobs_are_worked_on_at_once(workers: int) -> None:
         for number in range(6):
             await cluster.client.create(JOBS, job(f"work-{number}"))
         assert await most_in_work(cluster, replica, "job-controller") == workers
+
+
+async def test_no_pod_is_made_twice_where_the_answer_and_then_a_write_of_the_status_is_lost() -> None:
+    """The server is asked what became of the creation, and the local copies know nothing of that for a while."""
+    refused = Response(500, {}, b"")
+    async with Cluster() as cluster, Tasks() as tasks:
+        replica = await cluster.manage(*FLAGS, strict=False)
+        await cluster.settle()
+        asked: list[str] = []
+
+        def spoil(request: Request) -> Response | None:
+            asked.append(f"{request.method} {request.path.rpartition('/')[2]}")
+            if request.path == PODS.path():  # which informers alone ask for
+                return refused
+            if asked[-1] == "POST pods" and asked.count("POST pods") == 1:
+                kind = request.headers["content-type"]
+                made = cluster.client.raw(Call("POST", request.path, body=request.body, content_type=kind))
+                tasks.start(made, name="the creation whose answer is lost")
+                return refused
+            return refused if asked[-1] == "PUT status" and asked.count("PUT status") in (2, 3) else None
+
+        replica.network.intercept(spoil)
+        replica.network.cut()
+        replica.network.mend()
+        await cluster.client.create(JOBS, job())
+        await cluster.sleep(30)
+        assert asked.count("POST pods") == 1
+        assert len(await pods(cluster)) == 1

@@ -138,7 +138,9 @@ async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
                 await cluster.client.create(JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                await one_of((injector.kill, injector.cut, injector.deafen, world.delete, world.delete))()
+                await one_of(
+                    (injector.kill, injector.cut, injector.deafen, injector.unheard(world.delete), world.delete)
+                )()
                 await wait(cluster)
                 assert world.wrong == []
             await injector.heal()

@@ -84,8 +84,9 @@ async def test_no_range_is_ever_given_twice_and_all_are_in_the_end() -> None:
             await world.join()
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=RATE), FLAGS, ("/api/v1/nodes",))
         people = (world.join, world.join, world.leave, world.come_back)
+        unheard = faults.unheard(world.come_back)
         for _ in range(ROUNDS):
-            await one_of((*people, *people, faults.kill, faults.cut, faults.deafen))()
+            await one_of((*people, *people, unheard, faults.kill, faults.cut, faults.deafen))()
             if random_source().uniform(0, 1) < 0.6:
                 await cluster.sleep(random_source().uniform(0, 10))
         await faults.heal()

@@ -132,8 +132,9 @@ async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
             await world.bear()
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.move, world.move, world.bear, world.bear, world.bear)
+        unheard = (injector.unheard(world.move), injector.unheard(world.bear))
         for _ in range(ROUNDS):
-            await one_of((*people, injector.kill, injector.cut, injector.deafen))()
+            await one_of((*people, *unheard, injector.kill, injector.cut, injector.deafen))()
             await cluster.sleep(random_source().uniform(0, 40))
         await injector.heal()
         await cluster.sleep(BOUND)

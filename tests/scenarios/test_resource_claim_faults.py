@@ -70,7 +70,8 @@ async def test_nothing_is_freed_that_is_used_nor_made_twice_and_all_is_well_in_t
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
         trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         deeds = (people.make, people.make, people.make, people.share, people.end, people.delete, people.delete_claim)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
+        unheard = map(trouble.unheard, (people.make, people.end, people.delete))
+        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *unheard)
         async with DeviceScheduler(cluster, collects=True):
             for _ in range(ROUNDS):
                 with contextlib.suppress(ApiError):

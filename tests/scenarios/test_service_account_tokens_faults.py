@@ -105,7 +105,8 @@ async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str])
         replica = await cluster.manage(*given, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, given, READ)
         people = (world.join, world.join, world.leave, world.ask, world.ask, world.drop, world.empty)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        unheard = map(faults.unheard, (world.join, world.leave, world.ask))
+        await go_on(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         assert world.wrong == []
         for found in world.secrets.values():

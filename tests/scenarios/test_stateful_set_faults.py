@@ -179,7 +179,19 @@ async def test_a_set_comes_to_rest_whatever_people_do() -> None:
         async def drop() -> None:
             await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
 
-        people = (edit, edit, edit, lambda: use(cluster), stop_pods, turn, drop, faults.kill, faults.cut, faults.deafen)
+        people = (
+            edit,
+            edit,
+            edit,
+            lambda: use(cluster),
+            stop_pods,
+            turn,
+            drop,
+            faults.unheard(drop),
+            faults.kill,
+            faults.cut,
+            faults.deafen,
+        )
         await go_on(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         spec = {

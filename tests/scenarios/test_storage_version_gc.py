@@ -154,16 +154,8 @@ async def test_only_servers_with_leases_are_told_of_in_the_end() -> None:
         for number in range(2):
             await tell(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
         faults = FaultInjector(cluster, await cluster.manage(*ON, faults=RATE), ON, READ)
-
-        async def come_unheard() -> None:
-            """The manager hears a minute later who came."""
-            await faults.deafen()
-            await servers.come_or_go()
-            await cluster.sleep(60)
-            faults.replica.network.intercept(None)
-
-        people = (servers.come_or_go, servers.come_or_go, servers.come_or_go)
-        await go_on(cluster, (*people, come_unheard, faults.kill, faults.cut), 16)
+        act = servers.come_or_go
+        await go_on(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
         await calm(cluster, faults)
         assert servers.wrong == []
         found = await told(cluster)

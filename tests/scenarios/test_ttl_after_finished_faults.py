@@ -102,16 +102,9 @@ async def test_no_job_goes_early_and_all_do_in_the_end() -> None:
         world = World(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, FLAGS, READ)
-
-        async def keep_unheard() -> None:
-            """The manager hears a minute later what is said of how long a job is kept."""
-            await faults.deafen()
-            await world.keep()
-            await cluster.sleep(60)
-            faults.replica.network.intercept(None)
-
-        people = (world.make, world.make, world.end, world.end, world.keep)
-        await go_on(cluster, (*people, keep_unheard, keep_unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        keep_unheard = faults.unheard(world.keep)
+        people = (world.make, world.make, world.end, world.end, world.keep, keep_unheard, keep_unheard)
+        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await calm(cluster, faults)
         assert world.wrong == []
         assert not [name for name, one in world.jobs.items() if is_over(one, wall_seconds())]

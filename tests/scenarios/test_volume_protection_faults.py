@@ -124,7 +124,7 @@ async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
         people = (
             *(world.ask, world.use, world.use, world.stop, world.end, world.drop),
             *(world.offer, world.turn, world.turn, world.discard),
-            *(faults.kill, faults.cut, faults.deafen),
+            *(faults.kill, faults.cut, faults.unheard(world.use), faults.unheard(world.drop), faults.deafen),
         )
         await go_on(cluster, people, ACTIONS)
         await calm(cluster, faults)
