@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from controller_manager.api import errors
 from controller_manager.api.errors import Details, TooManyRequests
 from controller_manager.serving import http
-from controller_manager.serving.incoming import IncomingRequest
+from controller_manager.serving.incoming import IncomingRequest, UnreadableBody
 
 _PER_CALLER, _OF_ALL = 4, 24  # times the largest body
 _PATIENCE = 10.0  # seconds that one waits for room
@@ -139,7 +138,7 @@ class Body:
         try:
             while part := await content.readany():
                 yield part
-        except (web.RequestPayloadError, HttpProcessingError) as error:
+        except (UnreadableBody, HttpProcessingError) as error:
             raise errors.BadRequest(f"the body cannot be read: {error}") from None
 
     def _give_leave(self) -> None:
@@ -166,7 +165,7 @@ class Body:
                     await asyncio.sleep(0)  # tiny chunks take long to look at
         except TimeoutError:
             raise errors.BadRequest(f"the body did not arrive within {_TIMEOUT:.0f} seconds") from None
-        except (web.RequestPayloadError, HttpProcessingError) as error:
+        except (UnreadableBody, HttpProcessingError) as error:
             raise errors.BadRequest(f"the body cannot be read: {error}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import cast
 
-from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp import EMPTY_PAYLOAD, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
@@ -23,7 +23,7 @@ from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.base.slices import Share, Slices
 from controller_manager.serving import http
-from controller_manager.serving.incoming import IncomingRequest
+from controller_manager.serving.incoming import IncomingRequest, UnreadableBody
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.serving.trust import Roots, digest
 from controller_manager.transport.duplex import LIMIT, SocketStream
@@ -95,7 +95,7 @@ class ServerConnection(BaseProtocol):
             max_line_size=_LINE_LIMIT,
             max_field_size=_LINE_LIMIT,
             max_headers=_HEADERS,
-            payload_exception=web.RequestPayloadError,
+            payload_exception=UnreadableBody,
             auto_decompress=False,
             max_msg_queue_size=_MOST_WAITING,
         )
@@ -336,7 +336,7 @@ class ServerConnection(BaseProtocol):
     def _count_body(self, size: int) -> None:
         self._body_bytes += size
         if self._body_bytes > _FRAMING + 2 * self._body.total_bytes and self._body.exception() is None:
-            self._body.set_exception(web.RequestPayloadError("there is more framing than content"))
+            self._body.set_exception(UnreadableBody("there is more framing than content"))
             self.stop_reading()
 
     def begin(self, incoming: IncomingRequest) -> None:

@@ -7,6 +7,10 @@ from aiohttp.http import RawRequestMessage
 _VERSIONS = frozenset({HttpVersion10, HttpVersion11})
 
 
+class UnreadableBody(Exception):
+    """The body of a request cannot be read; the one of aiohttp comes with all of its servers."""
+
+
 class IncomingRequest:
     """A request that has come over a connection (`protocol`); its body comes as `content`."""
 
