@@ -319,15 +319,15 @@ class SchedulerController:
         else:
             self._metrics.preemptions.add()
             self._metrics.attempted(ERROR if step.failed else UNSCHEDULABLE, clock.monotonic() - began)
-            self._tell(step)
+            self._tell(step, "no node was found")
             if step.plan is not None:
                 self._preemptions[uid] = step
                 self._add(Preemption(uid), "others have to go")
 
-    def _tell(self, attempt: Unplaced) -> None:
+    def _tell(self, attempt: Unplaced, cause: str) -> None:
         assert self._add is not None
         self._reports[attempt.queued.uid] = attempt
-        self._add(Report(attempt.queued.uid), "no node was found")
+        self._add(Report(attempt.queued.uid), cause)
 
     def _go_on(self) -> None:
         """Have pods looked at now, or when the first of them has waited long enough."""
@@ -447,7 +447,7 @@ class SchedulerController:
         uid, now = step.queued.uid, clock.monotonic()
         self._metrics.attempted(ERROR, now - self._began.get(uid, now))
         self._scheduler.not_bound(uid, now, again=True)
-        self._tell(Unplaced(step.queued, f"binding was refused: {error}", failed=True))
+        self._tell(Unplaced(step.queued, f"binding was refused: {error}", failed=True), "its binding failed")
         self._end(step)
 
     def _end(self, step: Assigned) -> None:
