@@ -1,8 +1,7 @@
-"""Deadlines for less than `asyncio.timeout` takes: many of one length with one timer, and one that is often put off."""
+"""Deadlines of one length for many tasks, with one timer among them: `asyncio.timeout` takes one for each."""
 
 import asyncio
 from types import TracebackType
-from typing import Self
 
 
 class Deadlines:
@@ -45,87 +44,38 @@ class Deadlines:
             first.expire()
 
 
-class _Block:
+class Deadline:
     """A block of a task, entered once, that is cancelled at its deadline and then raises `TimeoutError`, as that of
     `asyncio.timeout` is: who cancels the task for another reason is told apart.
     """
 
-    __slots__ = ("_cancelled", "_expired", "_task", "due", "loop")
+    __slots__ = ("_all", "_cancelled", "_expired", "_task", "due", "loop")
 
-    def __init__(self) -> None:
+    def __init__(self, every: Deadlines) -> None:
+        self._all = every
         self._expired = False
 
-    def _enter(self, seconds: float) -> None:
+    async def __aenter__(self) -> None:
+        """Begin. Raises `RuntimeError` outside of a task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline is that of a task")
         self._task = task
         self._cancelled = task.cancelling()
         self.loop = loop = task.get_loop()
-        self.due = loop.time() + seconds
+        self.due = loop.time() + self._all.seconds
+        self._all.add(self)
 
-    def _leave(self, error: BaseException | None) -> None:
-        if self._expired and self._task.uncancel() <= self._cancelled and type(error) is asyncio.CancelledError:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
+        if not self._expired:
+            self._all.remove(self)
+        elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
     def expire(self) -> None:
         """Cancel the task."""
         self._expired = True
         self._task.cancel()
-
-
-class Deadline(_Block):
-    """One of `Deadlines`."""
-
-    __slots__ = ("_all",)
-
-    def __init__(self, every: Deadlines) -> None:
-        super().__init__()
-        self._all = every
-
-    async def __aenter__(self) -> None:
-        """Begin. Raises `RuntimeError` outside of a task."""
-        self._enter(self._all.seconds)
-        self._all.add(self)
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
-        self._all.remove(self)
-        self._leave(error)
-
-
-class IdleTimeout(_Block):
-    """Cancels a block of a task once it has gone on for `seconds` without a sign of life, each of which puts the end
-    off: that costs an assignment, since the timer is set anew only when it rings.
-    """
-
-    __slots__ = ("_seconds", "_timer")
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._seconds = seconds
-
-    async def __aenter__(self) -> Self:
-        """Begin. Raises `RuntimeError` outside of a task."""
-        self._enter(self._seconds)
-        self._timer = self.loop.call_at(self.due, self._ring)
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        """End. Raises `TimeoutError` if it was cancelled for want of a sign of life."""
-        self._timer.cancel()
-        self._leave(error)
-
-    def put_off(self, due: float) -> None:
-        """There was a sign of life: the block ends at `due`, a later time of the loop, unless there is another."""
-        self.due = due
-
-    def _ring(self) -> None:
-        if self.due > self.loop.time():
-            self._timer = self.loop.call_at(self.due, self._ring)
-        else:
-            self.expire()

@@ -11,7 +11,6 @@ from controller_manager.api.model import Object
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
-from controller_manager.base.deadlines import IdleTimeout
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
@@ -207,13 +206,15 @@ class Informer(Generic[T]):
         )
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
-        async with IdleTimeout(step.read_timeout) as silence, aclosing(events):
+        async with asyncio.timeout(step.read_timeout) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
                 staged = self._take(event, staged)
                 if event.type != "BOOKMARK":
                     self.processing.observe(clock.monotonic() - now)
-                silence.put_off(now + (step.read_timeout if staged is not None else READ_TIMEOUT))
+                due = now + (step.read_timeout if staged is not None else READ_TIMEOUT)
+                if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
+                    deadline.reschedule(due)
 
     def _take(self, event: WatchEvent[T], staged: Staged[T] | None) -> Staged[T] | None:
         """Take in one event; return what is staged after it."""

@@ -1,4 +1,4 @@
-"""Deadlines with few timers: each block ends as one of `asyncio.timeout` does."""
+"""Deadlines of many tasks with one timer: each block ends as one of `asyncio.timeout` does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.base.deadlines import Deadlines, IdleTimeout
+from controller_manager.base.deadlines import Deadlines
 from controller_manager.testing.virtual import run
 
 Block = Callable[[], AbstractAsyncContextManager[Any]]
@@ -103,8 +103,7 @@ def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
     async def both() -> None:
         loop = asyncio.get_running_loop()
         ours = await loop.create_task(outcome(body, deadlines.deadline))
-        idle = await loop.create_task(outcome(body, lambda: IdleTimeout(SECONDS)))
-        assert ours == idle == await loop.create_task(outcome(body, lambda: asyncio.timeout(SECONDS)))
+        assert ours == await loop.create_task(outcome(body, lambda: asyncio.timeout(SECONDS)))
 
     run(both())
     assert len(deadlines) == 0
@@ -145,30 +144,6 @@ def test_no_timer_is_left_behind() -> None:
 
     asyncio.run(twice())
     asyncio.run(twice())  # on another loop
-
-
-def test_each_sign_of_life_puts_the_end_off() -> None:
-    async def is_heard_of() -> None:
-        async with IdleTimeout(SECONDS) as idle:
-            for _ in range(4):
-                await asyncio.sleep(3)
-                idle.put_off(asyncio.get_running_loop().time() + SECONDS)
-            await asyncio.sleep(60)
-
-    async def both() -> float:
-        with pytest.raises(TimeoutError):
-            await is_heard_of()
-        return asyncio.get_running_loop().time()
-
-    assert run(both()) == 4 * 3 + SECONDS
-
-
-@pytest.mark.virtual
-async def test_a_block_that_is_over_rings_no_more() -> None:
-    async with IdleTimeout(SECONDS) as idle:
-        await asyncio.sleep(1)
-        idle.put_off(3 * SECONDS)
-    await asyncio.sleep(10 * SECONDS)
 
 
 async def test_who_is_no_task_has_no_deadline() -> None:
