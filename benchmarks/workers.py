@@ -76,7 +76,7 @@ async def _measure(api: Api) -> _Figures:
     before, began = _cpu(api.pid), loop.time()
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "data": {"text": "x" * 1000}}
     bodies = [create(_CONFIGS, {**tree, "metadata": {"name": f"c{number}"}}) for number in range(_EVENTS)]
-    await api.send(bodies, connections=4)
+    await api.send(bodies, connections=_CONNECTIONS)  # fewer would have the telling wait for the disk
     async with asyncio.timeout(60):
         while min(watcher.told for watcher in watchers) < _EVENTS:  # noqa: ASYNC110 - others are told
             await asyncio.sleep(0.01)
