@@ -237,6 +237,16 @@ async def test_what_is_no_http_gets_a_status(garbage):
     assert not handler.requests
 
 
+async def test_a_body_of_more_framing_than_content_gets_a_status():
+    chunk = b"1;%s\r\na\r\n" % (b"x" * 1000)
+    async with serving(Handler()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"PUT /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 1000)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert b"the body cannot be read" in await reader.read(4096)
+        writer.close()
+
+
 async def test_an_old_client_need_not_name_a_host():
     async with serving(Handler()) as server:
         assert (await raw(server.port, b"GET /a HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
