@@ -1,5 +1,6 @@
 """Server-side apply (KEP-555): merges a configuration into an object, and records who owns which fields; pure."""
 
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +40,7 @@ _FieldConflict = tuple[Entry, Path]
 _KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
+_MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _SPEC = "f:spec"
 _UNOWNED_FIELDS = of(
@@ -47,8 +49,8 @@ _UNOWNED_FIELDS = of(
 
 
 class AppliedSpec:
-    """What is known of a spec that was applied `times` often: the fields that it `declared`, the live one, in JSON,
-    that it last left as it was, and its `tree`, if that was found to be right and came again.
+    """What is known of a spec that was applied `times` often: the fields that it `declared`, the digests of live ones
+    that it `left` as they were, and its `tree`, if that was found to be right and came again.
     """
 
     __slots__ = ("declared", "left", "times", "tree")
@@ -57,7 +59,7 @@ class AppliedSpec:
         self.times = 0
         self.tree: Tree | None = None
         self.declared: Fields = {}
-        self.left = b""
+        self.left: set[bytes] = set()
 
     def note(self, tree: Tree) -> None:
         """Note that it came, and is right. The first time it is not kept: most of what people write never comes
@@ -125,7 +127,9 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
     tree = _completed(tree, live, request.kind)
     if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
-        known.left = _encoded_spec(live)
+        if len(known.left) >= _MOST_LEFT:
+            known.left.clear()
+        known.left.add(_digest_of_spec(live))
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
@@ -176,14 +180,14 @@ def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tre
     left as it is.
     """
     config = request.config
-    if known is not None and known.left and _encoded_spec(live) == known.left:
+    if known is not None and known.left and _digest_of_spec(live) in known.left:
         config = _beside_spec(config)
     merged: Tree = type_of(request.kind.schema).merge(live, config)
     return merged
 
 
-def _encoded_spec(tree: Tree) -> bytes:
-    return msgspec.json.encode(tree.get("spec"))
+def _digest_of_spec(tree: Tree) -> bytes:
+    return blake2b(msgspec.json.encode(tree.get("spec")), digest_size=16).digest()
 
 
 def _beside_spec(tree: Tree) -> Tree:
