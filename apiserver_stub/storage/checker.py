@@ -6,6 +6,7 @@ all that a process which has ended did not get to, there is no voucher: it is lo
 """
 
 import os
+import selectors
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ VOUCHER = Struct("<IQ?")
 _PROCESS = "apiserver_stub.storage.check_process"
 _WORTH = 64 << 20  # bytes of a database: another process takes a tenth of a second until it has begun
 _MASK = (1 << 64) - 1
-_PATIENCE = 10.0  # seconds that a process has to end when it is killed
+_PATIENCE = 10.0  # seconds that a process has for a portion, and to end when it is killed
 
 
 class Portion(NamedTuple):
@@ -54,15 +55,22 @@ class Checker:
     def __init__(self, path: Path, inspect: Inspect) -> None:
         command = (sys.executable, "-m", _PROCESS, str(path), inspect.__module__, inspect.__qualname__)
         nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)  # noqa: S603 - ours
+        # Without a buffer there is something to read whenever the selector says so.
+        self._process = subprocess.Popen(command, bufsize=0, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)  # noqa: S603 - ours
+        assert self._process.stdout is not None
+        self._said = self._process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._said, selectors.EVENT_READ)
 
     def vouches(self, portion: Portion) -> bool:
-        """Return whether the next portion is this one, and sound; waits until that is known."""
-        assert self._process.stdout is not None
-        said = self._process.stdout.read(VOUCHER.size)
-        return said == VOUCHER.pack(*portion, True)
+        """Return whether the next portion is this one, and sound; waits until that is known, or the process hangs."""
+        if not self._selector.select(_PATIENCE):
+            self._process.kill()
+            return False
+        return self._said.read(VOUCHER.size) == VOUCHER.pack(*portion, True)
 
     def close(self) -> None:
         """End the process."""
+        self._selector.close()
         self._process.kill()
         self._process.communicate(timeout=_PATIENCE)

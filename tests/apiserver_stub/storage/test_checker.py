@@ -1,5 +1,6 @@
 """Another process that looks into the records of a store: what it vouches for is believed, and nothing else."""
 
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from apiserver_stub.storage import checker
 from apiserver_stub.storage.audit import PORTION, Audit
 from apiserver_stub.storage.checker import Checker, Portion, checker_of, portion_of
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.interface import Unusable, Write
+from apiserver_stub.storage.interface import Inspect, Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow
@@ -90,6 +91,19 @@ async def test_what_is_no_object_is_told(path: Path) -> None:
 
 async def test_nobody_vouches_where_the_process_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "_PROCESS", "json.tool")
+    store = await opened(path)
+    assert (len(store.snapshot("pods")), len(INSPECTED)) == (ROWS, ROWS)
+    await store.close()
+
+
+async def test_nobody_waits_for_a_process_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(Checker):
+        def __init__(self, path: Path, inspect: Inspect) -> None:
+            super().__init__(path, inspect)
+            self._process.send_signal(signal.SIGSTOP)
+
+    monkeypatch.setattr(checker, "_PATIENCE", 0.1)
+    monkeypatch.setattr(checker, "Checker", Stopped)
     store = await opened(path)
     assert (len(store.snapshot("pods")), len(INSPECTED)) == (ROWS, ROWS)
     await store.close()
