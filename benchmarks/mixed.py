@@ -70,7 +70,7 @@ async def _beside(title: str, count: int, path: str, media: str = "application/j
             if await other.stdout.readline() != _READY:
                 raise RuntimeError("the large answers cannot be taken")
             busy.append(await _short(tls, SECONDS))
-            told, _ = await other.communicate()
+            told, _ = await other.communicate(b"")  # with input, or standard input would stay open
             answers.append(float(told))
     creates, gets, slowest = (
         [statistics.median(getattr(one, figure) for one in speeds) for speeds in (busy, calm)]
