@@ -64,17 +64,18 @@ class _Samples:
                 yield from kept.samples(name, labels)
             elif not isinstance(kept, Count):
                 yield Sample(name, labels, kept)
-            elif kept.value or not names:
+            elif kept.shown or kept.value or not names:
                 yield Sample(name, labels, kept.value)
 
 
 class Count:
-    """A count, to be kept by whoever counts often; with labels it is shown once it is more than nothing."""
+    """A count, to be kept by whoever counts often; with labels it is `shown` once somebody counted, be it nothing."""
 
-    __slots__ = ("value",)
+    __slots__ = ("shown", "value")
 
     def __init__(self) -> None:
         self.value = 0.0
+        self.shown = False
 
 
 class Distribution:
@@ -161,7 +162,9 @@ class Counters(Series[Count]):
 
     def add(self, *labels: str, by: float = 1.0) -> None:
         """Count one, or `by`."""
-        self._kept_with(labels).value += by
+        kept = self._kept_with(labels)
+        kept.value += by
+        kept.shown = True
 
     def _nothing(self) -> Count:
         return Count()

@@ -110,3 +110,9 @@ def test_a_count_that_is_kept_is_that_of_its_labels() -> None:
     kept.value += 1
     asked.add("eve", "why")
     assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 2
+
+
+def test_a_series_that_counted_nothing_is_shown_where_somebody_said_so() -> None:
+    registry = CollectorRegistry()
+    Counters(ASKED, registry).add("eve", "why", by=0.0)
+    assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 0
