@@ -185,8 +185,8 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
     [
         (KUBEADM, set()),
         (KIND, set()),
-        (TUNED, {"--flex-volume-plugin-dir", "RotateKubeletServerCertificate"}),
-        (KOPS, {"--flex-volume-plugin-dir"}),
+        (TUNED, {"RotateKubeletServerCertificate"}),
+        (KOPS, set()),
         (K3S, set()),
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
