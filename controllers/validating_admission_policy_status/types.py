@@ -8,7 +8,7 @@ from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.client import Client
-from controller_manager.client.discovery import ServedResource, resources
+from controller_manager.client.discovery import Discovery, ServedResource, resources
 
 _Named = tuple[str, str, str]  # group, version and plural
 MOST = 10
@@ -46,14 +46,25 @@ class Kinds:
         named = {wanted for rule in rules for wanted in _named(rule)}
         if self._lacks(named):
             found = await resources(self._client)
+            for wanted in sorted(named):
+                if _may_lack(found, wanted):
+                    raise ServiceUnavailable(f"discovery does not tell of {wanted[2]} now")
             self._served = found.resources
-            for group, version, plural in sorted(self._lacks(named)):
-                if found.may_lack(Resource(group, version, plural, "", True, PartialObject)):
-                    raise ServiceUnavailable(f"discovery does not tell of {plural} now")
         return kinds_of(rules, self._served)
 
-    def _lacks(self, named: Iterable[_Named]) -> list[_Named]:
-        return [wanted for wanted in named if not _served(wanted, self._served)]
+    def _lacks(self, named: Iterable[_Named]) -> bool:
+        return not all(_served(wanted, self._served) for wanted in named)
+
+
+def _may_lack(found: Discovery, wanted: _Named) -> bool:
+    """Return whether discovery may tell too little of a resource: nothing, or in the core group, that another group has
+    it too. Of a single group that cannot be read the latter is not believed, since some never can.
+    """
+    group, version, plural = wanted
+    if not group and "/apis" in found.failures:
+        return True
+    resource = Resource(group, version, plural, "", True, PartialObject)
+    return not _served(wanted, found.resources) and found.may_lack(resource)
 
 
 def kinds_of(rules: Iterable[ResourceRule], served: Iterable[ServedResource]) -> Sequence[GroupVersionKind]:

@@ -11,9 +11,12 @@ import pytest
 
 from controller_manager.api.admissionregistration import VALIDATING_ADMISSION_POLICIES as POLICIES
 from controller_manager.api.admissionregistration import ResourceRule
+from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Key, Resource
+from controller_manager.api.wire import Request, Response
 from controller_manager.client.discovery import ServedResource
+from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster
 from controllers.validating_admission_policy_status import SPECS
 from controllers.validating_admission_policy_status.schemas import whole
@@ -64,6 +67,27 @@ async def test_a_policy_is_checked_again_when_it_changes() -> None:
         await cluster.client.patch(POLICIES, Key("", "tc02"), better)
         await cluster.settle()
         assert await status(cluster, "tc02") == {"observedGeneration": 2, "typeChecking": {}}
+
+
+@pytest.mark.virtual
+async def test_nothing_is_said_of_core_resources_while_groups_that_have_them_too_cannot_be_discovered() -> None:
+    of_core = next(row for row in ROWS if row["id"] == "tc22")  # events, which two groups have
+    async with Cluster() as cluster:
+        is_broken = True
+
+        async def answer(request: Request) -> Response:
+            if request.path == "/apis" and is_broken:
+                return refusal(ServiceUnavailable("not now"))
+            return await cluster.api.handle(request)
+
+        cluster.serve_beside("/apis", answer)
+        await cluster.manage("--leader-elect=false", specs=SPECS)
+        await make(cluster, of_core)
+        await cluster.sleep(5)
+        assert await status(cluster, "tc22") == {}
+        is_broken = False
+        await cluster.settle()
+        assert await status(cluster, "tc22") == of_core["status"]
 
 
 @pytest.mark.virtual

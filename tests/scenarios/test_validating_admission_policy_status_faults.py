@@ -73,7 +73,7 @@ class World:
         del self.policies[name]
 
 
-@pytest.mark.virtual(seeds=60)  # 61: types of a group that no policy names, and whose discovery fails, are left out
+@pytest.mark.virtual(seeds=200)
 async def test_nothing_is_said_of_another_generation_and_all_is_said_in_the_end() -> None:
     async with Cluster() as cluster:
         await send(cluster, "POST", DEFINITIONS, DEFINITION["definition"])
