@@ -333,6 +333,8 @@ class LocalCluster:
                 f"--root-ca-file={folder / 'ca.crt'}",
                 f"--service-account-private-key-file={folder / 'sa.key'}",
                 "--use-service-account-credentials=true",
+                "--kube-api-qps=-1",  # the API server is here for them alone, and refuses what is too much
+                "--adaptive-api-throttling",
                 *_signing(folder, options.manager_arg),
                 *self._pod_runners,
             )
