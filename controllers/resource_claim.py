@@ -102,7 +102,8 @@ class Refused(Exception):
 #   a claim that is there and this pod's            nothing
 #   any other, or nothing, also of the server       a claim that was made for the entry is found, or one is created; the
 #                                                   status says so, of all entries at once
-# Then, if it is bound to a node: an allocated claim that is not reserved for it is.
+# Then, if it is bound to a node: an allocated claim that is not reserved for it is, unless it is being deleted; servers
+# let nobody use that any more.
 #
 # Observed of a claim: for whom it is reserved.
 #   a pod that is gone, or another one by now,      it is reserved for it no longer. That a pod is gone is believed of
@@ -386,7 +387,13 @@ def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> lis
         return []
     known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
     usable = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
-    return [claim for claim in usable if claim.status.allocation is not None and not is_reserved_for(claim, pod)]
+    return [
+        claim
+        for claim in usable
+        if claim.status.allocation is not None
+        and claim.metadata.deletion_timestamp is None
+        and not is_reserved_for(claim, pod)
+    ]
 
 
 def needs_claims(pod: Pod) -> bool:

@@ -73,6 +73,7 @@ def test_claims_to_make(user: Pod, there: ResourceClaim | None, wanted: list[str
         (pod(GIVEN, node="a"), claim(), False),
         (pod(GIVEN, node="a"), claim(allocated=True), True),
         (pod(GIVEN, node="a"), claim("v", allocated=True), True),
+        (pod(GIVEN, node="a"), claim("v", allocated=True, deletion_timestamp="now"), False),
         (pod(GIVEN, node="a"), claim("v", "u", allocated=True), False),
         (pod(MADE, node="a", made="c"), claim(owner="u", allocated=True), True),
         (pod(MADE, node="a", made="c"), claim(owner="another", allocated=True), False),
