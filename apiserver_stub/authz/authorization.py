@@ -61,8 +61,6 @@ class Authorization:
     def read(self) -> None:
         """Take in what the watch cache has, once that is open."""
         self.rbac.read()
-        if self._node is not None:
-            self._node.read()
 
     async def run(self) -> None:
         """Warn of what lets everybody in, and follow the file of the configuration, if any, until cancelled."""

@@ -97,11 +97,16 @@ class NodeAuthorizer:
         }
 
     async def authorize(self, attributes: Attributes) -> Authorization:
-        """Return ALLOW, or NO_OPINION and why."""
-        return self.decide(attributes)
+        """Return ALLOW, or NO_OPINION and why. The first node that is not allowed something has the graph read, which
+        clusters without kubelets never need.
+        """
+        found = self._decide(attributes)
+        if found.decision is Decision.ALLOW or self._graph.complete or node_of(attributes.user) is None:
+            return found
+        await self._graph.read()
+        return self._decide(attributes)
 
-    def decide(self, attributes: Attributes) -> Authorization:
-        """Return the same at once."""
+    def _decide(self, attributes: Attributes) -> Authorization:
         node = node_of(attributes.user)
         if node is None:
             return NO_OPINION
@@ -118,10 +123,6 @@ class NodeAuthorizer:
     async def rules_for(self, user: User, namespace: str) -> Rules:
         """Return that what nodes may do cannot be listed; nothing for others."""
         return NO_RULES if node_of(user) is None else _UNLISTED
-
-    def read(self) -> None:
-        """Take in what the watch cache has, once that is open."""
-        self._graph.read()
 
     def _related(self, kind: str, node: str, of: Attributes) -> Authorization:
         if not of.name:

@@ -1,11 +1,12 @@
-"""Which nodes are related to which objects: kept from the watch cache, and asked without waiting.
+"""Which nodes are related to which objects: read from the watch cache when a node first asks, and kept from then on.
 
 An object leads to a node if a pod on the node needs it, or if it names the node itself. Persistent volumes and their
 secrets lead where the claim does that the volume is bound to.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.base.registry import Registry
+from controller_manager.base.slices import give_way
 
 ATTACHMENT, SLICE, POD_CERTIFICATE = "volumeattachments", "resourceslices", "podcertificaterequests"
 _NAMING_A_NODE: Mapping[str, str] = {
@@ -34,6 +36,7 @@ _DURATION = Family(
     tuple(0.0001 * 2**step for step in range(12)),
 )
 _NOWHERE: Mapping[str, int] = {}
+_PIECE = 20  # rows that are read before others may run; a pod takes some ten microseconds
 
 
 class _Edges(msgspec.Struct, gc=False, frozen=True):
@@ -50,10 +53,13 @@ class _Volume(NamedTuple):
 
 
 class NodeGraph:
-    """The nodes that objects lead to."""
+    """The nodes that objects lead to, as soon as it is `complete`."""
 
     def __init__(self, store: WatchCache, registry: Registry) -> None:
+        self.complete = False
+        """Whether all that there is has been taken in."""
         self._store = store
+        self._unread: Iterator[Row] | None = None  # until it is to be read
         self._duration = Histograms(_DURATION, registry)
         self._edges: dict[tuple[str, str], _Edges] = {}  # by resource and key of what makes them
         self._nodes: dict[Reference, dict[str, int]] = {}  # how many make an object lead to a node
@@ -65,12 +71,16 @@ class NodeGraph:
             **dict.fromkeys(_NAMING_A_NODE, self._put_named),
         }
 
-    def read(self) -> None:
-        """Take in what there is, and hear of all changes from now on."""
-        for resource, put in self._put.items():
-            for row in self._store.snapshot(resource).items():
-                self._guarded(put, row)
-        self._store.subscribe(self._hear)
+    async def read(self) -> None:
+        """Take in what there is, a piece at a time, by all who wait for it, and hear of all changes meanwhile and
+        afterwards.
+        """
+        if self._unread is None:
+            self._store.subscribe(self._hear)
+            self._unread = chain.from_iterable([self._store.snapshot(resource).items() for resource in self._put])
+        while not self.complete:
+            await give_way()
+            self._grow(self._unread)
 
     def leads(self, kind: str, namespace: str, name: str, node: str) -> bool:
         """Tell whether an object leads to a node."""
@@ -89,6 +99,14 @@ class NodeGraph:
     def _volume_leads(self, name: str, node: str) -> bool:
         volume = self._volumes.get(name)
         return volume is not None and node in self._nodes.get(volume.claim, _NOWHERE)
+
+    def _grow(self, unread: Iterator[Row]) -> None:
+        """Take in the next rows but those that changed meanwhile, of which it has heard."""
+        rows = list(islice(unread, _PIECE))
+        for row in rows:
+            if self._store.get(row.resource, row.key) is row:
+                self._guarded(self._put[row.resource], row)
+        self.complete = len(rows) < _PIECE
 
     def _hear(self, changes: Sequence[Change]) -> None:
         for change in changes:

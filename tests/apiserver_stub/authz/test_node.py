@@ -1,5 +1,6 @@
 """The authorizer of nodes: its decisions on recorded questions, and how the graph follows what happens."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,7 +43,8 @@ class Cluster:
     def __init__(self) -> None:
         self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
         self.registry = Registry()
-        self.authorizer = NodeAuthorizer(NodeGraph(self.store, self.registry))
+        self.graph = NodeGraph(self.store, self.registry)
+        self.authorizer = NodeAuthorizer(self.graph)
 
     async def put(self, tree: Tree) -> None:
         resource, key = self._place(tree)
@@ -56,11 +58,11 @@ class Cluster:
         assert before is not None
         await self.store.commit(Write(resource, key, before.revision, before.data, deleted=True))
 
-    def allows(self, resource: str, namespace: str, name: str, node: str = "n1", verb: str = "get") -> bool:
+    async def allows(self, resource: str, namespace: str, name: str, node: str = "n1", verb: str = "get") -> bool:
         group, _, resource = resource.rpartition(":")
         user = User(f"system:node:{node}", groups=NODES)
         asked = Attributes(user, verb, "", group, "v1", resource, "", namespace, name)
-        return self.authorizer.decide(asked).decision is Decision.ALLOW
+        return (await self.authorizer.authorize(asked)).decision is Decision.ALLOW
 
     def _place(self, tree: Tree) -> tuple[str, str]:
         metadata = tree["metadata"]
@@ -86,11 +88,9 @@ def pod(name: str, node: str, secret: str = "", uid: str = "1", **metadata: Any)
 @pytest.mark.parametrize("late", [False, True], ids=["read", "heard"])
 async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool) -> None:
     if late:
-        cluster.authorizer.read()
+        await cluster.graph.read()
     for tree in OBJECTS:
         await cluster.put(tree)
-    if not late:
-        cluster.authorizer.read()
     wrong = []
     for row in DATA:
         if "ask" not in row:
@@ -102,56 +102,78 @@ async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool
             field_selector=FieldSelector.parse(fields) if fields else None,
             **of,
         )
-        found = cluster.authorizer.decide(attributes)
+        found = await cluster.authorizer.authorize(attributes)
         if ((found.decision is Decision.ALLOW), found.reason) != (allowed, reason):
             wrong.append((row["ask"], found))
     assert wrong == []
 
 
 async def test_pods_come_move_and_go(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     await cluster.put(pod("p", "", "s"))
-    assert not cluster.allows("secrets", "ns", "s")
+    assert not await cluster.allows("secrets", "ns", "s")
     await cluster.put(pod("p", "n1", "s"))
     await cluster.put(pod("q", "n1", "s"))
-    assert cluster.allows("secrets", "ns", "s")
-    assert not cluster.allows("secrets", "ns", "s", node="n2")
-    assert not cluster.allows("secrets", "other", "s")
+    assert await cluster.allows("secrets", "ns", "s")
+    assert not await cluster.allows("secrets", "ns", "s", node="n2")
+    assert not await cluster.allows("secrets", "other", "s")
     await cluster.delete(pod("p", "n1"))
-    assert cluster.allows("secrets", "ns", "s"), "another pod still needs it"
+    assert await cluster.allows("secrets", "ns", "s"), "another pod still needs it"
     await cluster.put(pod("q", "n2", "t", uid="2"))
-    assert not cluster.allows("secrets", "ns", "s")
-    assert cluster.allows("secrets", "ns", "t", node="n2")
+    assert not await cluster.allows("secrets", "ns", "s")
+    assert await cluster.allows("secrets", "ns", "t", node="n2")
     await cluster.delete(pod("q", "n2"))
-    assert not cluster.allows("secrets", "ns", "t", node="n2")
+    assert not await cluster.allows("secrets", "ns", "t", node="n2")
+
+
+async def test_what_there_is_is_read_when_a_node_first_asks_for_it(cluster: Cluster) -> None:
+    for number in range(100, 1000):
+        await cluster.put(pod(f"p-{number}", "n1", f"s-{number}"))
+    asked = [asyncio.ensure_future(cluster.allows("secrets", "ns", f"s-{number}")) for number in (100, 998, 999)]
+    await asyncio.sleep(0)
+    await cluster.put(pod("p-998", "n2", "s-998", uid="2"))
+    await cluster.delete(pod("p-999", "n1"))
+    await cluster.put(pod("new", "n1", "s-new"))
+    assert not cluster.graph.complete
+    assert [await one for one in asked] == [True, False, False]
+    assert await cluster.allows("secrets", "ns", "s-998", node="n2")
+    assert await cluster.allows("secrets", "ns", "s-new")
+
+
+async def test_others_have_nothing_read(cluster: Cluster) -> None:
+    await cluster.put(pod("p", "n1", "s"))
+    asked = Attributes(User("joe", groups=("system:authenticated",)), "get", "", "", "v1", "secrets", "", "ns", "s")
+    assert await cluster.authorizer.authorize(asked) == NO_OPINION
+    assert await cluster.allows("coordination.k8s.io:leases", "kube-node-lease", "n1")
+    assert not cluster.graph.complete
 
 
 async def test_what_is_added_to_a_pod_that_runs(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     running = pod("p", "n1", "s")
     await cluster.put(running)
     container = {"name": "d", "envFrom": [{"secretRef": {"name": "late"}}]}
     running["spec"]["ephemeralContainers"] = [container]
     await cluster.put(running)
-    assert cluster.allows("secrets", "ns", "late")
+    assert await cluster.allows("secrets", "ns", "late")
     running["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
     running["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}]}
     await cluster.put(running)
-    assert cluster.allows("resource.k8s.io:resourceclaims", "ns", "made")
+    assert await cluster.allows("resource.k8s.io:resourceclaims", "ns", "made")
     running["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "extended"}
     await cluster.put(running)
-    assert cluster.allows("resource.k8s.io:resourceclaims", "ns", "extended")
+    assert await cluster.allows("resource.k8s.io:resourceclaims", "ns", "extended")
 
 
 async def test_mirror_pods_grant_nothing(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     await cluster.put(pod("p", "n1", "s", annotations={"kubernetes.io/config.mirror": "x"}))
-    assert cluster.allows("pods", "ns", "p")
-    assert not cluster.allows("secrets", "ns", "s")
+    assert await cluster.allows("pods", "ns", "p")
+    assert not await cluster.allows("secrets", "ns", "s")
 
 
 async def test_volumes_are_bound_and_let_go(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     volume: Tree = {
         "kind": "PersistentVolume",
         "metadata": {"name": "pv"},
@@ -161,50 +183,50 @@ async def test_volumes_are_bound_and_let_go(cluster: Cluster) -> None:
     claiming["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     await cluster.put(claiming)
     await cluster.put(volume)
-    assert not cluster.allows("persistentvolumes", "", "pv")
+    assert not await cluster.allows("persistentvolumes", "", "pv")
     volume["spec"]["claimRef"] = {"namespace": "ns", "name": "c"}
     await cluster.put(volume)
-    assert cluster.allows("persistentvolumes", "", "pv")
-    assert cluster.allows("secrets", "other", "s")
-    assert not cluster.allows("secrets", "other", "s", node="n2")
+    assert await cluster.allows("persistentvolumes", "", "pv")
+    assert await cluster.allows("secrets", "other", "s")
+    assert not await cluster.allows("secrets", "other", "s", node="n2")
     del volume["spec"]["claimRef"]
     await cluster.put(volume)
-    assert not cluster.allows("persistentvolumes", "", "pv")
-    assert not cluster.allows("secrets", "other", "s")
+    assert not await cluster.allows("persistentvolumes", "", "pv")
+    assert not await cluster.allows("secrets", "other", "s")
 
 
 async def test_requests_for_certificates_of_pods(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     tree = {"kind": "PodCertificateRequest", "metadata": {"namespace": "ns", "name": "r"}, "spec": {"nodeName": "n1"}}
     await cluster.put(tree)
     requests = "certificates.k8s.io:podcertificaterequests"
-    assert cluster.allows(requests, "ns", "r")
-    assert not cluster.allows(requests, "ns", "r", node="n2")
-    assert cluster.allows(requests, "ns", "", verb="create")
-    assert not cluster.allows(requests, "ns", "r", verb="update")
-    assert not cluster.allows(requests, "", "", verb="list")
-    assert cluster.allows("certificates.k8s.io:clustertrustbundles", "", "b", verb="list")
+    assert await cluster.allows(requests, "ns", "r")
+    assert not await cluster.allows(requests, "ns", "r", node="n2")
+    assert await cluster.allows(requests, "ns", "", verb="create")
+    assert not await cluster.allows(requests, "ns", "r", verb="update")
+    assert not await cluster.allows(requests, "", "", verb="list")
+    assert await cluster.allows("certificates.k8s.io:clustertrustbundles", "", "b", verb="list")
     await cluster.delete(tree)
-    assert not cluster.allows(requests, "ns", "r")
+    assert not await cluster.allows(requests, "ns", "r")
 
 
 @pytest.mark.parametrize(
     "broken", [{"spec": {"nodeName": "n1", "volumes": 1}}, {"spec": {"nodeName": 1}}, {"spec": []}]
 )
 async def test_what_is_no_pod_leads_nowhere(cluster: Cluster, broken: Tree) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     await cluster.put(pod("p", "n1", "s"))
     await cluster.put({**pod("p", "n1", "s", uid="2"), **broken})
-    assert not cluster.allows("secrets", "ns", "s")
+    assert not await cluster.allows("secrets", "ns", "s")
 
 
 async def test_all_that_was_known_is_forgotten(cluster: Cluster) -> None:
-    cluster.authorizer.read()
+    await cluster.graph.read()
     for tree in OBJECTS:
         await cluster.put(tree)
     for tree in OBJECTS:
         await cluster.delete(tree)
-    graph = cluster.authorizer._graph
+    graph = cluster.graph
     assert (graph._edges, graph._nodes, graph._volumes, graph._of_secret) == ({}, {}, {}, {})
 
 
