@@ -192,9 +192,18 @@ class PodResourceClaimStatus(Model):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Model):
+    """`requestMappings[]`, complete: the request of a claim by which a container is given an extended resource."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
 class ExtendedResourceClaimStatus(Model):
     """The claim that a scheduler made for the extended resources of a pod."""
 
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
     resource_claim_name: str = ""
 
 

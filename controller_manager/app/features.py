@@ -31,6 +31,7 @@ POD_CERTIFICATES = "PodCertificateRequest"
 DEVICES = "DynamicResourceAllocation"
 DEVICE_ADMIN_ACCESS = "DRAAdminAccess"
 DEVICE_ALTERNATIVES = "DRAPrioritizedList"
+DEVICE_EXTENDED_RESOURCES = "DRAExtendedResource"
 DEVICE_TAINTS = "DRADeviceTaints"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
@@ -54,6 +55,7 @@ READ: Mapping[str, str] = MappingProxyType(
         POD_CERTIFICATES: "deletes old requests for certificates of pods",
         DEVICES: "runs the controllers of claims to devices",
         DEVICE_ADMIN_ACCESS: "makes claims for the administration of devices of templates",
+        DEVICE_EXTENDED_RESOURCES: "gives pods the extended resources that classes of devices stand for",
         DEVICE_TAINTS: "evicts pods for taints of their devices",
         DEVICE_POOL_STATUS: "answers requests for the status of pools of devices (resource.k8s.io/v1alpha3)",
         DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",

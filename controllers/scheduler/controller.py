@@ -17,6 +17,7 @@ from controller_manager.api.devices import (
     GROUP,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    DeviceClass,
     ResourceClaim,
     ResourceSlice,
 )
@@ -49,6 +50,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, StringList, flag
 
+from .._controlled import BY_CONTROLLER, controlled_by
 from .._pods import SERVICES_BY_SELECTOR, Eviction, evict
 from . import filters
 from .binding import ERROR as SCHEDULER_ERROR
@@ -56,9 +58,10 @@ from .binding import UNSCHEDULABLE as NO_NODE
 from .binding import bind, unscheduled
 from .cluster_state import ClusterState
 from .decide import Decider
-from .device_binding import DeviceBinding, DevicesLostError, deallocate
+from .device_binding import DeviceBinding, DevicesLostError, take_back
 from .devices import DEVICES, Devices
 from .events import label_of
+from .extended_resources import class_for
 from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, UNSCHEDULABLE, SchedulerMetrics
 from .preemption import REASON
 from .requirements import DEFAULT_SCHEDULER
@@ -70,7 +73,7 @@ from .volumes import BY_VOLUMES, LIMITS
 from .workloads import DefaultSpread
 
 COMPARES = "TaintTolerationComparisonOperators"
-TAINTS, RULES = "DRADeviceTaints", "DRADeviceTaintRules"
+TAINTS, RULES, EXTENDED = "DRADeviceTaints", "DRADeviceTaintRules", "DRAExtendedResource"
 # Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
 _POLL = 10.0
 _STORAGE: tuple[Resource[Any], ...] = (
@@ -218,7 +221,7 @@ class SchedulerController:
             (VOLUME_ATTACHMENTS, self._take_attachment),
             (RESOURCE_CLAIMS, self._take_claim),
             (RESOURCE_SLICES, self._take_slice),
-            (DEVICE_CLASSES, partial(self._take_devices, DEVICE_CLASSES)),
+            (DEVICE_CLASSES, self._take_class),
             *(
                 ((DEVICE_TAINT_RULES, partial(self._take_devices, DEVICE_TAINT_RULES)),)
                 if self._context.enabled(RULES)
@@ -271,6 +274,10 @@ class SchedulerController:
         if self._scheduler.devices is not None:
             self._scheduler.devices.pools.set_slice(change.key.name, change.after)
         self._take_devices(RESOURCE_SLICES, change)
+
+    def _take_class(self, change: Change[DeviceClass]) -> None:
+        if change.after is not None:
+            self._scheduler.device_class_changed(change.before, change.after, clock.monotonic())
 
     def _take_devices(self, resource: Resource[Any], change: Change[Any]) -> None:
         if change.after is not None:
@@ -392,7 +399,7 @@ class SchedulerController:
         uid, now = step.queued.uid, clock.monotonic()
         waiting = self._devices.get(uid)
         if waiting is None:
-            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now)
+            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now, self._metrics.claim_made)
         try:
             ready = await waiting.go_on(self._client, devices, now)
         except (DevicesLostError, ApiError) as error:
@@ -471,7 +478,7 @@ class SchedulerController:
             self._said[uid] = attempt.message, now
             self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
         if attempt.unusable is not None:
-            await deallocate(self._client, attempt.unusable)
+            await take_back(self._client, attempt.unusable)
         if uid not in self._scheduler.queue.pods:
             return  # it has a node by now, or is gone
         reason = SCHEDULER_ERROR if attempt.failed else NO_NODE
@@ -516,10 +523,16 @@ class SchedulerController:
 
 
 _BY_NODE = "by-node"
+_BY_RESOURCE = "by-resource"
 
 
 def _node_of(attachment: VolumeAttachment) -> tuple[str, ...]:
     return (attachment.spec.node_name,)
+
+
+def _resource_of(device_class: DeviceClass) -> tuple[str, ...]:
+    name = device_class.spec.extended_resource_name
+    return (name,) if name else ()
 
 
 def _storage(context: Context) -> Storage:
@@ -539,10 +552,19 @@ def _storage(context: Context) -> Storage:
 
 def _devices(context: Context) -> Devices:
     claims, classes = context.informers.get(RESOURCE_CLAIMS), context.informers.get(DEVICE_CLASSES)
-    ruled = context.enabled(RULES)
+    ruled, extended = context.enabled(RULES), context.enabled(EXTENDED)
+
+    def by_name(name: str) -> DeviceClass | None:
+        return classes.get(Key("", name))
+
+    def by_resource(name: str) -> DeviceClass | None:
+        return class_for(name, by_name, partial(classes.by_index, _BY_RESOURCE)) if extended else None
+
     return Devices(
         claim=claims.get,
-        device_class=lambda name: classes.get(Key("", name)),
+        device_class=by_name,
+        class_for=by_resource,
+        claims_of=partial(controlled_by, claims),
         rules=context.informers.get(DEVICE_TAINT_RULES).list if ruled else tuple,
         tainted=context.enabled(TAINTS),
     )
@@ -572,9 +594,9 @@ SPECS = (
             Mapped(POD_DISRUPTION_BUDGETS),
             *(Mapped(resource) for resource in _STORAGE),
             Mapped(VOLUME_ATTACHMENTS, indexes={_BY_NODE: _node_of}),
-            Mapped(RESOURCE_CLAIMS),
+            Mapped(RESOURCE_CLAIMS, indexes=BY_CONTROLLER),
             Mapped(RESOURCE_SLICES),
-            Mapped(DEVICE_CLASSES),
+            Mapped(DEVICE_CLASSES, indexes={_BY_RESOURCE: _resource_of}),
             Mapped(DEVICE_TAINT_RULES, gate=RULES),
         ),
         rbac=(
@@ -593,6 +615,7 @@ SPECS = (
                 verbs=("list", "watch"),
             ),
             PolicyRule(groups=(GROUP,), resources=("resourceclaims",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(groups=(GROUP,), resources=("resourceclaims",), verbs=("create", "delete"), gate=EXTENDED),
             PolicyRule(groups=(GROUP,), resources=("resourceclaims/status",), verbs=("patch", "update")),
             PolicyRule(groups=(GROUP,), resources=("resourceclaims/binding",), verbs=("patch", "update")),
             PolicyRule(groups=(GROUP,), resources=("resourceslices", "deviceclasses"), verbs=("list", "watch")),

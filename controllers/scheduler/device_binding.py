@@ -1,12 +1,16 @@
-"""Has the claims to devices of a pod be allocated and reserved for it, before the pod is bound."""
+"""Has the claims to devices of a pod be allocated and reserved for it, before the pod is bound; the one for extended
+resources is made first, and told of in the status of the pod.
+"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.core import Pod
+from controller_manager.api.core import PODS, Pod
 from controller_manager.api.devices import DELETE_PROTECTION, RESOURCE_CLAIMS, ConsumerReference, ResourceClaim
-from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
@@ -14,6 +18,7 @@ from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
 
 from .._device_claims import is_reserved_for
 from .devices import ClaimPlan, DevicePlan, Devices, has_failed, is_ready
+from .extended_resources import is_for_extended
 
 LONGEST = 600.0
 """Seconds that a pod waits for its devices to be ready at a node."""
@@ -27,14 +32,17 @@ class DevicesLostError(Exception):
 
 @dataclass(slots=True)
 class DeviceBinding:
-    """One pod on its way: what is to be done, and since when. `written` are the claims as they were written, and
-    `told` says that people know that it waits.
+    """One pod on its way: what is to be done, and since when. `written` are the claims as they were written, `made` is
+    the one that was made for the pod, and `told` says that people know that it waits. `created` counts what came of
+    making a claim: success or failure.
     """
 
     pod: Pod
     plan: DevicePlan
     since: float
+    created: Callable[[str], None]
     written: list[ResourceClaim] = field(default_factory=list)
+    made: ResourceClaim | None = None
     told: bool = False
 
     @property
@@ -58,7 +66,9 @@ class DeviceBinding:
         return False
 
     async def give_up(self, client: Client) -> None:
-        """Have no claim be reserved for the pod any more that was so on its way."""
+        """Have no claim be reserved for the pod any more that was so on its way, and the one made for it be gone."""
+        if self.made is not None:
+            await discard(client, self.made)
         for claim in self.written:
             change = {
                 "metadata": {"uid": claim.metadata.uid},
@@ -71,6 +81,36 @@ class DeviceBinding:
 
     async def _write(self, client: Client, one: ClaimPlan) -> ResourceClaim:
         """Return a claim that is allocated and reserved for the pod."""
+        if one.mappings:
+            if self.made is None:
+                self.made = await self._make(client, one.claim)
+            written = await self._reserve(client, one._replace(claim=self.made))
+            await self._tell(client, written, one)
+            return written
+        return await self._reserve(client, one)
+
+    async def _make(self, client: Client, claim: ResourceClaim) -> ResourceClaim:
+        """Return a claim as the server has it, made if it was not before without an answer."""
+        try:
+            made = await client.create(RESOURCE_CLAIMS, claim)
+        except AlreadyExists:
+            made = await client.get(RESOURCE_CLAIMS, key_of(claim))
+            if not any(one.uid == self.pod.metadata.uid for one in made.metadata.owner_references or ()):
+                raise DevicesLostError(f"claim {key_of(claim)} is there already, and another one") from None
+        except ApiError:
+            self.created("failure")
+            raise
+        self.created("success")
+        return made
+
+    async def _tell(self, client: Client, claim: ResourceClaim, one: ClaimPlan) -> None:
+        """Tell in the status of the pod which requests of a claim its containers have."""
+        mappings = [msgspec.to_builtins(each) for each in one.mappings]
+        said = {"resourceClaimName": claim.metadata.name, "requestMappings": mappings}
+        change = {"metadata": {"uid": self.pod.metadata.uid}, "status": {"extendedResourceClaimStatus": said}}
+        await client.patch(PODS, key_of(self.pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
+
+    async def _reserve(self, client: Client, one: ClaimPlan) -> ResourceClaim:
         claim = one.claim
         for _ in range(_ATTEMPTS):
             try:
@@ -101,10 +141,39 @@ class DeviceBinding:
         return await client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
 
 
-async def deallocate(client: Client, claim: ResourceClaim) -> None:
-    """Take back what a claim was given. Does nothing if it is not as it was seen any more."""
+async def take_back(client: Client, claim: ResourceClaim) -> None:
+    """Take back what a claim was given; one that was made for extended resources goes with it. Does nothing if it is
+    not as it was seen any more.
+    """
+    if is_for_extended(claim):
+        await discard(client, claim)
+        return
     status = replace(claim.status, allocation=None, reserved_for=(), devices=())
     try:
         await client.update(RESOURCE_CLAIMS, replace(claim, status=status), subresource="status")
     except (NotFound, Conflict):
         return
+
+
+async def discard(client: Client, claim: ResourceClaim) -> None:
+    """Delete a claim that was made for extended resources, whatever it was given."""
+    key, uid = key_of(claim), claim.metadata.uid
+    for _ in range(_ATTEMPTS):
+        try:
+            kept = tuple(one for one in claim.metadata.finalizers if one != DELETE_PROTECTION)
+            if kept != claim.metadata.finalizers:
+                claim = await client.update(
+                    RESOURCE_CLAIMS, replace(claim, metadata=replace(claim.metadata, finalizers=kept))
+                )
+            await client.delete(RESOURCE_CLAIMS, key, uid=uid)
+            return
+        except NotFound:
+            return
+        except Conflict:
+            try:
+                claim = await client.get(RESOURCE_CLAIMS, key)
+            except NotFound:
+                return
+            if claim.metadata.uid != uid:
+                return
+    raise DevicesLostError(f"claim {key} is written by others all the time")

@@ -16,7 +16,9 @@ from .device_pools import DeviceID
 
 
 class _Assumed(NamedTuple):
-    """An allocation that was decided on for a claim, which the server took as `version`, if it did."""
+    """An allocation that was decided on for a claim, which the server took as `version`, if it did. There is no `uid`
+    before the claim is made.
+    """
 
     uid: str
     allocation: AllocationResult
@@ -53,7 +55,7 @@ class DeviceUsage:
         key = key_of(claim)
         assumed = self._assumed.get(key)
         if assumed is not None:
-            self._assumed[key] = assumed._replace(version=claim.metadata.resource_version)
+            self._assumed[key] = assumed._replace(uid=claim.metadata.uid, version=claim.metadata.resource_version)
 
     def forget(self, key: Key, claim: ResourceClaim | None) -> None:
         """An allocation did not come to the server, where the claim is as it is known otherwise."""
@@ -98,6 +100,6 @@ def added(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> dict[str,
 
 def _is_outdated(assumed: _Assumed, claim: ResourceClaim | None) -> bool:
     """Return whether the server says more of a claim than what was decided on."""
-    if claim is None or claim.metadata.uid != assumed.uid or claim.status.allocation is not None:
+    if claim is None or claim.status.allocation is not None or assumed.uid not in ("", claim.metadata.uid):
         return True
     return bool(assumed.version) and is_newer(claim.metadata.resource_version, assumed.version)

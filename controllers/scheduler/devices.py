@@ -5,7 +5,9 @@ is not made yet, is not there, is being deleted           none
 is allocated, and as many use it as may, or its           none
 devices are being given by the way to another pod
 is allocated                                              those that reach its devices
-is not allocated                                          those with devices for all such claims (`allocator.py`)
+is not allocated                                          those with devices for all such claims (`allocator.py`),
+                                                          and for the extended resources that they lack
+                                                          (`extended_resources.py`)
 
 An allocation that no node can use is taken back, if the claim is reserved for nobody else.
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import Node, Pod, Taint
+from controller_manager.api.core import ContainerExtendedResourceRequest, Node, Pod, Taint
 from controller_manager.api.devices import (
     AllocatedDevice,
     AllocationResult,
@@ -32,6 +34,7 @@ from .allocation import allocation_of
 from .allocator import AllocationError, Attempt, InvalidPoolsError, Picks, WantedClaim, allocate, requests_of
 from .device_pools import Candidate, DevicePools
 from .device_usage import DeviceUsage
+from .extended_resources import ClassByResource, claim_for, is_for_extended
 from .filters import Rejection, Rejections
 from .node_info import NodeInfo
 
@@ -41,14 +44,28 @@ MOST_CONSUMERS = 256
 _MOST_ALTERNATIVES = 8
 _ELSEWHERE = (Rejection(DEVICES, "resourceclaim not available on the node", final=True),)
 _NOT_ALL = (Rejection(DEVICES, "cannot allocate all claims", final=True),)
+_LEFT_OVER = (Rejection(DEVICES, "cannot schedule extended resource claim", final=True),)
+
+
+def _none_for(_: str) -> None:
+    return None
+
+
+def _no_claims(_: str) -> Iterable[ResourceClaim]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What there is of devices and claims to them, and who has which. `rules` taint devices besides their drivers."""
+    """What there is of devices and claims to them, and who has which. `rules` taint devices besides their drivers;
+    `class_for` tells the class that stands for an extended resource, `claims_of` the claims that a pod controls, by
+    its uid.
+    """
 
     claim: Callable[[Key], ResourceClaim | None]
     device_class: Callable[[str], DeviceClass | None]
+    class_for: ClassByResource = _none_for
+    claims_of: Callable[[str], Iterable[ResourceClaim]] = _no_claims
     rules: Callable[[], Iterable[DeviceTaintRule]] = tuple
     tainted: bool = True
     pools: DevicePools = field(default_factory=DevicePools)
@@ -69,19 +86,30 @@ class Devices:
 
 
 class ClaimPlan(NamedTuple):
-    """A claim that is to be reserved for a pod, with what it is given before, if it has nothing."""
+    """A claim that is to be reserved for a pod, with what it is given before, if it has nothing. One with `mappings` is
+    to be made first, for extended resources.
+    """
 
     claim: ResourceClaim
     allocation: AllocationResult | None = None
+    mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
 DevicePlan = tuple[ClaimPlan, ...]
+
+
+class ExtendedClaim(NamedTuple):
+    """A claim for extended resources of a pod, and which of its requests gives what to which container."""
+
+    wanted: WantedClaim
+    mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 class _Found(NamedTuple):
     """What was found for a node: why it is none, or the devices that claims get there."""
 
     rejections: Rejections = ()
+    claims: Sequence[WantedClaim] = ()
     picks: Picks = ()
 
 
@@ -91,7 +119,7 @@ class PodDevices:
     it came to another one.
     """
 
-    def __init__(self, pod: Pod, devices: Devices) -> None:
+    def __init__(self, pod: Pod, devices: Devices, extended: frozenset[str] = frozenset()) -> None:
         self.hindrance: Rejection | None = None
         self.failure: Rejection | None = None
         self._pod = pod
@@ -101,6 +129,10 @@ class PodDevices:
         self._attempt = Attempt(devices.usage, devices.taints())
         self._found: dict[str, _Found] = {}
         self._unusable: dict[Key, ResourceClaim] = {}
+        # Extended resources that devices may give, and the claims for those of them that nodes lack.
+        self._extended = extended
+        self._for_extended: dict[frozenset[str], ExtendedClaim] = {}
+        self._left_over = next(filter(is_for_extended, devices.claims_of(pod.metadata.uid)), None) if extended else None
         made = {one.name for one in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
             if entry.resource_claim_template_name and entry.name not in made:
@@ -114,11 +146,11 @@ class PodDevices:
 
     def rejects(self, node: NodeInfo) -> Rejections:
         """Return why the pod may not be on a node; nothing if it may."""
-        return self._look(node.node).rejections if node.node is not None else _ELSEWHERE
+        return self._look(node).rejections if node.node is not None else _ELSEWHERE
 
     def preference(self, node: NodeInfo) -> int:
         """Return how early among alternatives those are that a node has devices for."""
-        every = self._look(node.node).picks if node.node is not None else ()
+        every = self._look(node).picks if node.node is not None else ()
         chosen = {id(pick.request) for picks in every for pick in picks}
         requests = (every for one in self._wanted for every in one.requests if every[0].name)
         places = (place for every in requests for place, one in enumerate(every) if id(one) in chosen)
@@ -128,45 +160,71 @@ class PodDevices:
         """Return what is to be done so that the pod can be on a node that does not reject it."""
         there = node.node
         assert there is not None
-        found = self._look(there).picks
+        found = self._look(node)
         reserved = (ClaimPlan(claim) for claim, _ in self._allocated if not is_reserved_for(claim, self._pod))
         new_id = random_source().uid
-        given = (
+        given = [
             ClaimPlan(one.claim, allocation_of(one, picks, there, new_id))
-            for one, picks in zip(self._wanted, found, strict=True)
-        )
+            for one, picks in zip(found.claims, found.picks, strict=True)
+        ]
+        if len(given) > len(self._wanted):
+            given[-1] = given[-1]._replace(mappings=self._extended_claim(node).mappings)
         return (*reserved, *given)
 
     @property
     def unusable(self) -> ResourceClaim | None:
-        """Return an allocated claim that nodes were rejected for, and that nobody else uses."""
+        """Return an allocated claim that nodes were rejected for, and that nobody else uses; or the one that was made
+        for extended resources before, and came to nothing.
+        """
+        if self._left_over is not None:
+            return self._left_over
         uid = self._pod.metadata.uid
         free = (one for one in self._unusable.values() if all(each.uid == uid for each in one.status.reserved_for))
         return next(free, None)
 
-    def _look(self, node: Node) -> _Found:
-        name = node.metadata.name
-        if name not in self._found:
-            self._found[name] = self._find(node)
-        return self._found[name]
+    def _look(self, info: NodeInfo) -> _Found:
+        if info.name not in self._found:
+            assert info.node is not None
+            self._found[info.name] = self._find(info.node, self._claims_at(info))
+        return self._found[info.name]
 
-    def _find(self, node: Node) -> _Found:
+    def _claims_at(self, info: NodeInfo) -> Sequence[WantedClaim]:
+        """Return the claims that are to be allocated on a node."""
+        lacking = self._lacking(info)
+        return (*self._wanted, self._extended_claim(info).wanted) if lacking else self._wanted
+
+    def _lacking(self, info: NodeInfo) -> frozenset[str]:
+        return self._extended.difference(info.allocatable.others)
+
+    def _extended_claim(self, info: NodeInfo) -> ExtendedClaim:
+        """Return the claim for what a node lacks."""
+        lacking = self._lacking(info)
+        found = self._for_extended.get(lacking)
+        if found is None:
+            claim, mappings = claim_for(self._pod, lacking, self._devices.class_for)
+            wanted = requests_of(claim, self._devices.device_class)
+            found = self._for_extended[lacking] = ExtendedClaim(wanted, mappings)
+        return found
+
+    def _find(self, node: Node, claims: Sequence[WantedClaim]) -> _Found:
         away = [
             one for one, nodes in self._allocated if (nodes is not None and not nodes.matches(node)) or has_failed(one)
         ]
         self._unusable.update((Key(one.metadata.namespace, one.metadata.name), one) for one in away)
+        if self._left_over is not None:
+            return _Found(_LEFT_OVER)
         if away:
             return _Found(_ELSEWHERE)
-        if not self._wanted:
+        if not claims:
             return _Found()
         try:
-            found = allocate(self._attempt, node, self._devices.pools.of(node), self._wanted)
+            found = allocate(self._attempt, node, self._devices.pools.of(node), claims)
         except AllocationError as error:
             why = Rejection(DEVICES, str(error), final=True)
             if not isinstance(error, InvalidPoolsError):
                 self.failure = self.failure or why
             return _Found((why,))
-        return _Found(_NOT_ALL) if found is None else _Found(picks=found)
+        return _Found(_NOT_ALL) if found is None else _Found((), claims, found)
 
     def _note(self, key: Key, claim: ResourceClaim) -> None:
         allocation = claim.status.allocation

@@ -74,7 +74,15 @@ def could_fit(asked: Requirements, node: NodeInfo) -> bool:
     wanted, there = asked.requests, node.allocatable
     if wanted.cpu > there.cpu or wanted.memory > there.memory or wanted.storage > there.storage:
         return False
-    return node.most_pods > 0 and all(amount <= there.others.get(name, 0) for name, amount in wanted.others.items())
+    return node.most_pods > 0 and all(
+        amount <= there.others.get(name, 0) or is_by_devices(asked, name, node)
+        for name, amount in wanted.others.items()
+    )
+
+
+def is_by_devices(asked: Requirements, resource: str, node: NodeInfo) -> bool:
+    """Return whether it is devices by which a node would give a pod an extended resource."""
+    return resource in asked.by_devices and not node.allocatable.others.get(resource)
 
 
 def intolerable_preferences(asked: Requirements, node: NodeInfo, *, compares: bool = False) -> int:
@@ -98,7 +106,8 @@ def _has_room(asked: Requirements, node: NodeInfo) -> bool:
         return False
     taken = node.others
     return not wanted.others or all(
-        amount <= there.others.get(name, 0) - taken.get(name, 0) for name, amount in wanted.others.items()
+        amount <= there.others.get(name, 0) - taken.get(name, 0) or is_by_devices(asked, name, node)
+        for name, amount in wanted.others.items()
     )
 
 
@@ -112,7 +121,11 @@ def _lacking(asked: Requirements, node: NodeInfo) -> Sequence[Rejection]:
         ("cpu", wanted.cpu, there.cpu, node.cpu),
         ("memory", wanted.memory, there.memory, node.memory),
         ("ephemeral-storage", wanted.storage, there.storage, node.storage),
-        *((name, some, there.others.get(name, 0), node.others.get(name, 0)) for name, some in wanted.others.items()),
+        *(
+            (name, some, there.others.get(name, 0), node.others.get(name, 0))
+            for name, some in wanted.others.items()
+            if not is_by_devices(asked, name, node)
+        ),
     ]
     for name, some, every, taken in amounts:
         if some and some > every - taken:

@@ -100,6 +100,12 @@ _READY = Family(
     "counter",
     ("profile", "driver", "status"),
 )
+_CLAIMS_MADE = Family(
+    "scheduler_resourceclaim_creates_total",
+    "Claims to devices that were to be made for extended resources of pods, by status: success or failure.",
+    "counter",
+    ("status",),
+)
 _READY_AFTER = Family(
     "scheduler_dra_bindingconditions_wait_duration_seconds",
     "Seconds that pods waited for devices to be made ready.",
@@ -123,6 +129,7 @@ class SchedulerMetrics(Collector):
         self.victims = Histograms(_VICTIMS, registry).of()
         self._ready = Counters(_READY, registry)
         self._ready_after = Histograms(_READY_AFTER, registry)
+        self._claims_made = Counters(_CLAIMS_MADE, registry)
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -147,6 +154,10 @@ class SchedulerMetrics(Collector):
                 if device.binding_conditions:
                     self._ready.add(PROFILE, device.driver, status)
                     self._ready_after.observe(seconds, PROFILE, device.driver, status)
+
+    def claim_made(self, status: str) -> None:
+        """A claim was to be made."""
+        self._claims_made.add(status)
 
     def attempted(self, result: str, seconds: float) -> None:
         """An attempt has ended."""

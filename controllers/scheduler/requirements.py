@@ -5,7 +5,7 @@ bytes, and these are the key of what was read of it: `requirements_of`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -124,6 +124,8 @@ class Requirements:
     affinity: tuple[AffinityTerm, ...]
     anti_affinity: tuple[AffinityTerm, ...]
     preferred_affinity: tuple[AffinityTerm, ...]
+    by_devices: frozenset[str] = frozenset()
+    """Extended resources that nodes give by devices if they have none of them themselves."""
 
     @property
     def has_affinity(self) -> bool:
@@ -289,6 +291,12 @@ def requirements_of(pod: Pod) -> Requirements:
     conditions = tuple(one for one in cut.status.conditions if one.type.startswith(_RESIZING))
     status = msgspec.structs.replace(cut.status, conditions=conditions)
     return _requirements(_ENCODE(msgspec.structs.replace(cut, status=status)))
+
+
+@_MANY
+def with_devices(asked: Requirements, resources: frozenset[str]) -> Requirements:
+    """Return the same requirements where classes of devices stand for these extended resources."""
+    return replace(asked, by_devices=resources)
 
 
 def are_alike(before: Pod, after: Pod) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
-from controller_manager.api.devices import RESOURCE_CLAIMS, ResourceClaim
+from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim
 from controller_manager.api.policy import PodDisruptionBudget
 from controller_manager.api.resource import Key, key_of
 
@@ -16,11 +16,12 @@ from .cluster_state import ClusterState
 from .decide import Choice, Decider, NoFit, Rejects, Wanted
 from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
+from .extended_resources import resources_of
 from .filters import Rejection
 from .node_info import PlacedPod
 from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
-from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of
+from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of, with_devices
 from .storage import Storage
 from .volume_limits import has_moved_volumes
 from .volumes import PodVolumes, VolumePlan, claims_of, disks_of
@@ -153,6 +154,17 @@ class Scheduler:
             if DEVICES in queued.by and not queued.held and key in device_claims_of(queued.pod):
                 self.queue.retry(queued, label, now)
 
+    def device_class_changed(self, before: DeviceClass | None, after: DeviceClass, now: float) -> None:
+        """A class of devices came or changed: claims may ask for it, and it may stand for extended resources."""
+        label = label_of(DEVICE_CLASSES, before, after)
+        self.happened((DEVICES,), label, now)
+        resources = resources_of(after)
+        if before is not None and resources == resources_of(before):
+            return
+        for queued in self.queue.parked():
+            if not queued.held and not resources.isdisjoint(queued.requirements.requests.others):
+                self.queue.retry(queued, label, now)
+
     def happened(self, concerns: Collection[str], label: str, now: float) -> None:
         """Something happened that may help pods for which nodes were rejected by those."""
         self._happened(OtherEvent(frozenset(concerns), label), now)
@@ -236,7 +248,7 @@ class Scheduler:
         self.state.nominate(queued.uid, queued.requirements, node)
 
     def _wanted(self, queued: QueuedPod) -> Wanted:
-        asked, pod = queued.requirements, queued.pod
+        asked, pod = self._with_devices(queued.requirements), queued.pod
         spread = () if asked.spreads_itself else self._spread_of(pod, asked)
         disks = disks_of(pod)
         others: list[Rejects] = []
@@ -246,8 +258,8 @@ class Scheduler:
             self._volumes = PodVolumes(pod, self._storage, self.state, disks)
             others, hindrance = [self._volumes.rejects], self._volumes.hindrance
         self._pod_devices = None
-        if pod.spec.resource_claims and self.devices is not None:
-            self._pod_devices = devices = PodDevices(pod, self.devices)
+        if self.devices is not None and (pod.spec.resource_claims or asked.by_devices):
+            self._pod_devices = devices = PodDevices(pod, self.devices, asked.by_devices)
             others, hindrance = [*others, devices.rejects], hindrance or devices.hindrance
             return Wanted(
                 *(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance),
@@ -255,6 +267,14 @@ class Scheduler:
                 failure=lambda: devices.failure,
             )
         return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance)
+
+    def _with_devices(self, asked: Requirements) -> Requirements:
+        """Return what a pod asks for, with the extended resources that classes of devices stand for now."""
+        resources, devices = asked.requests.others, self.devices
+        if not resources or devices is None:
+            return asked
+        by_devices = frozenset(name for name in resources if devices.class_for(name) is not None)
+        return with_devices(asked, by_devices) if by_devices else asked
 
     def _plan(self, node: str) -> VolumePlan:
         """Return what is to be done for the volumes of the pod decided about last, and reserve what it gets."""
@@ -352,8 +372,8 @@ class Scheduler:
         self.state.place(PlacedPod(pod, node, asked, claims_of(pod), disks_of(pod), assumed))
 
     def _happened(self, event: Event, now: float) -> None:
-        state = self.state
-        self.queue.wake(lambda queued: may_help(queued.by, queued.requirements, event, state), event.label, now)
+        state, asked = self.state, self._with_devices
+        self.queue.wake(lambda queued: may_help(queued.by, asked(queued.requirements), event, state), event.label, now)
 
 
 def device_claims_of(pod: Pod) -> tuple[Key, ...]:

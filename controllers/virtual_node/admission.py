@@ -10,10 +10,11 @@ the pod asks for other nodes, by labels or fields                        NodeAff
 one of its ports of the host is taken                                    NodePorts
 it does not tolerate a NoExecute taint of the node                       TaintToleration
 
-Extended resources that a node says nothing of are none of its business: who gives them is elsewhere.
+Extended resources that a node says nothing of, or that the pod has been given devices for, are none of its business:
+who gives them is elsewhere.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from controller_manager.api.conditions import is_condition_true
@@ -75,7 +76,7 @@ def refusal_of(
     refusals = (
         *_pressed(asked, node, is_best_effort=is_best_effort),
         *_for_others(asked, details.spec.os),
-        *_lacking(asked, room, others),
+        *_lacking(asked, room, others, _by_devices(pod)),
         *_misplaced(asked, node, others, compares=compares),
     )
     return next(iter(refusals), None)
@@ -133,7 +134,9 @@ def _for_others(asked: Requirements, system: _System | None) -> Iterator[Refusal
         yield Refusal("PodOSNotSupported", f"the pod is for {system.name}, not for {_SYSTEM}")
 
 
-def _lacking(asked: Requirements, room: Room, others: Sequence[Requirements]) -> Iterator[Refusal]:
+def _lacking(
+    asked: Requirements, room: Room, others: Sequence[Requirements], by_devices: Collection[str]
+) -> Iterator[Refusal]:
     requests, there = asked.requests, room.allocatable
     every = [one.requests for one in others]
     amounts: list[tuple[str, int, int, int]] = [
@@ -143,7 +146,7 @@ def _lacking(asked: Requirements, room: Room, others: Sequence[Requirements]) ->
         ("ephemeral-storage", requests.storage, sum(one.storage for one in every), there.storage),
     ]
     for name, amount in requests.others.items():
-        if name in there.others or not _is_extended(name):
+        if name not in by_devices and (name in there.others or not _is_extended(name)):
             taken = sum(one.others.get(name, 0) for one in every)
             amounts.append((name, amount, taken, there.others.get(name, 0)))
     for name, amount, taken, most in amounts:
@@ -151,6 +154,12 @@ def _lacking(asked: Requirements, room: Room, others: Sequence[Requirements]) ->
             unit = " thousandths" if name == "cpu" else ""
             said = f"the pod asks for {amount}{unit} of {name}, and {taken} of {most} are taken"
             yield Refusal(f"OutOf{name}", said)
+
+
+def _by_devices(pod: Pod) -> Collection[str]:
+    """Return the extended resources that devices were given for."""
+    status = pod.status.extended_resource_claim_status
+    return {one.resource_name for one in status.request_mappings} if status is not None else ()
 
 
 def _misplaced(asked: Requirements, node: Node, others: Sequence[Requirements], *, compares: bool) -> Iterator[Refusal]:

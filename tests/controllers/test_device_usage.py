@@ -48,6 +48,17 @@ def test_what_was_decided_holds_until_the_server_says_more(written: str, told: R
     assert usage.whole[GPU] == has
 
 
+def test_a_claim_that_is_yet_to_be_made_has_its_devices_when_it_is() -> None:
+    usage = DeviceUsage()
+    assert TAKEN.status.allocation is not None
+    usage.assume(at("", FREE, uid=""), TAKEN.status.allocation)
+    usage.set_claim(key_of(FREE), FREE)
+    assert GPU in usage.whole
+    usage.written(at("5", TAKEN))
+    usage.set_claim(key_of(FREE), at("6", FREE))
+    assert GPU not in usage.whole
+
+
 def test_what_did_not_come_to_the_server_is_free_again() -> None:
     usage = DeviceUsage()
     assert TAKEN.status.allocation is not None

@@ -54,6 +54,25 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
     "too little storage": (asking({"ephemeral-storage": "11Gi"}), node(), [], "OutOfephemeral-storage"),
     "too many pods": (pod(), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
     "too many pods come first": (asking({"cpu": "9"}), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
+    "a resource by devices of a class": (
+        asking(
+            {"deviceclass.resource.kubernetes.io/gpu": "2"},
+            status={
+                "extendedResourceClaimStatus": {
+                    "requestMappings": [{"resourceName": "deviceclass.resource.kubernetes.io/gpu"}]
+                }
+            },
+        ),
+        node(),
+        [],
+        "",
+    ),
+    "a resource by devices of a class, but none were given": (
+        asking({"deviceclass.resource.kubernetes.io/gpu": "2"}),
+        node(),
+        [],
+        "OutOfdeviceclass.resource.kubernetes.io/gpu",
+    ),
     "an extended resource of which there is too little": (
         asking({"example.org/card": "2"}),
         node(),
