@@ -64,7 +64,7 @@ class ClusterState:
         self.priorities: Counter[int] = Counter()
         """How many pods of each priority are placed."""
         self.with_affinity: dict[Requirements, dict[str, int]] = {}
-        """How many pods that are looked at for pods of others are on each node."""
+        """How many pods that are looked at for pods of others are on each node, by what they ask for."""
         self.nominated: dict[str, dict[str, Requirements]] = {}
         """Pods that wait for room on a node, by node and uid."""
         self.claims: Counter[tuple[str, str]] = Counter()
@@ -74,6 +74,9 @@ class ClusterState:
         self._counts: OrderedDict[PodSelection, PodCount] = OrderedDict()
         self._order: list[NodeInfo] | None = None
         self._images: Counter[str] = Counter()
+        # How many pods that ask for the same are on each node; of them those that are being deleted, by uid.
+        self._kinds: dict[Requirements, dict[str, int]] = {}
+        self._leaving: dict[str, PlacedPod] = {}
 
     # Nodes.
 
@@ -194,14 +197,13 @@ class ClusterState:
         if found is None:
             found = self._counts[selection] = PodCount(selection)
             counts: Counter[str] = Counter()
-            known: dict[tuple[Requirements, bool], bool] = {}
-            for placed in self.pods.values():
-                about = placed.requirements, placed.is_leaving
-                if about not in known:
-                    known[about] = self._is_selected(placed, selection)
-                if known[about]:
-                    counts[placed.node] += 1
-            found.by_node.update(counts)
+            for asked, there in self._kinds.items():
+                if self._is_selected(asked, selection):
+                    counts.update(there)
+            for placed in self._leaving.values() if selection.without_leaving else ():
+                if self._is_selected(placed.requirements, selection):
+                    counts[placed.node] -= 1
+            found.by_node.update((node, count) for node, count in counts.items() if count)
             if len(self._counts) > _COUNTED:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(selection)
@@ -211,10 +213,8 @@ class ClusterState:
         """Return whether a term means pods that ask for this."""
         return term.matches(asked.namespace, self.labels_of(asked.namespace), asked.labels)
 
-    def _is_selected(self, placed: PlacedPod, selection: PodSelection) -> bool:
-        if selection.without_leaving and placed.is_leaving:
-            return False
-        return all(self.selects(term, placed.requirements) for term in selection.terms)
+    def _is_selected(self, asked: Requirements, selection: PodSelection) -> bool:
+        return all(self.selects(term, asked) for term in selection.terms)
 
     def _tally(self, placed: PlacedPod, sign: int) -> None:
         asked, node = placed.requirements, placed.node
@@ -225,16 +225,30 @@ class ClusterState:
             self.claims[claim] += sign
             if not self.claims[claim]:
                 del self.claims[claim]
-        if asked.has_affinity:
-            there = self.with_affinity.setdefault(asked, {})
-            there[node] = there.get(node, 0) + sign
-            if not there[node]:
-                del there[node]
-            if not there:
-                del self.with_affinity[asked]
+        self._tally_kind(asked, node, sign)
+        if placed.is_leaving:
+            if sign > 0:
+                self._leaving[placed.uid] = placed
+            else:
+                del self._leaving[placed.uid]
         for count in self._counts.values():
-            if self._is_selected(placed, count.selection):
+            if placed.is_leaving and count.selection.without_leaving:
+                continue
+            if self._is_selected(asked, count.selection):
                 count.change(node, sign)
+
+    def _tally_kind(self, asked: Requirements, node: str, sign: int) -> None:
+        there = self._kinds.get(asked)
+        if there is None:
+            there = self._kinds[asked] = {}
+            if asked.has_affinity:
+                self.with_affinity[asked] = there
+        there[node] = there.get(node, 0) + sign
+        if not there[node]:
+            del there[node]
+        if not there:
+            del self._kinds[asked]
+            self.with_affinity.pop(asked, None)
 
     def _node(self, name: str) -> NodeInfo:
         found = self.nodes.get(name)

@@ -57,7 +57,7 @@ from .binding import ERROR as SCHEDULER_ERROR
 from .binding import UNSCHEDULABLE as NO_NODE
 from .binding import bind, unscheduled
 from .cluster_state import ClusterState
-from .decide import Decider
+from .decide import Decider, Unfinished
 from .device_binding import DeviceBinding, DevicesLostError, take_back
 from .devices import DEVICES, Devices
 from .events import label_of
@@ -297,16 +297,20 @@ class SchedulerController:
     async def _cycle(self) -> Requeue | None:
         """Decide about pods until there are none, or enough are on their way."""
         assert self._add is not None
+        began: float | None = None
         for _ in range(_AT_ONCE):
             self._take_in(len(self._noted))
             if len(self._scheduler.binding) >= 2 * self._most_bindings:
                 return None  # the next one that is bound goes on
-            began = clock.monotonic()
-            step = self._scheduler.step(began)
+            now = clock.monotonic()
+            began = began or now
+            step = self._scheduler.step(now)
             if step is None:
                 break
-            self._metrics.decision.observe(clock.monotonic() - began)
-            self._order(step, began)
+            if not isinstance(step, Unfinished):
+                self._metrics.decision.observe(clock.monotonic() - began)
+                self._order(step, began)
+                began = None
             await asyncio.sleep(0)
         if self._scheduler.queue.has_work:
             return Requeue(0.0)

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 from controller_manager.api.core import Pod
 from controller_manager.api.model import ObjectMeta
@@ -57,6 +57,10 @@ class Wanted:
     failure: Callable[[], Rejection | None] = _none
 
 
+class Unfinished(NamedTuple):
+    """A search that looked at as many nodes as it may at a time; it goes on from what it remembers."""
+
+
 class Choice(NamedTuple):
     """The node for a pod, of so many that would do, of so many that were looked at."""
 
@@ -94,12 +98,15 @@ class NoFit:
         return f"0/{known} nodes are available: {listed}." if listed else "no nodes available to schedule pods"
 
 
-class _Known(NamedTuple):
-    """What a node is to pods of a kind by itself, as it was at a generation."""
+@dataclass(slots=True)
+class _Known:
+    """What a node is to pods of a kind by itself, as it was at a generation; how well it suits is told when asked for,
+    since most nodes that will do by themselves may be none because of other pods.
+    """
 
     generation: int
     rejections: Rejections
-    suits: Suitability | None
+    suits: Suitability | None = None
 
 
 class Relations:
@@ -141,17 +148,28 @@ class Decider:
         self.state = state
         self.compares = compares
         self._percentage = percentage
+        # How many nodes the last search looked at.
+        self._looks = 0
         # The place in the order of nodes where the next search begins.
         self._next = 0
         self._known: OrderedDict[Requirements, dict[str, _Known]] = OrderedDict()
         self._spread: OrderedDict[Requirements, Spread] = OrderedDict()
         self._preferred: OrderedDict[tuple[Requirements, tuple[SpreadConstraint, ...]], PreferredSpread] = OrderedDict()
 
-    def decide(self, wanted: Wanted) -> Choice | NoFit:
-        """Return the node for a pod, or why there is none."""
+    @overload
+    def decide(self, wanted: Wanted) -> Choice | NoFit: ...
+
+    @overload
+    def decide(self, wanted: Wanted, most_looks: int | None) -> Choice | NoFit | Unfinished: ...
+
+    def decide(self, wanted: Wanted, most_looks: int | None = None) -> Choice | NoFit | Unfinished:
+        """Return the node for a pod, or why there is none. `most_looks` bounds how many nodes are looked at that were
+        not before, as they are now, with pods of this kind.
+        """
         if wanted.hindrance is not None:
             return NoFit({node.name: (wanted.hindrance,) for node in self.state.order}, wanted.hindrance)
         asked, known = wanted.requirements, self._known_of(wanted.requirements)
+        self._looks, last = 0, most_looks or len(self.state.order)
         relations = self.relations(wanted)
         rejects = self._rejecting(wanted, known, relations)
         nominated = self.state.nodes.get(wanted.nominated)
@@ -169,6 +187,8 @@ class Decider:
                 found.append(node)
                 if len(found) >= most:
                     break
+            if self._looks > last:
+                return Unfinished()
         evaluated = len(found) + len(rejections)
         if nodes is order and nodes:
             self._next = (start + evaluated) % len(nodes)
@@ -219,6 +239,7 @@ class Decider:
             found = known.get(node.name)
             if found is None or found.generation != node.generation:
                 found = known[node.name] = look(asked, node)
+                self._looks += 1
             if found.rejections:
                 return found.rejections
             for other in others:
@@ -247,9 +268,12 @@ class Decider:
         return known
 
     def _look(self, asked: Requirements, node: NodeInfo) -> _Known:
-        why = filters.reject(asked, node, compares=self.compares)
-        suits = None if why else suitability(asked, node, self.state, compares=self.compares)
-        return _Known(node.generation, why, suits)
+        return _Known(node.generation, filters.reject(asked, node, compares=self.compares))
+
+    def _suits(self, asked: Requirements, node: NodeInfo, known: _Known) -> Suitability:
+        if known.suits is None:
+            known.suits = suitability(asked, node, self.state, compares=self.compares)
+        return known.suits
 
     def _candidates(self, asked: Requirements) -> Sequence[NodeInfo]:
         order, names = self.state.order, asked.only_nodes
@@ -273,7 +297,7 @@ class Decider:
         return nodes[totals.index(max(totals))].name
 
     def _totals(self, wanted: Wanted, nodes: Sequence[NodeInfo], known: Mapping[str, _Known]) -> list[int]:
-        alone = [known[node.name].suits or Suitability(0, 0, 0) for node in nodes]
+        alone = [self._suits(wanted.requirements, node, known[node.name]) for node in nodes]
         totals = [one.score for one in alone]
         if any(one.taints for one in alone):
             _weigh(totals, scores.compared([one.taints for one in alone], fewer=True), scores.TAINTS)

@@ -24,6 +24,9 @@ class PodAffinity:
     def __init__(self, asked: Requirements, state: ClusterState) -> None:
         self._asked = asked
         self._state = state
+        self._near_keys = tuple(dict.fromkeys(term.topology_key for term in asked.affinity))
+        self._far_keys = tuple(dict.fromkeys(term.topology_key for term in asked.anti_affinity))
+        self._first: bool | None = None
         self._near: _Domains = {}
         self._far: _Domains = {}
         self._unwelcome: _Domains = {}
@@ -42,6 +45,7 @@ class PodAffinity:
     def change(self, placed: PlacedPod, by: int) -> None:
         """Have it be as if a pod were on its node, or were not: 1 or -1, to be taken back by the same."""
         asked, other, selects = self._asked, placed.requirements, self._state.selects
+        self._first = None
         if asked.affinity and all(selects(term, other) for term in asked.affinity):
             for term in asked.affinity:
                 _add(self._state, self._near, term, placed.node, by)
@@ -54,29 +58,31 @@ class PodAffinity:
 
     def rejects(self, node: NodeInfo) -> Rejections:
         """Return why the pod may not be on a node; nothing if it may."""
-        if self._asked.affinity and not self._is_near(node):
+        if self._near_keys and not self._is_near(node):
             return _FAR_FROM_LIKED
-        if self._far and any(self._far.get(pair, 0) > 0 for pair in self._pairs(self._asked.anti_affinity, node)):
-            return _NEAR_DISLIKED
+        if self._far:
+            labels, far = node.labels, self._far
+            for key in self._far_keys:
+                if key in labels and far.get((key, labels[key]), 0) > 0:
+                    return _NEAR_DISLIKED
         if self._unwelcome and any(self._unwelcome.get(pair, 0) > 0 for pair in node.labels.items()):
             return _DISLIKED
         return ()
 
     def _is_near(self, node: NodeInfo) -> bool:
-        terms = self._asked.affinity
-        pairs = self._pairs(terms, node)
-        if len(pairs) < len(terms):
-            return False
-        if all(self._near.get(pair, 0) > 0 for pair in pairs):
-            return True
-        # The first of pods that are to be near one another may be anywhere.
-        is_first = not any(count > 0 for count in self._near.values())
-        return is_first and all(self._state.selects(term, self._asked) for term in terms)
+        labels, near, are_there = node.labels, self._near, True
+        for key in self._near_keys:
+            if key not in labels:
+                return False
+            are_there = are_there and near.get((key, labels[key]), 0) > 0
+        return are_there or self._is_first()
 
-    @staticmethod
-    def _pairs(terms: Sequence[AffinityTerm], node: NodeInfo) -> list[tuple[str, str]]:
-        labels = node.labels
-        return [(term.topology_key, labels[term.topology_key]) for term in terms if term.topology_key in labels]
+    def _is_first(self) -> bool:
+        """Return whether it is the first of pods that are to be near one another: that one may be anywhere."""
+        if self._first is None:
+            alone = not any(count > 0 for count in self._near.values())
+            self._first = alone and all(self._state.selects(term, self._asked) for term in self._asked.affinity)
+        return self._first
 
 
 def liking(asked: Requirements, state: ClusterState, nodes: Sequence[NodeInfo]) -> list[int] | None:

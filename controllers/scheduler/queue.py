@@ -101,15 +101,18 @@ class SchedulingQueue:
             self._leave(queued)
         return queued
 
+    def peek(self, now: float) -> QueuedPod | None:
+        """Return the pod that is next; None if there is none now."""
+        self._end_pauses(now)
+        return _first(self._active, ACTIVE) or _first(self._early, BACKOFF)
+
     def take(self, now: float) -> QueuedPod | None:
         """Return the pod that is next, and let it go; None if there is none now."""
-        self._end_pauses(now)
-        found = self._first(self._active, ACTIVE)
+        found = self.peek(now)
         if found is None:
-            found = self._first(self._early, BACKOFF)
-            if found is None:
-                return None
-            self.incoming[ACTIVE, _EARLY] += 1
+            return None
+        heapq.heappop(self._active if found.queue == ACTIVE else self._early)
+        self.incoming[ACTIVE, _EARLY] += found.queue == BACKOFF
         del self.pods[found.uid]
         self._leave(found)
         found.attempts += 1
@@ -234,13 +237,15 @@ class SchedulingQueue:
                 self._leave(queued)
                 self._activate(queued, _RESTED)
 
-    @staticmethod
-    def _first(heap: list[tuple[int, float, int, QueuedPod]], queue: str) -> QueuedPod | None:
-        while heap:
-            _, _, number, queued = heapq.heappop(heap)
-            if _is_in(queued, number, queue):
-                return queued
-        return None
+
+def _first(heap: list[tuple[int, float, int, QueuedPod]], queue: str) -> QueuedPod | None:
+    """Return the first pod of a heap that is still in that queue; entries before it go."""
+    while heap:
+        _, _, number, queued = heap[0]
+        if _is_in(queued, number, queue):
+            return queued
+        heapq.heappop(heap)
+    return None
 
 
 def _is_in(queued: QueuedPod, number: int, queue: str) -> bool:

@@ -13,7 +13,7 @@ from controller_manager.api.resource import Key, key_of
 from .._device_claims import known_claims
 from . import filters
 from .cluster_state import ClusterState
-from .decide import Choice, Decider, NoFit, Rejects, Wanted
+from .decide import Choice, Decider, NoFit, Rejects, Unfinished, Wanted
 from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .extended_resources import resources_of
@@ -51,10 +51,13 @@ class Unplaced(NamedTuple):
     failed: bool = False
 
 
-Step = Assigned | Unplaced
+Step = Assigned | Unplaced | Unfinished
 SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
 
 
+# Nodes that are looked at before other work has its turn, and how often a search makes way for that: nodes that change
+# all the time are looked at anew each time.
+_LOOKS, _MOST_PAUSES = 1000, 32
 # Who rejects nodes because of the pods that are there, or wait to be.
 _BY_PODS = frozenset({filters.PORTS, filters.RESOURCES, filters.SPREAD, filters.POD_AFFINITY})
 _NO_LONGER_WAITING = OtherEvent(_BY_PODS, "UnschedulablePodDelete")
@@ -97,6 +100,8 @@ class Scheduler:
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
+        # The pod whose search has made way for other work, and how often.
+        self._paused_for, self._pauses = "", 0
 
     # What happens.
 
@@ -172,12 +177,16 @@ class Scheduler:
     # What is to be done.
 
     def step(self, now: float) -> Step | None:
-        """Decide about the pod that is next; None if there is none now."""
-        queued = self.queue.take(now)
+        """Decide about the pod that is next; None if there is none now. A long search goes on with the next step."""
+        queued = self.queue.peek(now)
         if queued is None:
             return None
         wanted = self._wanted(queued)
         found = self._decide(wanted)
+        if isinstance(found, Unfinished):
+            return found
+        self._pauses = 0
+        self.queue.take(now)
         if isinstance(found, NoFit):
             queued.by = found.by
             self.queue.park(queued, now)
@@ -304,7 +313,7 @@ class Scheduler:
             if one.allocation is not None and self.devices is not None:
                 self.devices.usage.forget(key_of(one.claim), self.devices.claim(key_of(one.claim)))
 
-    def _decide(self, wanted: Wanted) -> Choice | NoFit:
+    def _decide(self, wanted: Wanted) -> Choice | NoFit | Unfinished:
         asked, state = wanted.requirements, self.state
         if wanted.nominated or wanted.others or wanted.hindrance:
             return self.decider.decide(wanted)
@@ -314,9 +323,16 @@ class Scheduler:
         known = self._hopeless.get(asked)
         if known is not None:
             return known
-        found = self.decider.decide(wanted)
+        found = self._search(wanted)
         if isinstance(found, NoFit):
             self._hopeless[asked] = found
+        return found
+
+    def _search(self, wanted: Wanted) -> Choice | NoFit | Unfinished:
+        if self._paused_for != wanted.uid:
+            self._paused_for, self._pauses = wanted.uid, 0
+        found = self.decider.decide(wanted, _LOOKS if self._pauses < _MOST_PAUSES else None)
+        self._pauses += isinstance(found, Unfinished)
         return found
 
     def _pod_waits(self, before: Pod | None, pod: Pod, now: float) -> None:

@@ -1,15 +1,18 @@
 """Which nodes a pod may be on, and which of them it goes to: tables."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
 from controller_manager.api.core import Node, Pod
-from controllers.scheduler.cluster_state import ClusterState
-from controllers.scheduler.decide import Choice, Decider, NoFit
+from controllers.scheduler.cluster_state import ClusterState, PodSelection
+from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished
 from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
 from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -415,3 +418,65 @@ def test_equal_pods_ask_for_the_same() -> None:
     one, other = pod("1", {"cpu": "1"}), pod("2", {"cpu": "1"})
     assert requirements_of(one) is requirements_of(other)
     assert requirements_of(one) is not requirements_of(pod("3", {"cpu": "2"}))
+
+
+def test_a_long_search_makes_way_for_other_work_and_goes_on() -> None:
+    state = cluster(node(f"n{number}", {"disk": "ssd" if number == 249 else "hdd"}) for number in range(250))
+    decider, want = Decider(state), wanted(pod(nodeSelector={"disk": "ssd"}))
+    assert [decider.decide(want, 100) for _ in range(2)] == [Unfinished(), Unfinished()]
+    state.set_node(node("n0", {"disk": "ssd"}))
+    found = decider.decide(want, 100)
+    assert isinstance(found, Choice)
+    assert (found.feasible, found.evaluated) == (2, 250)
+
+
+def test_a_more_important_pod_goes_before_one_whose_search_makes_way() -> None:
+    scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(2500))), ("default-scheduler",))
+    scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
+    assert scheduler.step(0.0) == Unfinished()
+    scheduler.pod_changed(None, pod("soon", priority=1), 0.0)
+    first, second, third = (scheduler.step(0.0) for _ in range(3))
+    assert isinstance(first, Assigned)
+    assert isinstance(second, Unfinished)
+    assert isinstance(third, Unplaced)
+    assert third.queued.attempts == 1
+
+
+def test_a_search_among_nodes_that_change_all_the_time_ends() -> None:
+    scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(1200))), ("default-scheduler",))
+    scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
+    for turn in range(100):
+        step = scheduler.step(0.0)
+        if isinstance(step, Unplaced):
+            break
+        for number in range(1200):
+            scheduler.node_changed(node(f"n{number}", {"turn": str(turn)}), 0.0)
+    assert isinstance(step, Unplaced)
+
+
+@pytest.mark.parametrize("without_leaving", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_counts_are_of_the_pods_that_are_there(seed: int, without_leaving: bool) -> None:
+    random, state = Random(seed), cluster([])
+    (term,) = requirements_of(pod(affinity=near("podAffinity", labelSelector={"matchLabels": {"app": "a"}}))).affinity
+    selection = PodSelection((term,), without_leaving)
+    for number in range(100):
+        leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if random.random() < 0.3 else {}
+        name = f"p{random.randrange(30)}"
+        place(state, f"n{random.randrange(4)}", pod(name, labels={"app": random.choice("ab")}, meta=leaving))
+        state.remove(f"p{random.randrange(30)}")
+        if number in (50, 99):
+            counted = Counter(
+                one.node
+                for one in state.pods.values()
+                if one.requirements.labels["app"] == "a" and not (without_leaving and one.is_leaving)
+            )
+            assert state.count(selection).by_node == counted
+            assert cluster_again(state).count(selection).by_node == counted
+
+
+def cluster_again(state: ClusterState) -> ClusterState:
+    again = ClusterState()
+    for one in state.pods.values():
+        again.place(one)
+    return again
