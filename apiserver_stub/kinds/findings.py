@@ -40,7 +40,7 @@ class Findings(Generic[T]):
 
 
 class Soundness:
-    """Whether a spec was found `sound`, as whoever looks at it notes."""
+    """Whether something was found `sound`, as whoever looks at it notes."""
 
     __slots__ = ("sound",)
 
@@ -49,13 +49,13 @@ class Soundness:
 
 
 class SoundSpecs:
-    """The findings of one way to look at specs of pods."""
+    """The findings of one way to look at specs of pods, or at all that such pods have in common."""
 
-    def __init__(self) -> None:
-        self._findings = Findings(Soundness, most=512)
+    def __init__(self, most: int = 512) -> None:
+        self._findings = Findings(Soundness, most)
 
-    def find(self, spec: Tree, beside: tuple[str, ...] = ()) -> Soundness:
-        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only the
+    def find(self, spec: Tree, beside: Hashable = ()) -> Soundness:
+        """Return the finding of a spec, judged with what is `beside` it. It is the same for specs in which only the
         drawn name of one volume is another.
         """
         return self._findings.of(_without_drawn(_ENCODER.encode(spec)), beside)

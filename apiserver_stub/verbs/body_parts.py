@@ -24,8 +24,10 @@ class BodyParts(Protocol):
     """A body that may be read in parts."""
 
     @property
-    def is_unnamed(self) -> bool:
-        """Whether the server is likely to name the object: of such bodies many are the same."""
+    def likeness(self) -> tuple[bytes, str] | None:
+        """What many bodies are likely to have in common: all of a body whose object the server names, else all but the
+        name, and the name. None if nothing is likely.
+        """
 
     @property
     def spec(self) -> bytes | None:
@@ -59,7 +61,14 @@ class _Parts(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fals
     api_version: str = ""
 
 
+class _Named(msgspec.Struct, gc=False, frozen=True):
+    name: str
+
+
 _PARTS = msgspec.json.Decoder(_Parts)
+_NAMED = msgspec.json.Decoder(_Named)
+_CALLED = b'"name":', b'"name": '
+_CUT = b"\0"  # no JSON has it
 
 
 class _JSONParts:
@@ -74,8 +83,21 @@ class _JSONParts:
         return self._parts is not None and self._parts.kind != "" and self._parts.api_version != ""
 
     @property
-    def is_unnamed(self) -> bool:
-        return _GENERATED in self._body
+    def likeness(self) -> tuple[bytes, str] | None:
+        """The name is left out where it stands, if nothing else is that text."""
+        body = self._body
+        if _GENERATED in body:
+            return body, ""
+        if self._parts is None:
+            return None
+        try:
+            name = _NAMED.decode(self._parts.metadata).name
+        except msgspec.DecodeError:
+            return None
+        parts = body.split(b'"%b"' % name.encode())
+        if len(parts) != 2 or not parts[0].endswith(_CALLED):
+            return None
+        return _CUT.join(parts), name
 
     @property
     def spec(self) -> bytes | None:
@@ -113,8 +135,9 @@ class _ProtobufParts:
         self._request = request
 
     @property
-    def is_unnamed(self) -> bool:
-        return _UNNAMED in self._request.http.body
+    def likeness(self) -> tuple[bytes, str] | None:
+        body = self._request.http.body
+        return (body, "") if _UNNAMED in body else None
 
     @property
     def spec(self) -> bytes | None:

@@ -1,6 +1,6 @@
 """What came before in bodies of creates: a controller makes many objects of one template, and leaves their names to the
-server. What becomes of a spec, or of such a body (how it fits its schema, its defaults, the fields that its creator
-owns), follows from its bytes alone, and is done once.
+server, or numbers them. What becomes of a spec, or of a body without its name (how it fits its schema, its defaults,
+the fields that its creator owns), follows from its bytes alone, and is done once.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from apiserver_stub.kinds.defaults import fill_beside_spec, has_lasting_defaults
 from apiserver_stub.kinds.findings import LONGEST, Findings
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
-from apiserver_stub.verbs.body_parts import body_parts
+from apiserver_stub.verbs.body_parts import BodyParts, body_parts
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 from apiserver_stub.verbs.query import field_validation
 
@@ -78,6 +78,7 @@ class NewObject(msgspec.Struct, frozen=True):
 
 _SPECS = Findings(Repeated, most=256)
 _BODIES = Findings(Repeated, most=256)
+_NAMED_BODIES = Findings(Repeated, most=128)
 
 
 def read_new_object(request: APIRequest) -> NewObject:
@@ -86,9 +87,11 @@ def read_new_object(request: APIRequest) -> NewObject:
     parts = body_parts(request) if len(body) <= LONGEST and has_lasting_defaults(kind) else None
     if parts is None:
         return NewObject(*read_object(request))
-    whole = _BODIES.of(body, (kind.schema, request.namespace)) if parts.is_unnamed else None
+    whole, name = _body_of(request, parts)
     if whole is not None and whole.completed:
         tree: Tree = orjson.loads(whole.completed)
+        if name:
+            tree["metadata"]["name"] = name
         note_object(tree, kind)
         return NewObject(tree, whole=whole, completed=True)
     if parts.spec is None:
@@ -101,6 +104,16 @@ def read_new_object(request: APIRequest) -> NewObject:
     if spec.completed or not _is_lossless(request, warnings):
         return NewObject(tree, warnings)
     return NewObject(tree, warnings, spec, whole)
+
+
+def _body_of(request: APIRequest, parts: BodyParts) -> tuple[Repeated | None, str]:
+    """Return what is known of the bodies that differ from this one in the name at most, and the name if it has one."""
+    likeness = parts.likeness
+    if likeness is None:
+        return None, ""
+    data, name = likeness
+    bodies = _NAMED_BODIES if name else _BODIES
+    return bodies.of(data, (request.kind.schema, request.namespace)), name
 
 
 def _is_lossless(request: APIRequest, warnings: Warnings) -> bool:

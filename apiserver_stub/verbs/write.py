@@ -41,6 +41,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
+from apiserver_stub.kinds.templates import soundness_of
 from apiserver_stub.kinds.trees import deep_copy, put_in
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
@@ -348,22 +349,32 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
     """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
-    if judged and old is None:  # as it was sent, of which preparing takes away what the server says
-        draft.warnings = (*draft.warnings, *warnings_of(kind, new, None))
+    known = soundness_of(kind, new) if judged and old is None else None
+    is_sound = known is not None and known.sound
+    if judged and old is None and not is_sound:  # as it was sent, of which preparing takes away what the server says
+        draft.warnings = (*sent, *warnings_of(kind, new, None))
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         _manage_fields(draft, new, old)
         draft.changes = draft.removes or new != old
-    if judged:
-        problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
-        if problems:
-            group = str(new["apiVersion"]).rpartition("/")[0]
-            refusal = invalid(group, new["kind"], _name(request, draft), problems)
-            refusal.warnings = (*sent, *told)
-            raise refusal
-        draft.warnings = (*draft.warnings, *told)
-        if old is not None:
-            draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
+    if judged and not is_sound:
+        _judge(request, draft, sent)
+    if known is not None:
+        known.sound = draft.warnings == sent
+
+
+def _judge(request: APIRequest, draft: _Draft, sent: Warnings) -> None:
+    """Hold a state to the rules of its kind, and note what to warn of besides what was `sent`. Raises `Invalid`."""
+    kind, new, old = request.kind, draft.new, draft.old
+    problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
+    if problems:
+        group = str(new["apiVersion"]).rpartition("/")[0]
+        refusal = invalid(group, new["kind"], _name(request, draft), problems)
+        refusal.warnings = (*sent, *told)
+        raise refusal
+    draft.warnings = (*draft.warnings, *told)
+    if old is not None:
+        draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
 
 
 def _check_again(request: APIRequest, draft: _Draft) -> None:

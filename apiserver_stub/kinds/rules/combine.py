@@ -27,7 +27,7 @@ def nothing(_value: Any, _at: Any, _found: ErrorList) -> None:
 class KindRules:
     """The rules of a kind: for whole objects, of changes, of changes through a subresource (which takes the place of
     `change`), of the form of its names, and of new objects alone. `by_schema` says whether the required fields and
-    enumerations of its schema are rules besides.
+    enumerations of its schema are rules besides, `any_label` that every DNS label is a good name, whatever the object.
     """
 
     body: Rule = nothing
@@ -36,6 +36,7 @@ class KindRules:
     name: Form = names.subdomain
     on_create: Rule = nothing
     by_schema: bool = True
+    any_label: bool = False
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:

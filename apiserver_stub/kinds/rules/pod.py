@@ -332,6 +332,8 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=within("spec", never("ephemeralContainers", why=_LATER))),
+    "v1/Pod": KindRules(
+        _pod, change, _PARTS, on_create=within("spec", never("ephemeralContainers", why=_LATER)), any_label=True
+    ),
     "v1/PodTemplate": KindRules(_stored_template),
 }

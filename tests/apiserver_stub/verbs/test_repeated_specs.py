@@ -69,6 +69,7 @@ CASES = {
     "more": b'{"metadata":{"name":"a"},"spec":%b} {}',
     "cut off": b'{"metadata":{"name":"a"},"spec":%b',
 }
+NAME = re.compile(rb'("name": ?)"a"')
 TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z")
 numbers = itertools.count(1)
 
@@ -154,6 +155,7 @@ def test_only_specs_that_are_completed_by_themselves_are_known() -> None:
 
 def test_few_specs_are_kept() -> None:
     assert repeated_specs._SPECS.most == repeated_specs._BODIES.most == 256
+    assert repeated_specs._NAMED_BODIES.most == 128
 
 
 @pytest.mark.parametrize("spec", [b'{"x":1,%b' % POD[1:], POD[:-1] + b',"nodeName":"n","nodeName":"n"}'])
@@ -186,6 +188,55 @@ async def test_a_known_body_changes_no_answer(
         first = await outcome(api, asked, body)
         for _ in range(3):
             assert await outcome(api, asked, body) == first
+
+
+NAMED = {
+    **{name: form for name, form in CASES.items() if b'"name":"a"' in form},
+    "named once more": b'{"metadata":{"name":"a","labels":{"app":"a"}},"spec":%b}',
+    "with another that is named so": b'{"metadata":{"labels":{"name":"a"},"name":"a"},"spec":%b}',
+    "as its owner": b'{"metadata":{"name" : "a","ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a",'
+    b'"uid":"u"}]},"spec":%b}',
+    "as python writes it": b'{"metadata": {"name": "a", "labels": {"app": "b"}}, "spec": %b}',
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+@pytest.mark.parametrize(
+    ("url", "spec", "api_version", "kind"),
+    [(PODS, POD, b"v1", b"Pod"), (DEPLOYMENTS, DEPLOYMENT, b"apps/v1", b"Deployment")],
+)
+async def test_a_known_body_of_another_name_changes_no_answer(
+    api: Any, case: str, url: str, spec: bytes, api_version: bytes, kind: bytes
+) -> None:
+    form = NAMED[case].replace(b"API", api_version).replace(b"KIND", kind).replace(b"%b", spaced(spec, next(numbers)))
+    for level in ("Warn", "Strict", "Ignore"):
+        seen = set()
+        for name in ("name1", "name2", "name3", "name4", 'n"me5'):
+            body = form.replace(b'"a"', json.dumps(name).encode())
+            found = str(await outcome(api, f"{url}?dryRun=All&fieldValidation={level}", body))
+            seen.add("" if '"' in name else found.replace(name, "its name"))
+        assert len(seen) == 2
+
+
+@pytest.mark.parametrize("case", ["plain", "typed", "spec first", "null", "as python writes it"])
+async def test_usual_bodies_that_differ_in_their_names_are_known(api: Any, case: str) -> None:
+    form = NAMED[case].replace(b"API", b"v1").replace(b"KIND", b"Pod").replace(b"%b", spaced(POD, next(numbers)))
+    known = []
+    for name in (b"one", b"two", b"three", b"four"):
+        found = read_new_object(api.call("POST", PODS, body := re.sub(NAME, b'\\1"%b"' % name, form)))
+        known.append(found.fields is not None)
+        assert found.tree["metadata"]["name"] == name.decode()
+        await api("POST", f"{PODS}?dryRun=All", body)
+    assert known == [False, False, True, True]
+
+
+async def test_a_container_called_as_the_object_makes_another_body(api: Any) -> None:
+    seen = []
+    for name in (b"one", b"two", b"three", b"four", b"four"):
+        body = b'{"metadata":{"name":"%b"},"spec":{"containers":[{"name":"%b","image":"i"}]}}' % (name, name)
+        answer = await api("POST", f"{PODS}?dryRun=All", body)
+        seen.append((answer.tree["metadata"]["name"], answer.tree["spec"]["containers"][0]["name"]))
+    assert seen == [(name, name) for name in ("one", "two", "three", "four", "four")]
 
 
 async def test_a_known_body_is_of_its_own_creator_namespace_and_time(api: Any) -> None:
