@@ -1,0 +1,187 @@
+"""Brings a pod to the node that was found for it: its volumes and devices first, then the binding.
+
+A binding that got no answer keeps its room until the server says where the pod is.
+"""
+
+from collections.abc import Callable
+
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.resource import Key, key_of
+from controller_manager.base import clock
+from controller_manager.client import TransportError
+from controller_manager.controller import Context, Requeue
+
+from .binding import bind
+from .device_binding import DeviceBinding, DevicesLostError
+from .failure_handler import FailureHandler
+from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, SchedulerMetrics
+from .scheduler import Assigned, Scheduler, Unplaced
+from .storage import Storage
+from .volume_binding import LONGEST as LONGEST_VOLUMES
+from .volume_binding import VolumeBinding, VolumesLostError
+
+# Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
+_POLL = 10.0
+
+
+class BindingCycle:
+    """The pods on their way; `go_on` has the next ones be looked at."""
+
+    def __init__(
+        self,
+        context: Context,
+        scheduler: Scheduler,
+        storage: Storage,
+        failures: FailureHandler,
+        metrics: SchedulerMetrics,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._scheduler = scheduler
+        self._storage = storage
+        self._failures = failures
+        self._metrics = metrics
+        self._go_on = go_on
+        self._volumes: dict[str, VolumeBinding] = {}
+        self._devices: dict[str, DeviceBinding] = {}
+        # When attempts began, by uid, and the pods of which the server is asked whether they are bound.
+        self._began: dict[str, float] = {}
+        self._asks: set[str] = set()
+
+    def begin(self, uid: str, began: float) -> None:
+        """A node was found for a pod, in an attempt that began then."""
+        self._began[uid] = began
+
+    def waiting_for_volume(self, claim: Key) -> list[str]:
+        """Return the pods that wait for a claim to a volume, by uid."""
+        return [uid for uid, waiting in self._volumes.items() if claim in waiting.plan.claims]
+
+    def waiting_for_devices(self, claim: Key) -> list[str]:
+        """Return the pods that wait for a claim to devices, by uid."""
+        return [
+            uid for uid, waiting in self._devices.items() if any(claim == key_of(one.claim) for one in waiting.plan)
+        ]
+
+    async def run(self, uid: str) -> Requeue | None:
+        """Bind a pod to the node that was found."""
+        step = self._scheduler.binding.get(uid)
+        if step is None:
+            self._forget(uid)
+            return None
+        pod = step.queued.pod
+        if uid in self._asks and not await self._is_unbound(pod, step.node):
+            self._end(step)
+            return None
+        if uid not in self._asks and not (await self._has_volumes(step) and await self._has_devices(step)):
+            return Requeue(_POLL) if uid in self._scheduler.binding else None
+        try:
+            await bind(self._client, pod, step.node)
+        except (Conflict, TransportError):
+            self._asks.add(uid)
+            raise
+        except NotFound:
+            self._scheduler.not_bound(uid, clock.monotonic(), again=False)
+            self._end(step)
+            return None
+        except ApiError as error:
+            if error.code >= 500 or error.code == 429:
+                self._asks.add(uid)
+                raise
+            await self._fail(step, error)
+            return None
+        self._bound(step)
+        return None
+
+    async def _has_volumes(self, step: Assigned) -> bool:
+        """Return whether the claims of a pod that is on its way are bound; it is no longer if that cannot be."""
+        if not step.volumes.claims:
+            return True
+        uid, now = step.queued.uid, clock.monotonic()
+        waiting = self._volumes.get(uid)
+        if waiting is None:
+            waiting = self._volumes[uid] = VolumeBinding(step.volumes, step.node, now + LONGEST_VOLUMES)
+        try:
+            return await waiting.go_on(self._client, self._storage, now)
+        except (VolumesLostError, Conflict, NotFound) as error:
+            await self._fail(step, error)
+            return False
+
+    async def _has_devices(self, step: Assigned) -> bool:
+        """Return whether the claims to devices of a pod that is on its way are its own, and the devices ready; it is on
+        its way no longer if that cannot be.
+        """
+        devices = self._scheduler.devices
+        if not step.devices or devices is None:
+            return True
+        uid, now = step.queued.uid, clock.monotonic()
+        waiting = self._devices.get(uid)
+        if waiting is None:
+            waiting = self._devices[uid] = DeviceBinding(step.queued.pod, step.devices, now, self._metrics.claim_made)
+        try:
+            ready = await waiting.go_on(self._client, devices, now)
+        except (DevicesLostError, ApiError) as error:
+            if isinstance(error, ApiError) and (error.code >= 500 or error.code == 429):
+                raise
+            self._metrics.devices_ready(step.devices, LATE if now >= waiting.until else FAILED, now - waiting.since)
+            await self._fail(step, error)
+            return False
+        if ready:
+            self._metrics.devices_ready(step.devices, READY, now - waiting.since)
+        elif not waiting.told:
+            waiting.told = True
+            said = f"waiting for binding conditions for device on node {step.node}"
+            self._events.event(step.queued.pod, "Normal", "BindingConditionsPending", said, "Scheduling")
+        return ready
+
+    async def _is_unbound(self, pod: Pod, node: str) -> bool:
+        """Return whether a pod is still to be bound, by the word of the server, after a binding that failed, or was not
+        answered.
+        """
+        uid, now = pod.metadata.uid, clock.monotonic
+        try:
+            found = await self._client.get(PODS, key_of(pod))
+        except NotFound:
+            found = None
+        if found is None or found.metadata.uid != uid:
+            self._scheduler.not_bound(uid, now(), again=False)
+            return False
+        if found.spec.node_name == node:
+            self._scheduler.bound(uid)
+            return False
+        if found.spec.node_name:  # by somebody else
+            self._scheduler.not_bound(uid, now(), again=False)
+            self._scheduler.pod_changed(None, found, now())
+            return False
+        return True
+
+    def _bound(self, step: Assigned) -> None:
+        queued, now = step.queued, clock.monotonic()
+        self._scheduler.bound(queued.uid)
+        self._metrics.attempted(SCHEDULED, now - self._began.get(queued.uid, now))
+        self._metrics.scheduled(queued.attempts, now - queued.entered)
+        said = f"Successfully assigned {key_of(queued.pod)} to {step.node}"
+        self._events.event(queued.pod, "Normal", "Scheduled", said, "Binding")
+        self._end(step)
+
+    async def _fail(self, step: Assigned, error: Exception) -> None:
+        """The server refuses to bind a pod: it waits, and is looked at again."""
+        devices = self._devices.get(step.queued.uid)
+        if devices is not None:
+            await devices.give_up(self._client)
+        uid, now = step.queued.uid, clock.monotonic()
+        self._metrics.attempted(ERROR, now - self._began.get(uid, now))
+        self._scheduler.not_bound(uid, now, again=True)
+        self._failures.tell(Unplaced(step.queued, f"binding was refused: {error}", failed=True), "its binding failed")
+        self._end(step)
+
+    def _end(self, step: Assigned) -> None:
+        self._forget(step.queued.uid)
+        self._go_on()
+
+    def _forget(self, uid: str) -> None:
+        self._began.pop(uid, None)
+        self._volumes.pop(uid, None)
+        self._devices.pop(uid, None)
+        self._asks.discard(uid)

@@ -1,0 +1,161 @@
+"""Takes in what happens in the cluster: it is noted as informers tell it, and taken in between two decisions."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
+from controller_manager.api.core import NAMESPACES, NODES, PODS, SERVICES, Namespace, Node, Pod
+from controller_manager.api.devices import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
+from controller_manager.api.resource import Resource
+from controller_manager.api.storage import VOLUME_ATTACHMENTS, PersistentVolumeClaim, VolumeAttachment
+from controller_manager.base import clock
+from controller_manager.controller import Change, Context
+
+from . import filters
+from .binding_cycle import BindingCycle
+from .devices import DEVICES
+from .events import label_of
+from .failure_handler import FailureHandler
+from .keys import Binding, Enqueue
+from .scheduler import Scheduler
+from .sources import RULES, STORAGE
+from .volumes import BY_VOLUMES, LIMITS
+from .workloads import DefaultSpread
+
+AT_ONCE = 100
+"""Changes that are taken in before other work has its turn."""
+
+
+class EventHandlers:
+    """What was noted and is not taken in yet. Pods on their way that wait for a claim go on when it changes."""
+
+    def __init__(
+        self,
+        context: Context,
+        scheduler: Scheduler,
+        spread: DefaultSpread,
+        bindings: BindingCycle,
+        failures: FailureHandler,
+        enqueue: Enqueue,
+    ) -> None:
+        self._context = context
+        self._scheduler = scheduler
+        self._spread = spread
+        self._bindings = bindings
+        self._failures = failures
+        self._enqueue = enqueue
+        self._noted: deque[Callable[[], None]] = deque()
+        self._wake = asyncio.Event()
+
+    async def run(self, go_on: Callable[[], None]) -> None:
+        """Take in what happens, and have pods looked at when there are some to look at."""
+        ends = [self._subscribe(resource, take) for resource, take in self._takers()]
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._noted:
+                    self._take_in(AT_ONCE)
+                    await asyncio.sleep(0)
+                go_on()
+        finally:
+            for end in ends:
+                end()
+
+    def take_in_all(self) -> None:
+        """Take in all that was noted."""
+        self._take_in(len(self._noted))
+
+    def _takers(self) -> list[tuple[Any, Callable[[Change[Any]], None]]]:
+        """What is watched, and who takes in its changes; nodes come before their pods."""
+        workloads = (SERVICES, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS)
+        return [
+            (NODES, self._take_node),
+            (NAMESPACES, self._take_namespace),
+            (PODS, self._take_pod),
+            *((resource, self._spread.note) for resource in workloads),
+            *((resource, partial(self._take_storage, resource)) for resource in STORAGE),
+            (VOLUME_ATTACHMENTS, self._take_attachment),
+            (RESOURCE_CLAIMS, self._take_claim),
+            (RESOURCE_SLICES, self._take_slice),
+            (DEVICE_CLASSES, self._take_class),
+            *(
+                ((DEVICE_TAINT_RULES, partial(self._take_devices, DEVICE_TAINT_RULES)),)
+                if self._context.enabled(RULES)
+                else ()
+            ),
+        ]
+
+    def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
+        def note(change: Change[Any]) -> None:
+            self._noted.append(partial(take, change))
+            self._wake.set()
+
+        return self._context.informers.get(resource).subscribe(note)
+
+    def _take_in(self, most: int) -> None:
+        for _ in range(min(len(self._noted), most)):
+            self._noted.popleft()()
+
+    def _take_node(self, change: Change[Node]) -> None:
+        if change.after is not None:
+            self._scheduler.node_changed(change.after, clock.monotonic())
+        else:
+            self._scheduler.node_gone(change.key.name, clock.monotonic())
+
+    def _take_namespace(self, change: Change[Namespace]) -> None:
+        labels = (change.after.metadata.labels if change.after is not None else None) or {}
+        self._scheduler.namespace_changed(change.key.name, labels.items(), clock.monotonic(), filters.POD_AFFINITY)
+
+    def _take_storage(self, resource: Resource[Any], change: Change[Any]) -> None:
+        """Something of volumes changed: pods may fit now, or those on their way have what they wait for."""
+        self._scheduler.happened(BY_VOLUMES, label_of(resource, change.before, change.after), clock.monotonic())
+        if isinstance(change.object, PersistentVolumeClaim):
+            for uid in self._bindings.waiting_for_volume(change.key):
+                self._enqueue(Binding(uid), "its claim changed")
+
+    def _take_attachment(self, change: Change[VolumeAttachment]) -> None:
+        if change.after is None:
+            label = label_of(VOLUME_ATTACHMENTS, change.before, None)
+            self._scheduler.happened((LIMITS,), label, clock.monotonic())
+
+    def _take_claim(self, change: Change[ResourceClaim]) -> None:
+        """A claim to devices changed: pods may fit now, or those on their way have what they wait for."""
+        self._scheduler.claim_changed(change.key, change.before, change.after, clock.monotonic())
+        for uid in self._bindings.waiting_for_devices(change.key):
+            self._enqueue(Binding(uid), "its claim changed")
+
+    def _take_slice(self, change: Change[ResourceSlice]) -> None:
+        if self._scheduler.devices is not None:
+            self._scheduler.devices.pools.set_slice(change.key.name, change.after)
+        self._take_devices(RESOURCE_SLICES, change)
+
+    def _take_class(self, change: Change[DeviceClass]) -> None:
+        if change.after is not None:
+            self._scheduler.device_class_changed(change.before, change.after, clock.monotonic())
+
+    def _take_devices(self, resource: Resource[Any], change: Change[Any]) -> None:
+        if change.after is not None:
+            label = label_of(resource, change.before, change.after)
+            self._scheduler.happened((DEVICES,), label, clock.monotonic())
+
+    def _take_pod(self, change: Change[Pod]) -> None:
+        try:
+            self._scheduler.pod_changed(change.before, change.after, clock.monotonic())
+        except (msgspec.ValidationError, ValueError) as error:
+            self._context.log.warning("a pod cannot be read and is left alone", pod=str(change.key), why=str(error))
+        if change.after is None or change.after.spec.node_name:
+            self._failures.forget(change.object.metadata.uid)

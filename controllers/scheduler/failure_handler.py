@@ -1,0 +1,65 @@
+"""Says why there is no node for a pod: in its condition and an event, and takes back devices that it cannot use."""
+
+from controller_manager.api.core import PODS
+from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.resource import key_of
+from controller_manager.base import clock
+from controller_manager.client import STRATEGIC_MERGE_PATCH, TransportError
+from controller_manager.controller import Context
+
+from .binding import ERROR as SCHEDULER_ERROR
+from .binding import UNSCHEDULABLE as NO_NODE
+from .binding import unscheduled
+from .device_binding import take_back
+from .keys import Enqueue, Report
+from .queue import SchedulingQueue
+from .scheduler import Unplaced
+
+# Seconds between two events about a pod that say the same.
+_REPEATED = 60.0
+
+
+class FailureHandler:
+    """The attempts that are to be told of, by uid of the pod, and which message was last an event, and when."""
+
+    def __init__(self, context: Context, queue: SchedulingQueue, enqueue: Enqueue) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._queue = queue
+        self._enqueue = enqueue
+        self._reports: dict[str, Unplaced] = {}
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def tell(self, attempt: Unplaced, cause: str) -> None:
+        """Have an attempt be told of."""
+        self._reports[attempt.queued.uid] = attempt
+        self._enqueue(Report(attempt.queued.uid), cause)
+
+    def forget(self, uid: str) -> None:
+        """A pod waits no longer."""
+        self._said.pop(uid, None)
+
+    async def report(self, uid: str) -> None:
+        """Say why there is no node for a pod."""
+        attempt = self._reports.pop(uid, None)
+        if attempt is None:
+            return
+        pod, now = attempt.queued.pod, clock.monotonic()
+        message, at = self._said.get(uid, ("", 0.0))
+        if message != attempt.message or now - at >= _REPEATED:
+            self._said[uid] = attempt.message, now
+            self._events.event(pod, "Warning", "FailedScheduling", attempt.message, "Scheduling")
+        if attempt.unusable is not None:
+            await take_back(self._client, attempt.unusable)
+        if uid not in self._queue.pods:
+            return  # it has a node by now, or is gone
+        reason = SCHEDULER_ERROR if attempt.failed else NO_NODE
+        change = unscheduled(pod, attempt.message, clock.utc_now(), attempt.nominated, reason)
+        if change is not None:
+            try:
+                await self._client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
+            except (NotFound, Conflict):
+                return  # it is gone, or another one
+            except (ApiError, TransportError):
+                self._reports.setdefault(uid, attempt)
+                raise

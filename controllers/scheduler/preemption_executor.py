@@ -1,0 +1,63 @@
+"""Has pods go to make room for another one, which waits for that."""
+
+from collections.abc import Callable
+
+from controller_manager.api.errors import ApiError, Conflict
+from controller_manager.api.resource import key_of
+from controller_manager.base import clock
+from controller_manager.client import TransportError
+from controller_manager.controller import Context
+
+from .._pods import Eviction, evict
+from .metrics import SchedulerMetrics
+from .preemption import REASON
+from .requirements import DEFAULT_SCHEDULER
+from .scheduler import Scheduler, Unplaced
+
+
+class PreemptionExecutor:
+    """The preemptions that are under way, by uid of the pod that waits; `go_on` has the next pods be looked at."""
+
+    def __init__(
+        self, context: Context, scheduler: Scheduler, metrics: SchedulerMetrics, go_on: Callable[[], None]
+    ) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._log = context.log
+        self._scheduler = scheduler
+        self._metrics = metrics
+        self._go_on = go_on
+        self._under_way: dict[str, Unplaced] = {}
+
+    def begin(self, step: Unplaced) -> None:
+        """Others have to go for a pod."""
+        self._under_way[step.queued.uid] = step
+
+    async def run(self, uid: str) -> None:
+        """Have pods go to make room for another one, which waits for that."""
+        step = self._under_way.get(uid)
+        if step is None or step.plan is None:
+            return
+        preemptor, plan = step.queued.pod, step.plan
+        message = f"{DEFAULT_SCHEDULER}: preempting to accommodate a higher priority pod"
+        try:
+            for victim in plan.victims:
+                if not (victim.doomed or victim.is_leaving):
+                    outcome = await evict(self._client, victim.pod, REASON, message)
+                    if outcome is Eviction.CHANGED:
+                        raise Conflict(f"pod {victim.key} is not as it was seen")
+                    victim.doomed = True
+                    said = f"Preempted by pod {preemptor.metadata.uid} on node {plan.node}"
+                    self._events.event(victim.pod, "Normal", "Preempted", said, "Preempting")
+        except (ApiError, TransportError) as error:
+            self._log.warning("no room could be made", pod=str(key_of(preemptor)), why=str(error))
+            self._end(step, succeeded=False)
+            return
+        self._metrics.victims.observe(len(plan.victims))
+        self._end(step, succeeded=True)
+
+    def _end(self, step: Unplaced, *, succeeded: bool) -> None:
+        del self._under_way[step.queued.uid]
+        if step.plan is not None:
+            self._scheduler.room_made(step.queued, step.plan, clock.monotonic(), succeeded=succeeded)
+        self._go_on()
