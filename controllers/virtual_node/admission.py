@@ -10,6 +10,8 @@ the pod asks for other nodes, by labels or fields                        NodeAff
 one of its ports of the host is taken                                    NodePorts
 it does not tolerate a NoExecute taint of the node                       TaintToleration
 
+A critical pod that only lacks resources has others end for it (`critical_pods.py`).
+
 Extended resources that a node says nothing of, or that the pod has been given devices for, are none of its business:
 who gives them is elsewhere.
 """
@@ -27,11 +29,10 @@ from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates
 
 from ..scheduler.node_info import Room, conflicts
 from ..scheduler.requirements import HostPort, Requirements, requirements_of
+from .critical_pods import CRITICAL, Occupant
 
 _OS = f"{PLATFORM_DOMAIN}/os"
 _SYSTEM = "linux"
-_CRITICAL = 2_000_000_000
-"""The priority from which pods are critical, as those of the class system-cluster-critical."""
 _MEMORY = "MemoryPressure"
 _PRESSURES = (_MEMORY, "DiskPressure", "PIDPressure")
 _SHORT_OF_MEMORY = Taint(key=f"node.{PLATFORM_DOMAIN}/memory-pressure", effect=NO_SCHEDULE)
@@ -58,10 +59,29 @@ _DETAILS = Decoder(_Details)
 
 
 class Refusal(NamedTuple):
-    """Why a node does not take a pod: the reason for programs, and a sentence for people."""
+    """Why a node does not take a pod: the reason for programs, and a sentence for people. `lacking` is how much of what
+    a critical pod would need, if nothing else is against it.
+    """
 
     reason: str
     message: str
+    lacking: Mapping[str, int] = {}
+
+
+class _Shortage(NamedTuple):
+    """A resource of which a pod wants more than is left."""
+
+    resource: str
+    wanted: int
+    taken: int
+    most: int
+
+    @property
+    def refusal(self) -> Refusal:
+        """Return how that is told."""
+        name, unit = self.resource, " thousandths" if self.resource == "cpu" else ""
+        said = f"the pod asks for {self.wanted}{unit} of {name}, and {self.taken} of {self.most} are taken"
+        return Refusal(f"OutOf{name}", said)
 
 
 def refusal_of(
@@ -76,10 +96,15 @@ def refusal_of(
     refusals = (
         *_pressed(asked, node, is_best_effort=is_best_effort),
         *_for_others(asked, details.spec.os),
-        *_lacking(asked, room, others, _by_devices(pod)),
-        *_misplaced(asked, node, others, compares=compares),
     )
-    return next(iter(refusals), None)
+    shortages = list(_lacking(asked, room, others, _by_devices(pod)))
+    misplaced = tuple(_misplaced(asked, node, others, compares=compares))
+    if asked.priority >= CRITICAL and shortages and not refusals and not misplaced:
+        lacking = {one.resource: one.wanted + one.taken - one.most for one in shortages}
+        return shortages[0].refusal._replace(lacking=lacking)
+    if asked.priority >= CRITICAL:
+        shortages = []
+    return next(iter((*refusals, *(one.refusal for one in shortages), *misplaced)), None)
 
 
 class AdmittedPods:
@@ -87,6 +112,8 @@ class AdmittedPods:
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[str, Requirements]] = {}
+        # Those that end for another one, by uid.
+        self._ended: set[str] = set()
 
     def has(self, pod: Pod) -> bool:
         """Return whether a pod was taken."""
@@ -100,26 +127,36 @@ class AdmittedPods:
 
     def forget(self, key: Key) -> None:
         """A pod is gone."""
-        self._known.pop(key, None)
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._ended.discard(known[0])
 
-    def requirements(self, pods: Iterable[Pod]) -> list[Requirements]:
-        """Return what those of some pods ask for that were taken and have not ended."""
+    def end(self, pod: Pod) -> None:
+        """A pod ends for another one."""
+        self._ended.add(pod.metadata.uid)
+
+    def ends(self, pod: Pod) -> bool:
+        """Return whether a pod ends for another one, and has not yet."""
+        return pod.metadata.uid in self._ended and not is_pod_terminal(pod)
+
+    def occupants(self, pods: Iterable[Pod]) -> list[Occupant]:
+        """Return those of some pods that were taken and have not ended."""
         found = []
         for pod in pods:
             known = self._known.get(key_of(pod))
-            if is_pod_terminal(pod):
+            if is_pod_terminal(pod) or pod.metadata.uid in self._ended:
                 continue
             if known is None or known[0] != pod.metadata.uid:
                 if not pod.status.start_time:
                     continue
                 known = self.add(pod)
-            found.append(known[1])
+            found.append(Occupant(pod, known[1]))
         return found
 
 
 def _pressed(asked: Requirements, node: Node, *, is_best_effort: bool) -> Iterator[Refusal]:
     pressures = [one for one in _PRESSURES if is_condition_true(node.status.conditions, one)]
-    if not pressures or asked.priority >= _CRITICAL:
+    if not pressures or asked.priority >= CRITICAL:
         return
     minds = is_best_effort and not any(tolerates(one, _SHORT_OF_MEMORY) for one in asked.tolerations)
     if pressures != [_MEMORY] or minds:
@@ -136,7 +173,7 @@ def _for_others(asked: Requirements, system: _System | None) -> Iterator[Refusal
 
 def _lacking(
     asked: Requirements, room: Room, others: Sequence[Requirements], by_devices: Collection[str]
-) -> Iterator[Refusal]:
+) -> Iterator[_Shortage]:
     requests, there = asked.requests, room.allocatable
     every = [one.requests for one in others]
     amounts: list[tuple[str, int, int, int]] = [
@@ -151,9 +188,7 @@ def _lacking(
             amounts.append((name, amount, taken, there.others.get(name, 0)))
     for name, amount, taken, most in amounts:
         if amount and amount > most - taken:
-            unit = " thousandths" if name == "cpu" else ""
-            said = f"the pod asks for {amount}{unit} of {name}, and {taken} of {most} are taken"
-            yield Refusal(f"OutOf{name}", said)
+            yield _Shortage(name, amount, taken, most)
 
 
 def _by_devices(pod: Pod) -> Collection[str]:

@@ -31,10 +31,12 @@ from controller_manager.options import Int32, Options, StringList, StringMap, fl
 
 from .._pods import PODS_BY_NODE, pods_on
 from ..scheduler.node_info import room_of
+from ..scheduler.requirements import requirements_of
 from .addresses import Addresses
 from .admission import AdmittedPods, Refusal, refusal_of
+from .critical_pods import Occupant, victims_for
 from .heartbeats import Heartbeats
-from .lifecycle import Decision, Place, decide, refused
+from .lifecycle import Decision, Place, decide, preempted, refused
 from .nodes import (
     OF_FLAGS,
     NodeSettings,
@@ -107,6 +109,7 @@ class VirtualNodeController:
         self._stages = load_stages(options.virtual_node_stages, instant=options.virtual_node_instant)
         self._pod_addresses: Addresses | None = None
         self._admitted = AdmittedPods()
+        self._add: Add | None = None
         self._compares = context.enabled(COMPARES)
         self._node_addresses = Addresses(_NODE_NETWORK)
         self._heartbeats = Heartbeats(context.client, context.log)
@@ -118,6 +121,7 @@ class VirtualNodeController:
 
     async def run(self, add: Add) -> None:
         """Have the nodes be there that are asked for, and no others of their pool; serve their logs."""
+        self._add = add
         self._wanted = {name_of(number): number for number in range(self._options.virtual_nodes)}
         for node in self._nodes.list():
             if (node.metadata.labels or {}).get(VIRTUAL_POOL) == OF_FLAGS and node.metadata.name not in self._wanted:
@@ -213,7 +217,7 @@ class VirtualNodeController:
             return None
         view = POD.decode(pod.raw)
         try:
-            refusal = await self._refusal(pod, node)
+            refusal = None if self._admitted.ends(pod) else await self._refusal(pod, node)
             if refusal is not None:
                 early = moment(pod.metadata.creation_timestamp) + _PATIENCE - clock.wall_seconds()
                 if 0 < early <= _PATIENCE:
@@ -223,7 +227,10 @@ class VirtualNodeController:
                 place = self._place(pod, view, node)
                 if not place.pod_ips:
                     return Requeue(_NO_ADDRESS)
-                decision = decide(view, self._stages, place, clock.wall_seconds())
+                if self._admitted.ends(pod):
+                    decision = preempted(view, place, clock.wall_seconds())
+                else:
+                    decision = decide(view, self._stages, place, clock.wall_seconds())
             await self._write(pod, decision)
         except (NotFound, Conflict):
             return None  # it, or its node, is gone, or another one by now; the informer will tell
@@ -240,12 +247,30 @@ class VirtualNodeController:
         if self._judge(pod, node) is not None:
             node = await self._client.get(NODES, key_of(node))
         refusal = self._judge(pod, node)
+        if refusal is not None and refusal.lacking:
+            refusal = self._make_room(pod, refusal)
         if refusal is None:
             self._admitted.add(pod)
         return refusal
 
+    def _make_room(self, pod: Pod, refusal: Refusal) -> Refusal | None:
+        """Have others end for a critical pod, which is taken at once; return why that does not help."""
+        assert self._add is not None
+        victims = victims_for(requirements_of(pod), refusal.lacking, self._occupants(pod.spec.node_name))
+        if victims is None:
+            return Refusal(
+                "UnexpectedAdmissionError", f"{refusal.message}, and too little of that by others that may end"
+            )
+        for one in victims:
+            self._admitted.end(one.pod)
+            self._add(key_of(one.pod), "a critical pod needs its room")
+        return None
+
+    def _occupants(self, node: str) -> list[Occupant]:
+        return self._admitted.occupants(pods_on(self._pods, node))
+
     def _judge(self, pod: Pod, node: Node) -> Refusal | None:
-        others = self._admitted.requirements(pods_on(self._pods, node.metadata.name))
+        others = [one.requirements for one in self._occupants(node.metadata.name)]
         room = room_of(node.status.allocatable or self._settings.capacity)
         return refusal_of(pod, node, room, others, compares=self._compares)
 

@@ -28,11 +28,13 @@ from . import containers
 from .admission import Refusal
 from .containers import KILLED, state_of
 from .phase import all_over, conditions_of, init_is_done, init_is_over, phase_of
-from .pods import Container, ContainerStatus, Slot, VirtualPod, moment
+from .pods import Container, ContainerStatus, PodStatus, Slot, VirtualPod, moment
 from .stages import Stage, Stages, back_off
 
 _MOST_AT_ONCE = 1000
 _EXPIRED = "DeadlineExceeded"
+PREEMPTED = "Preempting"
+"""Why a pod ended whose room a critical one needs."""
 _CAMEL = {
     "observed_generation": "observedGeneration",
     "host_ip": "hostIP",
@@ -104,11 +106,16 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
     removes = is_final and _is_removed(pod)
     if removes and not pod.metadata.finalizers:
         return Decision({}, math.inf, True, tuple(told))  # nobody would see how it ended
+    due = step.at if step is not None and not is_final else math.inf
+    return Decision(_changes(seen, status), due, removes, tuple(told))
+
+
+def _changes(seen: PodStatus, status: PodStatus) -> dict[str, Any]:
+    """Return what of a status is not as it was."""
     changes = {_CAMEL.get(name, name): new for name, new in asdict(status).items() if new != getattr(seen, name)}
     if "conditions" in changes:  # which are merged by their types: those of others stay as they are
         changes["conditions"] = [_whole(one) for one in status.conditions if one not in seen.conditions]
-    due = step.at if step is not None and not is_final else math.inf
-    return Decision(changes, due, removes, tuple(told))
+    return changes
 
 
 def refused(pod: VirtualPod, refusal: Refusal, now: float) -> Decision:
@@ -120,7 +127,25 @@ def refused(pod: VirtualPod, refusal: Refusal, now: float) -> Decision:
         "message": refusal.message,
         "startTime": format_time(datetime.fromtimestamp(now, UTC)),
     }
-    return Decision(status, math.inf, False, (Told(*refusal),))
+    return Decision(status, math.inf, False, (Told(refusal.reason, refusal.message),))
+
+
+def preempted(pod: VirtualPod, place: Place, now: float) -> Decision:
+    """Return what is due of a pod that ends for a critical one."""
+    text, said = format_time(datetime.fromtimestamp(now, UTC)), "the room of the pod is needed for a critical one"
+    seen, pod = pod.status, _killed(_admitted(pod, place, text), text, PREEMPTED, said)
+    disrupted = Condition(
+        type="DisruptionTarget",
+        status="True",
+        observed_generation=pod.metadata.generation or None,
+        last_transition_time=text,
+        reason="TerminationByKubelet",
+        message=said,
+    )
+    others = tuple(one for one in pod.status.conditions if one.type != disrupted.type)
+    pod = replace(pod, status=replace(pod.status, conditions=(*others, disrupted)))
+    status = _concluded(pod, place, text, is_final=False)
+    return Decision(_changes(seen, status), math.inf, False, (Told(PREEMPTED, said),))
 
 
 def next_stage(pod: VirtualPod, stages: Stages) -> Step | None:
@@ -134,7 +159,7 @@ def take(pod: VirtualPod, step: Step, now: str) -> VirtualPod:
     """Return the pod after a step."""
     slot, stage, container = step.slot, step.stage, step.container
     if slot is None or stage is None or container is None:
-        return _expired(pod, now)
+        return _killed(pod, now, _EXPIRED, "the pod ran for longer than its activeDeadlineSeconds")
     status = slot.of(pod)
     match stage.to:
         case "blocked":
@@ -311,14 +336,13 @@ def _followed(pod: VirtualPod, now: str) -> VirtualPod:
     return pod
 
 
-def _expired(pod: VirtualPod, now: str) -> VirtualPod:
-    """Return the pod after its deadline."""
+def _killed(pod: VirtualPod, now: str, reason: str, message: str) -> VirtualPod:
+    """Return the pod after its node has ended it."""
     for slot, _ in pod.containers():
         status = slot.of(pod)
         if status.state.running is not None:
             pod = slot.replaced(pod, containers.ended(status, slot.kind, KILLED, now))
-    said = "the pod ran for longer than its activeDeadlineSeconds"
-    return replace(pod, status=replace(pod.status, reason=_EXPIRED, message=said))
+    return replace(pod, status=replace(pod.status, reason=reason, message=message))
 
 
 def _finished(pod: VirtualPod, now: str) -> VirtualPod:
@@ -339,7 +363,7 @@ def _concluded(pod: VirtualPod, place: Place, now: str, *, is_final: bool) -> An
         status = replace(
             status, pod_ip=next(iter(place.pod_ips), ""), pod_ips=tuple(PodIP(ip=ip) for ip in place.pod_ips)
         )
-    phase = "Failed" if status.reason == _EXPIRED else phase_of(pod, is_final=is_final)
+    phase = "Failed" if status.reason in (_EXPIRED, PREEMPTED) else phase_of(pod, is_final=is_final)
     status = replace(status, phase=phase, observed_generation=pod.metadata.generation)
     pod = replace(pod, status=status)
     return replace(status, conditions=conditions_of(pod, has_sandbox=has_sandbox, now=now))

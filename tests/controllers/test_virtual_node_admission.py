@@ -10,10 +10,10 @@ from controller_manager.api.resource import Key
 from controllers.scheduler.node_info import room_of
 from controllers.scheduler.requirements import requirements_of
 from controllers.virtual_node.admission import AdmittedPods, refusal_of
+from controllers.virtual_node.critical_pods import CRITICAL, Occupant, victims_for
 
 Tree = dict[str, Any]
 ROOM = {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "3", "example.org/card": "1"}
-CRITICAL = 2_000_001_000
 
 
 def pod(name: str = "p", *, status: Tree | None = None, labels: Tree | None = None, **spec: Any) -> Pod:
@@ -136,15 +136,80 @@ def test_the_message_says_how_much_there_is() -> None:
 
 def test_pods_count_from_when_they_are_taken_until_they_end() -> None:
     known, new = AdmittedPods(), pod("new")
+
+    def taken(pods: list[Pod]) -> list[Pod]:
+        return [one.pod for one in known.occupants(pods)]
+
     old = pod("old", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Running"})
     ended = pod("ended", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Failed"})
     every = [new, old, ended]
-    assert known.requirements(every) == [requirements_of(old)]
+    assert taken(every) == [old]
     known.add(new)
-    assert known.requirements(every) == [requirements_of(new), requirements_of(old)]
+    assert taken(every) == [new, old]
     again = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, uid="another"))
     assert known.has(new)
     assert not known.has(again)
-    assert known.requirements([again]) == []
+    assert taken([again]) == []
     known.forget(Key("default", "new"))
-    assert known.requirements(every) == [requirements_of(old)]
+    assert taken(every) == [old]
+    known.end(old)
+    assert known.ends(old)
+    assert taken(every) == []
+
+
+def taking(name: str, qos: str, priority: int = 0, **amounts: str) -> Occupant:
+    one = asking(amounts, status={"qosClass": qos}, priority=priority)
+    return Occupant(msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=name)),
+                    requirements_of(one))  # fmt: skip
+
+
+GUARANTEED, BURSTABLE = "Guaranteed", "Burstable"
+VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
+    "nobody may": ({"cpu": 1}, [taking("a", BURSTABLE, CRITICAL, cpu="1")], None),
+    "not enough": ({"cpu": 1500}, [taking("a", BURSTABLE, cpu="1")], None),
+    "burstable ones before guaranteed ones": (
+        {"cpu": 500},
+        [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1")],
+        ["b"],
+    ),
+    "guaranteed ones for what others do not free": (
+        {"cpu": 1500},
+        [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1"), taking("c", GUARANTEED, cpu="2")],
+        ["a", "b"],
+    ),
+    "the fewest": (
+        {"cpu": 1000},
+        [taking("a", BURSTABLE, cpu="500m"), taking("b", BURSTABLE, cpu="500m"), taking("c", BURSTABLE, cpu="1")],
+        ["c"],
+    ),
+    "the smallest that will do": (
+        {"cpu": 500},
+        [taking("a", BURSTABLE, cpu="2"), taking("b", BURSTABLE, cpu="600m"), taking("c", BURSTABLE, cpu="400m")],
+        ["b"],
+    ),
+    "places for pods": ({"pods": 1}, [taking("a", BURSTABLE, cpu="1"), taking("b", "BestEffort")], ["b"]),
+    "several resources": (
+        {"cpu": 500, "memory": 1024},
+        [taking("a", BURSTABLE, cpu="1"), taking("b", BURSTABLE, memory="1Ki"), taking("c", BURSTABLE, cpu="4")],
+        ["a", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("lacking", "there", "names"), VICTIMS.values(), ids=VICTIMS.keys())
+def test_who_ends_for_a_critical_pod(lacking: dict[str, int], there: list[Occupant], names: list[str] | None) -> None:
+    found = victims_for(requirements_of(pod(priority=CRITICAL)), lacking, there)
+    assert (sorted(one.pod.metadata.name for one in found) if found is not None else None) == names
+
+
+def test_nobody_ends_for_a_critical_pod_that_could_not_be_there_anyway() -> None:
+    there = [requirements_of(one) for one in FULL]
+    asked = asking({"cpu": "1"}, priority=CRITICAL)
+    assert refusal_of(asked, node(), room_of(ROOM), there) == (
+        "OutOfcpu",
+        "the pod asks for 1000 thousandths of cpu, and 1500 of 2000 are taken",
+        {"cpu": 500},
+    )
+    found = refusal_of(asked, node(GONE), room_of(ROOM), there)
+    assert found is not None
+    assert (found.reason, found.lacking) == ("TaintToleration", {})

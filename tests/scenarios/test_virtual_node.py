@@ -282,6 +282,31 @@ async def test_a_manager_that_takes_over_knows_what_is_taken() -> None:
         assert (await phase(cluster, "first"), await phase(cluster, "second")) == ("Running", "Failed")
 
 
+async def test_a_critical_pod_has_others_end_for_it() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*OWN, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
+        await cluster.settle()
+        for name in ("first", "second"):
+            await cluster.client.create(PODS, asking(name, "1", priorityClassName="system-cluster-critical"))
+        await cluster.client.create(PODS, asking("small", "500m"))
+        await cluster.advance(10)
+        await cluster.client.create(PODS, asking("critical", "1", priorityClassName="system-node-critical"))
+        await cluster.advance(10)
+        assert [await phase(cluster, name) for name in ("first", "second", "critical")] == ["Running"] * 3
+        ended = await cluster.client.get(PODS, Key("default", "small"))
+        assert (ended.status.phase, ended.status.reason) == ("Failed", "Preempting")
+        found = condition_of(ended.status.conditions, "DisruptionTarget")
+        assert found is not None
+        assert (found.status, found.reason) == ("True", "TerminationByKubelet")
+        assert ended.status.container_statuses[0].state.terminated is not None
+        events = (await cluster.client.list(EVENTS, "default")).items
+        assert [one.type for one in events if one.reason == "Preempting"] == ["Warning"]
+        await cluster.client.create(PODS, asking("third", "4", priorityClassName="system-node-critical"))
+        await cluster.advance(10)
+        refused = (await cluster.client.get(PODS, Key("default", "third"))).status
+        assert (refused.phase, refused.reason) == ("Failed", "UnexpectedAdmissionError")
+
+
 async def test_a_pod_that_is_resized_takes_what_it_has_then() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")

@@ -1,0 +1,96 @@
+"""Which pods of a node end so that a critical pod has room there, as kubelets decide that; pure.
+
+Pods end that are less important, and of these best-effort ones rather than burstable ones, and those rather than
+guaranteed ones. Within one class that pod is next which leaves the least of what is lacking, and of equal ones the
+smaller one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.core import Pod
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import Model
+
+from ..scheduler.requirements import Requirements
+
+CRITICAL = 2_000_000_000
+"""The priority from which pods are critical, as those of the class system-cluster-critical."""
+_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
+
+
+class _Status(Model):
+    qos_class: str = ""
+
+
+class _Classified(Model):
+    status: _Status = _Status()
+
+
+_CLASSIFIED = Decoder(_Classified)
+
+
+class Occupant(NamedTuple):
+    """A pod that a node has taken."""
+
+    pod: Pod
+    requirements: Requirements
+
+    @property
+    def qos(self) -> str:
+        """Return the class of its quality of service."""
+        return _CLASSIFIED.decode(self.pod.raw).status.qos_class
+
+    def has(self, resource: str) -> int:
+        """Return how much of a resource it takes."""
+        requests = self.requirements.requests
+        match resource:
+            case "pods":
+                return 1
+            case "cpu":
+                return requests.cpu
+            case "memory":
+                return requests.memory
+            case "ephemeral-storage":
+                return requests.storage
+        return requests.others.get(resource, 0)
+
+
+def victims_for(
+    asked: Requirements, lacking: Mapping[str, int], there: Iterable[Occupant]
+) -> Sequence[Occupant] | None:
+    """Return the pods that end for one that asks for this, which lacks so much; None if that would not do."""
+    less = [one for one in there if _gives_way(asked.priority, one.requirements.priority)]
+    by_class = {name: [one for one in less if one.qos == name] for name in _CLASSES}
+    if _remaining(lacking, less):
+        return None
+    chosen: list[Occupant] = []
+    for place, name in enumerate(_CLASSES):
+        weaker = [one for other in _CLASSES[place + 1 :] for one in by_class[other]]
+        chosen += _closest(by_class[name], _remaining(lacking, [*weaker, *chosen]))
+    return chosen
+
+
+def _gives_way(priority: int, other: int) -> bool:
+    return (priority >= CRITICAL > other) or priority > other
+
+
+def _remaining(lacking: Mapping[str, int], freed: Sequence[Occupant]) -> dict[str, int]:
+    """Return what is lacking still after some pods have ended."""
+    left = {name: amount - sum(one.has(name) for one in freed) for name, amount in lacking.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _closest(pods: Sequence[Occupant], lacking: dict[str, int]) -> list[Occupant]:
+    """Return the pods that free what is lacking, as few as a choice of one after the other finds."""
+    left, chosen = list(pods), []
+    while lacking:
+        best = min(left, key=lambda one: (_distance(one, lacking), one.has("memory"), one.has("cpu")))
+        left.remove(best)
+        chosen.append(best)
+        lacking = _remaining(lacking, [best])
+    return chosen
+
+
+def _distance(one: Occupant, lacking: Mapping[str, int]) -> float:
+    return sum((max(0, amount - one.has(name)) / amount) ** 2 for name, amount in lacking.items())
