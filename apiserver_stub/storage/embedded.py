@@ -15,6 +15,7 @@ from apiserver_stub.storage.interface import (
     Listing,
     Record,
     RevisionConflict,
+    ToldAtStart,
     TooNew,
     TooOld,
     Unknown,
@@ -73,8 +74,10 @@ class EmbeddedStorage(UsedByMany):
         self._rows = RevisionIndex()
         self._revision = self._allotted = 1
         self._watchers: dict[Deliver, Ended | None] = {}
-        # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more.
+        # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more, or
+        # where somebody was told it meanwhile.
         self._replayed: dict[int, Record] = {}
+        self._told_at_start: ToldAtStart = self._keep
         self._garbage = GarbageCollection(backend, self._rows, self._log)
         self._ages = TTLIndex()
         self._expiring = 0  # removals under way
@@ -93,6 +96,10 @@ class EmbeddedStorage(UsedByMany):
     def now(self) -> float:
         """Return the time, in seconds since the epoch, by which age is judged."""
         return self._clock.now()
+
+    def read_for(self, told: ToldAtStart) -> None:
+        """Have `told` be told the log while it is read."""
+        self._told_at_start = told
 
     async def _begin(self) -> None:
         """Read the log."""
@@ -185,11 +192,12 @@ class EmbeddedStorage(UsedByMany):
         written, rows = Written(self.now()), self._rows
         newest = 1
         async for records in self.backend.replay(self._rules.inspect):
-            for record in written.of(records):
-                found = self._replayed[record.revision] = self._stamped(record)
-                rows.add(found)
-                self._ages.note(found._replace(deleted=True) if found.decode_error else found)
-                newest = found.revision
+            found = [self._stamped(record) for record in written.of(records)]
+            for record in found:
+                rows.add(record)
+                self._ages.note(record._replace(deleted=True) if record.decode_error else record)
+                newest = record.revision
+            self._told_at_start(found, compacted)
         compacted = max(compacted, await self.backend.begin())
         self._revision = self._allotted = max(newest, compacted)
         self._reached(self._revision)
@@ -197,6 +205,9 @@ class EmbeddedStorage(UsedByMany):
         for revision in rows.garbage():
             self._replayed.pop(revision, None)
         self._garbage.collect()
+
+    def _keep(self, records: Sequence[Record], _: int) -> None:
+        self._replayed.update((record.revision, record) for record in records)
 
     def _as_read(self, record: Record) -> Record:
         """Return a record of the log as it is told."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -150,6 +150,21 @@ class Storage(Protocol):
     def compact(self, revision: int) -> "asyncio.Future[None]":
         """Forget what was superseded up to a revision, in small batches; done again, or of an earlier revision, it does
         nothing. Several servers may each decide on it.
+        """
+
+
+# Is told the records of a log in their order while it is read, and the revision behind which history begins, as far as
+# that is known by then.
+ToldAtStart = Callable[[Sequence[Record], int], None]
+
+
+@runtime_checkable
+class ReadAtStart(Protocol):
+    """A storage that reads all of its log when it is opened, and can tell it meanwhile: so nobody holds it twice."""
+
+    def read_for(self, told: ToldAtStart) -> None:
+        """Have `told` be told the log when it is read for the first user; whoever is told nothing, since others opened
+        the storage before, or the log is empty, lists and watches.
         """
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from apiserver_stub.storage.expiry import SteadyClock
-from apiserver_stub.storage.interface import Listing, Record, RevisionConflict, Storage, Write
+from apiserver_stub.storage.interface import Listing, ReadAtStart, Record, RevisionConflict, Storage, Write
 from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.commits import Commits, WriteLimits
@@ -67,11 +67,15 @@ class WatchCache:
 
     async def start(self) -> None:
         """Read the storage, history included, and follow it. Raises `Unusable` with a sentence if that cannot be."""
+        if self._adopted is None and isinstance(self.storage, ReadAtStart):
+            self.storage.read_for(self._tell_at_start)
         await self.storage.open()
         self._clock = SteadyClock()
         try:
             if self._adopted is not None:
                 await self._resume(self._adopted)
+            elif self._replay is not None:
+                await self._go_on_from(self._replay)
             else:
                 await self._reflector.start()
         except BaseException:
@@ -81,10 +85,23 @@ class WatchCache:
         if replay is not None:
             self._collections.update(replay.collections())
             self._upkeep.start(replay.changes())
-            if self._packer is not None:
+            if self._packer is not None and not replay.packs:
                 for collection in self._collections.values():
                     self._packer.add(collection.rows())
             self._tell_corrupt(replay.corrupt())
+
+    def _tell_at_start(self, records: Sequence[Record], floor: int) -> None:
+        """Take in what the storage reads when it is opened."""
+        if self._replay is None:
+            self._replay = Replay(self.retention, self._packer)
+        self._replay.begin(floor)
+        self._replay.add(records)
+
+    async def _go_on_from(self, replay: Replay) -> None:
+        """Follow the storage from where it was told at its start."""
+        self._floor, self.revision = await self.storage.oldest_revision(), await self.storage.current_revision()
+        replay.begin(self._floor)
+        await self._reflector.start(after=self.revision)
 
     def adopt(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Have `start` begin with the `snapshots` of another cache instead of reading the storage, which holds the same
@@ -102,13 +119,16 @@ class WatchCache:
         await self._reflector.start(after=self.revision)
 
     async def pack(self) -> None:
-        """Pack the rows that there were at the start, and give the memory back."""
+        """Pack the rows that were not packed as they were read at the start, and give back the memory that it took."""
         packer = self._packer
-        while packer is not None and packer.excess:
+        if packer is None:
+            return
+        while packer.excess:
             for _ in range(_STEP // _PACKED):
                 await give_way()
                 packer.pack(_PACKED)
             await asyncio.to_thread(return_freed_memory)
+        await asyncio.to_thread(return_freed_memory)
 
     async def close(self) -> None:
         """Refuse new writes, finish those submitted, and let go of the storage."""
@@ -211,7 +231,9 @@ class WatchCache:
         more. Raises `ServiceUnavailable` for a listing that is older than what is visible.
         """
         if not self._started:
-            self._floor, self._replay = listing.revision, Replay(listing, self.retention)
+            self._floor, self._replay = listing.revision, Replay(self.retention)
+            self._replay.begin(listing.revision)
+            self._replay.load(listing.records)
             return
         if listing.revision < self.revision:
             why = "it lags, or has lost writes"

@@ -1,6 +1,7 @@
 """Following a storage for a copy of it: list and watch, watch again what broke off, list again what is lost."""
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ from apiserver_stub.storage.interface import Deliver, Listing, Record, Storage, 
 from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
+from apiserver_stub.watch_cache.shared_bytes import RowPacker
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, keep_running
@@ -121,29 +123,51 @@ class _Shelf:
 
 
 class Replay:
-    """Takes a listing, then records in the order of their revisions; then gives the collections they amount to.
+    """Takes records in the order of their revisions, perhaps behind a listing; then gives the collections they amount
+    to.
 
     Of an object that cannot be read watchers can't be told: history begins behind it.
     """
 
-    def __init__(self, listing: Listing, retention: Retention) -> None:
+    def __init__(self, retention: Retention, packer: RowPacker | None = None) -> None:
+        """A `packer` is given each row as soon as it is there, so that there is never much that is whole."""
+        self.packs = packer is not None
+        """Whether its rows are packed."""
         self._retention = retention
-        self._mark = listing.revision
+        self._packer = packer
+        self._mark = 0
         self._corrupt: dict[tuple[str, str], None] = {}
         self._shelves: dict[str, _Shelf] = {}
-        for record in listing.records:
+
+    def begin(self, revision: int) -> None:
+        """Have history begin behind a revision; what is known of before is forgotten."""
+        if revision > self._mark:
+            self._mark = revision
+            for shelf in self._shelves.values():
+                del shelf.changes[: bisect_right(shelf.changes, revision, key=_revision)]
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Take in the rows that there are when history begins."""
+        for record in records:
             self._shelf(record).rows[record.key] = self._row(record)
 
     def add(self, records: Iterable[Record]) -> None:
-        """The next records."""
+        """Take in the next records; those that there were when history begins are no changes."""
+        packer, mark = self._packer, self._mark
+        rows = []
         for record in records:
             shelf = self._shelf(record)
             row, before = self._row(record), shelf.rows.get(record.key)
+            rows.append(row)
             if record.deleted:
                 shelf.rows.pop(record.key, None)
             else:
                 shelf.rows[record.key] = row
-            shelf.changes.append(Change(row, before, record.deleted, record.at))
+            if record.revision > mark:
+                shelf.changes.append(Change(row, before, record.deleted, record.at))
+        if packer is not None:
+            packer.add(rows)
+            packer.pack(len(rows))
 
     def collections(self) -> dict[str, Collection]:
         """Return the state after the last record, by resource."""
@@ -177,6 +201,10 @@ class Replay:
         for change in shelf.changes[start:]:
             made.history.append(change)
         return made
+
+
+def _revision(change: Change) -> int:
+    return change.revision
 
 
 def _behind_corruption(changes: list[Change]) -> int:

@@ -21,40 +21,45 @@ _FRESH = 1024  # rows that are held whole, since they were written last
 
 
 class Template:
-    """The pieces that objects have in common, in their order; the one of a single object is all of it."""
+    """The pieces that objects have in common, in their order; the one of a single object is all of it.
 
-    __slots__ = ("_pieces", "refinements", "size")
+    Most objects have them where the last one had them.
+    """
+
+    __slots__ = ("_gaps", "_pieces", "refinements", "size")
 
     def __init__(self, pieces: Iterable[bytes], refinements: int = 0) -> None:
-        self._pieces = [(piece[:_ANCHOR], piece) for piece in pieces]
-        self.size = sum(len(piece) for _, piece in self._pieces)
+        self._pieces = [(piece, len(piece)) for piece in pieces]
+        self._gaps = [0] * len(self._pieces)  # bytes between each of them and the one before it, in the last object
+        self.size = sum(size for _, size in self._pieces)
         self.refinements = refinements
 
     def cut(self, data: bytes) -> tuple[list[bytes], int]:
         """Return the bytes in pieces, among them those of the template that are there, and how many bytes these are."""
         parts: list[bytes] = []
         at = shared = 0
-        find, fits = data.find, data.startswith
-        for anchor, piece in self._pieces:
-            found = find(anchor, at, at + _NEAR)
-            while found >= 0 and not fits(piece, found):
-                found = find(anchor, found + 1, at + _NEAR)
-            if found < 0:
-                continue
+        gaps, fits, add = self._gaps, data.startswith, parts.append
+        for number, (piece, size) in enumerate(self._pieces):
+            found = at + gaps[number]
+            if not fits(piece, found):
+                found = _find(piece, data, at)
+                if found < 0:
+                    continue
+                gaps[number] = found - at
             if found > at:
-                parts.append(data[at:found])
-            parts.append(piece)
-            shared += len(piece)
-            at = found + len(piece)
+                add(data[at:found])
+            add(piece)
+            shared += size
+            at = found + size
         if at < len(data):
-            parts.append(data[at:])
+            add(data[at:])
         return parts, shared
 
     def refined(self, data: bytes) -> "Template":
         """Return what is left of the template that is in the bytes as well."""
         pieces: list[bytes] = []
         at = 0
-        for _, piece in self._pieces:
+        for piece, _ in self._pieces:
             start = 0
             while (place := _meet(piece, start, data, at)) is not None:
                 start, at = place
@@ -65,6 +70,15 @@ class Template:
                     pieces.append(piece[start : start + alike])
                 start, at = start + alike, at + alike
         return Template(pieces, self.refinements)
+
+
+def _find(piece: bytes, data: bytes, at: int) -> int:
+    """Return where a piece begins that is not far behind a place in the bytes; -1 if there is none."""
+    anchor, end = piece[:_ANCHOR], at + _NEAR
+    found = data.find(anchor, at, end)
+    while found >= 0 and not data.startswith(piece, found):
+        found = data.find(anchor, found + 1, end)
+    return found
 
 
 def _meet(piece: bytes, start: int, data: bytes, at: int) -> tuple[int, int] | None:
@@ -163,11 +177,14 @@ class RowPacker:
             self._pack(self._fresh.popleft())
 
     def _pack(self, row: Row) -> None:
-        if isinstance(row, CorruptRow) or not row.is_whole or not _SMALLEST <= row.size <= _LARGEST:
+        if isinstance(row, CorruptRow) or not row.is_whole:
+            return
+        data = row.data
+        if not _SMALLEST <= len(data) <= _LARGEST:
             return
         templates = self._templates.get(row.resource)
         if templates is None:
             templates = self._templates[row.resource] = Templates()
-        pieces = templates.cut(row.data)
+        pieces = templates.cut(data)
         if pieces is not None:
             row.hold(pieces)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import MemoryBackend
-from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.backend import Done, MemoryBackend
+from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub, Stream
+from apiserver_stub.watch_cache.row import CorruptRow, Row
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.testing import virtual
@@ -100,3 +102,85 @@ async def _follow(stream: Stream, state: dict[str, str]) -> None:
                     reached = max(reached, int(revision))
     except TimeoutError:
         pass
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["pods", "nodes"]), st.sampled_from(["a", "b", "c"]), st.sampled_from(["put", "gone", "bad"])
+    ),
+    max_size=30,
+)
+
+
+@given(steps=_STEPS, compacted=st.floats(0, 1), jump=st.sampled_from([0, 5]), leaves=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_what_is_told_while_the_log_is_read_is_what_a_listing_and_a_watch_tell(
+    steps: list[tuple[str, str, str]], compacted: float, jump: int, leaves: bool
+) -> None:
+    virtual.run(_start_both_ways(steps, int(len(steps) * compacted), jump, leaves))
+
+
+class _Jumping(MemoryBackend):
+    """A log that finds out, when all of it is read, that history begins `jump` behind its end; with `leaves` what is
+    useless cannot be removed.
+    """
+
+    jump = 0
+    leaves = False
+
+    async def begin(self) -> int:
+        return max(self._records, default=1) + self.jump if self.jump else 0
+
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
+        super().compact(compacted, () if self.leaves else revisions, done)
+
+
+async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, jump: int, leaves: bool) -> None:
+    log = _Jumping()
+    log.leaves = leaves
+    storage, revisions = EmbeddedStorage(log), dict[tuple[str, str], int]()
+    await storage.open()
+    for number, (resource, key, what) in enumerate(steps):
+        data = b"bad" if what == "bad" else b'{"metadata":{"resourceVersion":"","name":"%b"},"kind":""}' % key.encode()
+        known = revisions.get((resource, key), 0)
+        if what == "gone" and not known:
+            continue
+        revisions[resource, key] = await storage.txn([Write(resource, key, known, data, deleted=what == "gone")])
+        if what == "gone":
+            del revisions[resource, key]
+        if number == compacted:
+            await storage.compact(await storage.current_revision())
+    await storage.close()
+    log.jump = jump
+    told, listed = [await _started(log, opened_before) for opened_before in (False, True)]
+    assert told == listed
+
+
+async def _started(log: _Jumping, opened_before: bool) -> Any:
+    """Return all that a cache knows that is started on a log."""
+    storage = EmbeddedStorage(log, StorageRules(lambda data: "bad" if data == b"bad" else ""))
+    if opened_before:
+        await storage.open()
+    store = WatchCache(storage, Retention(seconds=1e9))
+    await store.start()
+    known = {resource: _known(store, resource) for resource in store.snapshots()}
+    found = store.revision, {resource: one for resource, one in known.items() if any(one[:2])}
+    await store.close()
+    if opened_before:
+        await storage.close()
+    return found
+
+
+def _known(store: WatchCache, resource: str) -> Any:
+    """Return rows and changes of a resource, and where its history begins."""
+    window = store.history(resource)
+    changes = [
+        (_described(change.row), _described(change.before), change.deleted) for change in window.since(window.first)
+    ]
+    return [_described(row) for row in store.snapshot(resource).items()], changes, window.trimmed
+
+
+def _described(row: Row | None) -> Any:
+    if row is None:
+        return None
+    return row.key, row.revision, row.decode_error if isinstance(row, CorruptRow) else row.data
