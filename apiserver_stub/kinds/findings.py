@@ -49,19 +49,19 @@ class Soundness:
 
 
 class SoundSpecs:
-    """The findings of one way to look at specs of pods, or at all that such pods have in common."""
+    """The findings of one way to look at specs of pods."""
 
-    def __init__(self, most: int = 512) -> None:
-        self._findings = Findings(Soundness, most)
+    def __init__(self) -> None:
+        self._findings = Findings(Soundness, most=512)
 
-    def find(self, spec: Tree, beside: Hashable = ()) -> Soundness:
-        """Return the finding of a spec, judged with what is `beside` it. It is the same for specs in which only the
+    def find(self, spec: Tree, beside: tuple[str, ...] = ()) -> Soundness:
+        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only the
         drawn name of one volume is another.
         """
-        return self._findings.of(_without_drawn(_ENCODER.encode(spec)), beside)
+        return self._findings.of(without_drawn(_ENCODER.encode(spec)), beside)
 
 
-def _without_drawn(data: bytes) -> bytes:
+def without_drawn(data: bytes) -> bytes:
     """Return the bytes of a spec with another text for the first drawn name, wherever exactly that stands: one that no
     spec has. So which names are equal is the same as before, and a name of that form is as good as another.
     """

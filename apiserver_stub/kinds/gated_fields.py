@@ -77,13 +77,31 @@ def drop_gated(fields: Fields, new: Tree, old: Tree | None = None) -> None:
     """
     if old is not None:
         fields = {name: inner for name, inner in fields.items() if new.get(name) is not old.get(name)}
-    found = list(_found(fields, new))
-    if not found:
+    if not _has_any(fields, new):  # as nearly always
         return
+    found = list(_found(fields, new))
     used = {feature for _, feature in _found(fields, old)} if old is not None else frozenset()
     for (*path, holder, name), feature in found:
         if feature not in used:
             _drop(path, holder, name)
+
+
+def _has_any(fields: Fields, tree: Any) -> bool:
+    every = fields.get("*")
+    for name, inner in fields.items() if every is None else [(name, every) for name in tree]:
+        value = tree.get(name)
+        if value is None:
+            continue
+        if type(inner) is str:
+            return True
+        if type(value) is not list:
+            if _has_any(inner, value):
+                return True
+            continue
+        for one in value:
+            if _has_any(inner, one):
+                return True
+    return False
 
 
 def _found(fields: Fields, tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:

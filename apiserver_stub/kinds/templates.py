@@ -1,23 +1,49 @@
 """Objects of one template: nothing that is judged of a new one is another but the name. So if one is sound, all are."""
 
+import msgspec
+
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.findings import Soundness, SoundSpecs
+from apiserver_stub.kinds.findings import Findings, without_drawn
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 
-_OF_TEMPLATES = SoundSpecs(most=256)
 _OWN = frozenset({"name", "managedFields"})
 _OF_MANAGERS = ("manager", "operation", "subresource", "fieldsType")
+_ENCODER = msgspec.json.Encoder()
 
 
-def soundness_of(kind: ResourceInfo, new: Tree) -> Soundness | None:
-    """Return whether new objects like an admitted one are sound, which is to be prepared yet. None of kinds whose rules
-    look at names for more than their form, and of names that somebody might complain of.
+class Template:
+    """Whether a new object was found `sound`, as whoever judged it notes."""
+
+    __slots__ = ("_keeps_spec", "sound")
+
+    def __init__(self) -> None:
+        self.sound = False
+        self._keeps_spec: bool | None = None
+
+    def keeps_spec(self, spec: bytes, prepared: Tree) -> bool:
+        """Return whether preparing leaves the specs of such objects as they were admitted; `spec` is that of one which
+        is `prepared`, in JSON.
+        """
+        if self._keeps_spec is None:
+            self._keeps_spec = spec == _ENCODER.encode(prepared.get("spec"))
+        return self._keeps_spec
+
+
+_TEMPLATES = Findings(Template, most=256)
+
+
+def template_of(kind: ResourceInfo, new: Tree) -> tuple[Template | None, bytes]:
+    """Return what is known of new objects like an admitted one, which is to be prepared yet, and its spec in JSON.
+    Nothing is known of kinds whose rules look at names for more than their form, and of names that somebody might
+    complain of.
     """
     metadata = new["metadata"]
     name = metadata.get("name")
     if not kind.rules.any_label or (name and names.label(name)):
-        return None
-    common = {member: value for member, value in metadata.items() if member not in _OWN}
+        return None, b""
+    spec = _ENCODER.encode(new.get("spec"))
     managers = ((entry.get(member) for member in _OF_MANAGERS) for entry in metadata.get("managedFields") or ())
-    return _OF_TEMPLATES.find({**new, "metadata": common}, (kind.serial, not name, *map(tuple, managers)))
+    common = {member: value for member, value in metadata.items() if member not in _OWN}
+    beside = {**new, "metadata": common, "spec": not name, "managers": list(map(tuple, managers))}
+    return _TEMPLATES.of(b"%b\n%b" % (without_drawn(spec), _ENCODER.encode(beside)), kind.serial), spec

@@ -41,7 +41,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
-from apiserver_stub.kinds.templates import soundness_of
+from apiserver_stub.kinds.templates import template_of
 from apiserver_stub.kinds.trees import deep_copy, put_in
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
@@ -179,7 +179,7 @@ class _Draft:
 
     `sent` is what the caller sent, if others than this server have changed that. Of a kind with a converter, `served`
     is the row in the version of the request, `stored` the new state as it is to be stored, and `answered` what becomes
-    of that when it is read again.
+    of that when it is read again. `spec` is that of the new state in JSON, if it is known.
     """
 
     mutation: Mutation
@@ -200,6 +200,7 @@ class _Draft:
     served: Row | None = None
     stored: Tree | None = None
     answered: Tree | None = None
+    spec: bytes = b""
 
 
 async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
@@ -349,8 +350,8 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
     """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
-    known = soundness_of(kind, new) if judged and old is None else None
-    is_sound = known is not None and known.sound
+    template, spec = template_of(kind, new) if judged and old is None else (None, b"")
+    is_sound = template is not None and template.sound
     if judged and old is None and not is_sound:  # as it was sent, of which preparing takes away what the server says
         draft.warnings = (*sent, *warnings_of(kind, new, None))
     draft.removes = mutation.prepare(new, old)
@@ -359,8 +360,11 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
         draft.changes = draft.removes or new != old
     if judged and not is_sound:
         _judge(request, draft, sent)
-    if known is not None:
-        known.sound = draft.warnings == sent
+    if template is None:
+        return
+    template.sound = draft.warnings == sent
+    if is_sound and template.keeps_spec(spec, new):
+        draft.spec = spec
 
 
 def _judge(request: APIRequest, draft: _Draft, sent: Warnings) -> None:
@@ -483,7 +487,7 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     `RevisionConflict`.
     """
     kind, row, removes = request.kind, draft.row, draft.removes
-    data = for_storage(kind, draft.stored or draft.new)
+    data = for_storage(kind, draft.stored or draft.new, draft.spec)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
     began = monotonic()
     if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):

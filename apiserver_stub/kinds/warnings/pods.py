@@ -51,8 +51,9 @@ def of_pod(pod: Tree, old: Tree | None) -> list[str]:
     """Warn of a new pod; what can be changed of one that runs is nothing to warn of."""
     if old is not None:
         return []
-    told = of_name(pod, "it is the hostname of the pod")
-    return [*told, *of_template(pod, None), *_app_armor(pod, None, is_pod=True)]
+    told, spec = of_name(pod, "it is the hostname of the pod"), pod.get("spec") or {}
+    told += _of_old_annotations(pod, spec, None) + _of_spec(spec, (None, "spec"))
+    return told + _app_armor(pod, None, is_pod=True)
 
 
 def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
@@ -63,22 +64,23 @@ def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with i
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
-    """Warn of a pod, or the template of pods at a place."""
+    """Warn of the template of pods at a place."""
     spec = (template or {}).get("spec") or {}
-    here = (at, "spec")
-    annotations = (template or {}).get("metadata", {}).get("annotations") or ()
-    told = _of_annotations(template, spec, at) if _OLD in "\n".join(annotations) else []
+    told = _of_old_annotations(template, spec, at)
     finding = _SOUND.find(spec)
     if not finding.sound:
-        of_spec = _of_spec(spec, here)
+        of_spec = _of_spec(spec, (at, "spec"))
         told += of_spec
         finding.sound = not of_spec
-    if at is not None:
-        told += _app_armor(template, at, is_pod=False)
-    return told
+    return told + _app_armor(template, at, is_pod=False)
 
 
 _SOUND = SoundSpecs()
+
+
+def _of_old_annotations(template: Any, spec: Tree, at: FieldPath) -> list[str]:
+    annotations = (template or {}).get("metadata", {}).get("annotations") or ()
+    return _of_annotations(template, spec, at) if _OLD in "\n".join(annotations) else []
 
 
 def _of_spec(spec: Tree, at: FieldPath) -> list[str]:

@@ -82,10 +82,10 @@ def test_nothing_is_sound_because_no_more_problems_are_collected() -> None:
 
 def test_warnings_are_told_each_time() -> None:
     pod = {"metadata": {}, "spec": spec(hostAliases=[{"ip": "010.0.0.1"}], terminationGracePeriodSeconds=-1)}
-    told = of_template(pod, None)
+    told = of_template(pod, at := (None, "template"))
     assert len(told) == 2
-    assert of_template(pod, None) == told
-    assert of_template({"metadata": {}, "spec": spec()}, None) == of_template({"metadata": {}, "spec": spec()}, None)
+    assert of_template(pod, at) == told
+    assert of_template({"metadata": {}, "spec": spec()}, at) == of_template({"metadata": {}, "spec": spec()}, at)
 
 
 def test_a_large_spec_is_nobodys_memory() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds import templates
+from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import ApiError
+from tests.apiserver_stub.verbs.conftest import started_api
 
 PODS = "/api/v1/namespaces/default/pods?dryRun=All"
 TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z")
@@ -88,11 +90,37 @@ async def test_what_is_wrong_or_warned_of_is_told_each_time(api: Any) -> None:
         assert seen == seen[:1] * 3
 
 
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {"nodeSelector": {"a": "b"}},
+    "gated": {"schedulingGates": [{"name": "later"}]},
+    "with a field of a feature that is off": {"schedulingGroup": {"podGroupName": "g"}},
+}
+PROFILE = {"container.apparmor.security.beta.kubernetes.io/main": "localhost/profile"}
+
+
+@pytest.mark.parametrize("annotations", [{}, PROFILE])
+@pytest.mark.parametrize("case", SPECS)
+async def test_pods_of_a_template_are_stored_as_the_first(case: str, annotations: dict[str, str]) -> None:
+    value, seen = next(numbers), set()
+    async with started_api(built_in(enabled=lambda _: False)) as api:
+        for name in ("bbbbb", "ccccc", "ddddd", "fffff"):
+            volumes = [{"name": f"kube-api-access-{name}", "emptyDir": {}}]
+            body = pod(value, {"name": name, "annotations": annotations}, volumes=volumes, **SPECS[case])
+            answer = await api("POST", PODS.partition("?")[0], body)
+            stored = await api("GET", f"/api/v1/namespaces/default/pods/{name}")
+            assert stored.data == answer.data
+            text = TIME.sub("NOW", stored.data.decode().replace(stored.tree["metadata"]["uid"], "UID"))
+            seen.add(text.replace(f'"{stored.tree["metadata"]["resourceVersion"]}"', "AT").replace(name, "NAME"))
+            assert "schedulingGroup" not in stored.tree["spec"]
+            assert ("appArmorProfile" in json.dumps(stored.tree["spec"])) == bool(annotations)
+    assert len(seen) == 1
+
+
 async def test_a_pod_of_a_known_template_is_judged_no_more(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, value, known = api.call("POST", PODS, b"").kind, next(numbers), []
-    found = templates.soundness_of
+    found = templates.template_of
     monkeypatch.setattr(
-        "apiserver_stub.verbs.write.soundness_of", lambda *told: known.append(one := found(*told)) or one
+        "apiserver_stub.verbs.write.template_of", lambda *told: known.append((one := found(*told))[0]) or one
     )
     seen = []
     for name in ("one", "two", "dotted.name"):
