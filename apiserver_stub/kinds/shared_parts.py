@@ -28,7 +28,8 @@ def share(tree: Tree, stored: Tree, kind: ResourceInfo) -> None:
     for name, part in tree.items():
         known = stored.get(name)
         if (
-            type(part) in _CONTAINERS
+            part is not known
+            and type(part) in _CONTAINERS
             and part == known
             and (orjson.dumps(part) == orjson.dumps(known) or (name in fields and takes(fitting(fields[name]), part)))
         ):

@@ -41,8 +41,8 @@ class _Sent:
         self._scope = scope
         self._request = request
         self._application: Application | None = None
-        self._digest = b"" if request.kind.custom else _digest(request)
-        self.known = scope.unchanged.find(request, self._digest)
+        found = None if request.kind.custom else scope.unchanged.find(request)
+        self.known = found if found is not None and found.sent == _digest(request) else None
 
     def read(self) -> "Application":
         """Return the configuration. Raises `BadRequest` and others."""
@@ -63,8 +63,8 @@ class _Sent:
             tree = detached(load.shared(), live) if may_share(self._request.kind) else load()
             return Edited(tree, self.known.warnings, completed=True)
         edited = self.read().edit(load)
-        if self._digest and edited.tree == live:
-            self._scope.unchanged.note(self._request, Unchanged(version, self._digest, edited.warnings))
+        if not self._request.kind.custom and edited.tree == live:
+            self._scope.unchanged.note(self._request, Unchanged(version, _digest(self._request), edited.warnings))
         return edited
 
 

@@ -83,7 +83,7 @@ def is_apply(request: APIRequest) -> bool:
 
 def check_write(request: APIRequest) -> None:
     """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
-    if not request.query and request.verb != "patch":
+    if not request.query and not (request.verb == "patch" and is_apply(request)):
         return
     causes = [*_manager(request), *_dry_run(request), *_field_validation(request.query)]
     if causes:
@@ -157,7 +157,7 @@ def _manager(request: APIRequest) -> Iterator[Cause]:
     if len(manager.encode()) > MANAGER_LIMIT:
         message = f"Too long: may not be more than {MANAGER_LIMIT} bytes"
         yield Cause(reason="FieldValueTooLong", message=message, field="fieldManager")
-    for place, letter in enumerate(manager):
+    for place, letter in enumerate("" if manager.isprintable() else manager):
         if not letter.isprintable():
             shown = repr(manager)[1:-1].replace('"', '\\"')
             message = f'Invalid value: "{shown}": invalid character U+{ord(letter):04X} (at position {place})'

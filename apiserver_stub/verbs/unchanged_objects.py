@@ -29,10 +29,9 @@ class UnchangedObjects:
     def __len__(self) -> int:
         return len(self._known)
 
-    def find(self, request: APIRequest, sent: bytes) -> Unchanged | None:
-        """Return what is known of the object of a request, if the same has left it as it was."""
-        found = self._known.get(_place(request))
-        return found if found is not None and found.sent == sent else None
+    def find(self, request: APIRequest) -> Unchanged | None:
+        """Return what is known of the object of a request, whatever is sent now."""
+        return self._known.get(_place(request))
 
     def note(self, request: APIRequest, found: Unchanged) -> None:
         """Note that a request left its object as it was."""

@@ -32,7 +32,7 @@ APPLY = "application/apply-patch+yaml"
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Findings, "of", lambda self, _data, _beside=None: self._make())
-        patched.setattr(UnchangedObjects, "find", lambda _self, _request, _sent: None)
+        patched.setattr(UnchangedObjects, "find", lambda _self, _request: None)
         yield
 
 
