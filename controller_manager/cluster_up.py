@@ -27,6 +27,7 @@ from controller_manager.component.signals import obey_signals
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving.listening import listener_on
+from controller_manager.tethered import LOADED
 from controller_manager.transport import kubeconfig
 from controller_manager.transport.transport import TransportError
 
@@ -44,6 +45,7 @@ LEAD_SECONDS = 3.0
 STANDING_BY = b"standing by"
 RENEW_EVERY = 5.0  # managers whose authority was replaced keep their lease
 LOCK = "cluster-up.lock"
+_MANAGER_PARTS = "controller_manager.app.loaded"
 _LONGEST_ANSWER = 64 * 1024
 _CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--admission-control=")
 
@@ -159,17 +161,22 @@ class LocalCluster:
         return lock
 
     async def _start(self) -> None:
-        """The API server first: managers that find nobody would wait before they try again."""
+        """The API server first: managers that find nobody would wait before they try again. Meanwhile they load what
+        they are made of.
+        """
         tls = _without_verifying()
         server, *managers = self._children.values()
-        await self._bring_up(server, tls)
+        for child in self._children.values():
+            await self._launch(child)
+        grants = managers and (self._pod_runners or entry_points(group=ENTRY_POINTS))
+        await all_of(self._until_ready(server, tls), *([asyncio.to_thread(_load_controllers)] if grants else ()))
         if self._stop.is_set():
             return
         try:
             self._kubeconfigs.write()
         except (OSError, ValueError) as error:
             raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
-        if managers and (self._pod_runners or entry_points(group=ENTRY_POINTS)):
+        if grants:
             await self._grant()
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
@@ -219,9 +226,12 @@ class LocalCluster:
         finally:
             await transport.close()
 
-    async def _bring_up(self, child: Child, tls: ssl.SSLContext) -> None:
-        await self._launch(child)
-        await self._until_ready(child, tls)
+    async def _bring_up(self, manager: Child, tls: ssl.SSLContext) -> None:
+        """Let a manager that was launched begin."""
+        stdin = self._processes[manager.name].stdin
+        assert stdin is not None
+        stdin.write(b"\n")  # one that has ended already is noticed by who waits for it
+        await self._until_ready(manager, tls)
 
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
@@ -318,7 +328,7 @@ class LocalCluster:
             *(() if chosen else (f"--enable-admission-plugins={plugins}",)),
             *options.apiserver_arg,
         )
-        children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments)]
+        children = [self._child(API_SERVER, options.api_port, ("apiserver_stub", *arguments))]
         for number in range(options.managers):
             name, port = f"manager-{number}", options.manager_port + number
             kubeconfig = folder / f"{name}.kubeconfig"
@@ -338,11 +348,12 @@ class LocalCluster:
                 *_signing(folder, options.manager_arg),
                 *self._pod_runners,
             )
-            children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
+            program = (f"{LOADED}{_MANAGER_PARTS}", "controller_manager")
+            children.append(self._child(name, port, (*program, *given, *options.manager_arg)))
         return children
 
-    def _child(self, name: str, module: str, port: int, arguments: tuple[str, ...]) -> Child:
-        command = (sys.executable, "-m", "controller_manager.tethered", module, *arguments)
+    def _child(self, name: str, port: int, arguments: tuple[str, ...]) -> Child:
+        command = (sys.executable, "-m", "controller_manager.tethered", *arguments)
         return Child(name, command, port, self._folder / f"{name}.log")
 
     def _obituary(self, child: Child, status: int) -> str:
@@ -467,6 +478,12 @@ async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
                 writer.close()
     except (OSError, TimeoutError):
         return b""
+
+
+def _load_controllers() -> None:
+    from controller_manager.app import catalog, permissions  # noqa: F401 - takes as long as the API server's start
+
+    catalog.installed()
 
 
 def _write(text: str) -> None:

@@ -1,7 +1,8 @@
 """Runs a module as a program that ends when whoever started it does, however that ended.
 
 `python -m controller_manager.tethered MODULE ARGUMENT…`, with a pipe as standard input that the starter holds open and
-nobody else. When it closes, the program is asked to stop, and killed if it does not.
+nobody else. When it closes, the program is asked to stop, and killed if it does not. With `--loaded=OTHER` in front it
+imports another module first, and waits until the starter sends a byte.
 """
 
 import os
@@ -9,15 +10,21 @@ import runpy
 import signal
 import sys
 import threading
+from importlib import import_module
 
+LOADED = "--loaded="
 STOP_SECONDS = 15.0
 _STDIN = 0
 
 
 def main() -> None:
     """Entry point."""
-    threading.Thread(target=_end_with_starter, name="tether", daemon=True).start()
     del sys.argv[0]
+    if sys.argv[0].startswith(LOADED):
+        import_module(sys.argv.pop(0).removeprefix(LOADED))
+        if not os.read(_STDIN, 1):
+            return
+    threading.Thread(target=_end_with_starter, name="tether", daemon=True).start()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
