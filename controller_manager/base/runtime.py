@@ -36,9 +36,8 @@ def return_freed_memory() -> None:
 
 def collect_garbage_seldom() -> None:
     """For a process that has started: requests and events leave hardly any reference cycles, and what the start made
-    stays.
+    stays. It is not looked through once more, which would take longer with a large store, for some hundred objects.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
     gc.enable()
