@@ -24,7 +24,6 @@ from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
 if TYPE_CHECKING:
-    from apiserver_stub.egress.forwarder import SocketForwarder
     from apiserver_stub.encryption.at_rest import EncryptionAtRest
     from apiserver_stub.storage.etcd import EtcdStorage
 
@@ -63,8 +62,6 @@ class StorageFactory:
 
     def parts(self) -> Iterator[Part]:
         """Yield what is opened below the cache, as far as flags ask for it."""
-        if (forwarder := self._forwarder) is not None:
-            yield Part(close=forwarder.close)
         if (encryption := self.encryption) is not None:
             yield Part(encryption.open, run=encryption.run, close=encryption.close)
 
@@ -89,9 +86,9 @@ class StorageFactory:
             return None
         from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 
-        options, forwarder = self._etcd_options, self._forwarder
+        options = self._etcd_options
         files = options.etcd_cafile, options.etcd_certfile, options.etcd_keyfile
-        servers = EtcdServers(options.etcd_servers, *files, None if forwarder is None else forwarder.reach)
+        servers = EtcdServers(options.etcd_servers, *files, self._dialer)
         rules = EtcdRules(
             options.etcd_prefix,
             options.etcd_compaction_interval,
@@ -102,15 +99,6 @@ class StorageFactory:
             plain_error_of if self._encrypts else decode_error_of,
         )
         return EtcdStorage(servers, rules, self._runtime.registry, self._log)
-
-    @cached_property
-    def _forwarder(self) -> "SocketForwarder | None":
-        """The way to an etcd that is behind a proxy."""
-        if self._options.storage_backend not in ETCD or self._dialer is None:
-            return None
-        from apiserver_stub.egress.forwarder import SocketForwarder
-
-        return SocketForwarder(self._dialer, self._runtime.log("egress"))
 
     @cached_property
     def _storage(self) -> Storage:

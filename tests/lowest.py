@@ -9,6 +9,6 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 for range_ in (
     *PROJECT["dependencies"],
-    *(one for extra in ("cbor", "grpc", "otel", "testing") for one in EXTRAS[extra]),
+    *(one for extra in ("cbor", "otel", "testing") for one in EXTRAS[extra]),
 ):
     print(re.sub(r">=([^,]+),.*", r"==\1", range_))

@@ -1,7 +1,7 @@
 """Calls of the members of an etcd: one of them at a time, another one when it fails; reads are tried again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from controller_manager.api.protobuf.services import service
 from controller_manager.api.protobuf.wire import Tree
 from controller_manager.base.random import random_source
 from controller_manager.base.tasks import all_of
+from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcStream, GrpcTls
 
 SERVICE = service("etcd")
@@ -22,21 +23,18 @@ _PAUSE, _LONGEST_PAUSE = 0.1, 1.6  # seconds between two attempts, doubled each 
 _GRACE = 10.0  # seconds that calls have to end when certificates change
 _WITH_LEADER = (("hasleader", "true"),)  # a member that has none refuses
 
-Reach = Callable[[str, int], Awaitable[str]]
-"""Returns a target by which a host and port are reached."""
-
 
 @dataclass(frozen=True, slots=True)
 class EtcdServers:
-    """The members of an etcd (`http://host:port`, `https://…`, `unix:///path`) and the files for TLS with them; `reach`
-    leads to them where they are not reached directly.
+    """The members of an etcd (`http://host:port`, `https://…`, `unix:///path`) and the files for TLS with them; a
+    `dialer` reaches those that are in another network.
     """
 
     urls: Sequence[str]
     cafile: str = ""
     certfile: str = ""
     keyfile: str = ""
-    reach: Reach | None = field(default=None, repr=False)
+    dialer: Dialer | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.urls:
@@ -165,20 +163,18 @@ class EtcdClient:
                 raise GrpcError("CANCELLED", "the storage is closed")
             found = self._channels.get(url)
             if found is None:
-                found = self._channels[url] = await self._open(url)
+                found = self._channels[url] = self._open(url)
             return found
 
-    async def _open(self, url: str) -> GrpcChannel:
+    def _open(self, url: str) -> GrpcChannel:
         host, port = target_of(url)
         target = f"unix:{host}" if not port else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         tls = None
         try:
             if self._servers.is_secure(url):
-                self._tls = self._tls or self._servers.tls()
-                tls = self._tls
-            if self._servers.reach is not None and port:
-                target = await self._servers.reach(host, port)
-                tls = tls and GrpcTls(tls.ca, tls.certificate, tls.key, host)
+                tls = self._tls = self._tls or self._servers.tls()
         except OSError as error:
-            raise GrpcError("UNAVAILABLE", f"failed to connect to {url}: {error}") from None
-        return GrpcChannel(target, tls, largest=-1, lookahead=_LOOKAHEAD, keepalive=_KEEPALIVE)
+            raise GrpcError("UNAVAILABLE", f"failed to connect to {url}: {error}", unsent=True) from None
+        return GrpcChannel(
+            target, tls, largest=-1, lookahead=_LOOKAHEAD, keepalive=_KEEPALIVE, dialer=self._servers.dialer
+        )

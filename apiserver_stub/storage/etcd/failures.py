@@ -5,8 +5,6 @@ from controller_manager.transport.grpc import GrpcError
 
 # What was not begun, by how etcd's words end: neither a read nor a write has happened.
 _NOT_BEGUN = ("leader changed", "no leader", "raft proposal dropped")
-# Of a connection that there never was, as the library says it.
-_NOT_SENT = ("failed to connect to", "DNS resolution failed", "empty address list", "no children in")
 _UNKNOWN = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED"})
 _LABELS = {
     "leader changed": "LeaderChanged",
@@ -26,12 +24,7 @@ def is_known(failure: GrpcError) -> bool:
 
 def was_not_begun(failure: GrpcError) -> bool:
     """Tell whether a write may be tried again: there was no connection, or etcd says that it had no leader for it."""
-    return was_not_sent(failure) or failure.message.endswith(_NOT_BEGUN)
-
-
-def was_not_sent(failure: GrpcError) -> bool:
-    """Tell whether there was no connection to send it over."""
-    return failure.code == "UNAVAILABLE" and failure.message.startswith(_NOT_SENT)
+    return failure.unsent or failure.message.endswith(_NOT_BEGUN)
 
 
 def is_passing(failure: GrpcError) -> bool:

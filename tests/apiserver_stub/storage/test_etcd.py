@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from apiserver_stub.egress.forwarder import SocketForwarder
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage, client
 from apiserver_stub.storage.etcd import storage as etcd_storage
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Unusable, Write
 from controller_manager.api.errors import RequestEntityTooLarge, ServiceUnavailable, Timeout
-from controller_manager.base.log import get_logger
 from controller_manager.serving.tls import KeyPair, issue, make_ca
 from tests.etcd import Etcd, Partition, running
 
@@ -344,10 +342,7 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
     ]
     with running(1, "--client-cert-auth", *given) as etcd:
         way = Way(etcd.members[0].port)
-        forwarder = SocketForwarder(way, get_logger("test"))
-        member = EtcdServers(
-            ["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), forwarder.reach
-        )
+        member = EtcdServers(["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), way)
         storage = EtcdStorage(member, EtcdRules("/tls"))
         await storage.open()
         told = Told()
@@ -365,7 +360,6 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         await until(lambda: [record.key for record in told.records] == ["b", "c"])
         refreshing.cancel()
         await storage.close()
-        await forwarder.close()
     proofs[0].unlink()
     with pytest.raises(Unusable, match=r"client\.crt"):
         await EtcdStorage(member, EtcdRules("/tls")).open()

@@ -125,7 +125,6 @@ def test_what_is_no_member_is_refused(urls: tuple[str, ...]) -> None:
     [
         ("UNAVAILABLE", "etcdserver: no leader", True, errors.ServiceUnavailable),
         ("UNAVAILABLE", "etcdserver: leader changed", True, errors.ServiceUnavailable),
-        ("UNAVAILABLE", "failed to connect to all addresses; last error: refused", True, errors.ServiceUnavailable),
         ("UNAVAILABLE", "Socket closed", False, errors.ServiceUnavailable),
         ("UNAVAILABLE", "etcdserver: request timed out", False, errors.ServiceUnavailable),
         ("UNAVAILABLE", "etcdserver: server stopped", False, errors.ServiceUnavailable),
@@ -150,6 +149,13 @@ def test_refusals_are_told_to_clients_by_what_is_known(
     assert failures.is_known(failure) is known
     assert type(failures.refusal(failure)) is refused
     assert type(failures.unknown(failure)) is errors.Timeout
+
+
+def test_what_was_not_sent_has_not_happened() -> None:
+    failure = GrpcError("UNAVAILABLE", "failed to connect to 127.0.0.1:2379: refused", unsent=True)
+    assert failures.is_known(failure)
+    assert failures.was_not_begun(failure)
+    assert type(failures.refusal(failure)) is errors.ServiceUnavailable
 
 
 def state(data: bytes, revision: int, created: int = 3) -> Any:
