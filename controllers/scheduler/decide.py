@@ -218,13 +218,17 @@ class Decider:
 
     def fits(self, wanted: Wanted, node: NodeInfo, relations: Relations) -> bool:
         """Return whether a pod may be on a node that is only imagined, by itself and beside those who wait for it."""
+        return not self.rejections_at(wanted, node, relations)
+
+    def rejections_at(self, wanted: Wanted, node: NodeInfo, relations: Relations) -> Rejections:
+        """Return why a pod may not be on a node that is only imagined."""
         asked = wanted.requirements
 
         def reject(there: NodeInfo) -> Rejections:
             why = filters.reject(asked, there, compares=self.compares)
             return why or next(filter(None, (one(there) for one in relations.rejecting())), ())
 
-        return not reject(node) and not self._rejected_beside(wanted, node, relations, reject)
+        return reject(node) or self._rejected_beside(wanted, node, relations, reject)
 
     def _rejecting(self, wanted: Wanted, known: dict[str, _Known], relations: Relations) -> Rejects:
         """Return what says why a pod may not be on a node."""

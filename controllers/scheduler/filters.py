@@ -129,5 +129,10 @@ def _lacking(asked: Requirements, node: NodeInfo) -> Sequence[Rejection]:
     ]
     for name, some, every, taken in amounts:
         if some and some > every - taken:
-            found.append(Rejection(RESOURCES, f"Insufficient {name}", final=some > every))
+            found.append(insufficient(name, final=some > every))
     return found
+
+
+def insufficient(resource: str, *, final: bool = False) -> Rejection:
+    """Return that a node has too little of a resource."""
+    return Rejection(RESOURCES, f"Insufficient {resource}", final=final)

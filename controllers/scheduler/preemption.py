@@ -15,11 +15,14 @@ from controller_manager.api.conditions import condition_of
 from controller_manager.api.policy import PodDisruptionBudget
 
 from .decide import Decider, NoFit, Relations, Wanted
+from .filters import RESOURCES, Rejection, Rejections, insufficient
 from .node_info import NodeInfo, PlacedPod
-from .requirements import Amounts
+from .requirements import Requirements
 
 REASON = "PreemptionByScheduler"
 _DISRUPTED = "DisruptionTarget"
+_HELPLESS: Rejections = (Rejection(RESOURCES, "Preemption is not helpful for scheduling"),)
+_NOBODY: Rejections = (Rejection(RESOURCES, "No preemption victims found for incoming pod"),)
 # So many nodes are looked at for victims, or so many percent of those that may have some.
 _LEAST_NODES, _PERCENT = 100, 10
 _LOWEST = 1 << 31
@@ -40,43 +43,45 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
         return "not eligible due to preemptionPolicy=Never."
     if _is_waiting(wanted, why, decider):
         return "not eligible due to a terminating pod on the nominated node."
-    helpless = sum(any(one.final for one in every) for every in why.rejections.values())
-    message = f"0/{len(why.rejections)} nodes are available:"
-    said = [f"{helpless} Preemption is not helpful for scheduling"] if helpless else []
-    nodes = [state.nodes[name] for name, every in why.rejections.items() if not any(one.final for one in every)]
-    nobody = [f"{len(nodes)} No preemption victims found for incoming pod"] if nodes else []
+    helpless = {name: any(one.final for one in every) for name, every in why.rejections.items()}
+    reasons = {name: _HELPLESS if final else _NOBODY for name, final in helpless.items()}
     if not any(priority < asked.priority for priority in state.priorities):
-        return f"{message} {', '.join([*said, *nobody])}."
+        return NoFit(reasons).message
+    nodes = [state.nodes[name] for name, final in helpless.items() if not final]
     known = list(budgets)
     plans: list[Plan] = []
     relations = decider.relations(wanted)
     most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
     for node in nodes:
         found = select_victims(decider, wanted, node, relations, known)
-        if found is not None:
+        if isinstance(found, Plan):
             plans.append(found)
             if len(plans) >= most and any(not plan.violations for plan in plans):
                 break
-    if plans:
-        return min(plans, key=_cost)
-    return f"{message} {', '.join([*said, *nobody])}."
+        else:
+            reasons[node.name] = found
+    return min(plans, key=_cost) if plans else NoFit(reasons).message
 
 
 def select_victims(
     decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[PodDisruptionBudget]
-) -> Plan | None:
-    """Return who has to go from a node for a pod; None if that would not help, or nobody may be asked to."""
+) -> Plan | Rejections:
+    """Return who has to go from a node for a pod; or why that would not help, or that nobody may be asked to."""
     priority = wanted.requirements.priority
     lower = sorted((one for one in there.pods.values() if one.requirements.priority < priority), key=_importance)
-    if not lower or not _frees_enough(wanted.requirements.requests, there, lower):
-        return None
+    if not lower:
+        return _NOBODY
+    short = _short(wanted.requirements, there, lower)
+    if short:
+        return short
     node, away = there.copy(), {one.uid: one for one in lower}
     for one in lower:
         node.remove(one)
         relations.change(one, -1)
     try:
-        if not decider.fits(wanted, node, relations):
-            return None
+        why = decider.rejections_at(wanted, node, relations)
+        if why:
+            return why
         violating, others = beyond_budgets(lower, budgets)
         for one in [*violating, *others]:
             node.add(one)
@@ -87,23 +92,28 @@ def select_victims(
                 relations.change(one, -1)
                 away[one.uid] = one
         victims = tuple(sorted(away.values(), key=_importance))
-        return Plan(there.name, victims, sum(one.uid in away for one in violating)) if victims else None
+        return Plan(there.name, victims, sum(one.uid in away for one in violating)) if victims else _NOBODY
     finally:
         for one in away.values():
             relations.change(one, 1)
 
 
-def _frees_enough(wanted: Amounts, node: NodeInfo, lower: Sequence[PlacedPod]) -> bool:
-    """Return whether a node would have the resources for a pod without those of lower priority.
+def _short(asked: Requirements, node: NodeInfo, lower: Sequence[PlacedPod]) -> Rejections:
+    """Return what a node would lack for a pod even without those of lower priority.
 
-    To tell costs a fraction of trying, and where more important pods fill a cluster nothing needs to be tried.
+    To tell costs a fraction of trying, and where more important pods fill a cluster nothing needs to be tried. A pod
+    that asks for ports or for other resources has to be tried.
     """
-    there, freed = node.allocatable, [one.requirements.requests for one in lower]
-    return (
-        wanted.cpu <= there.cpu - node.cpu + sum(one.cpu for one in freed)
-        and wanted.memory <= there.memory - node.memory + sum(one.memory for one in freed)
-        and wanted.storage <= there.storage - node.storage + sum(one.storage for one in freed)
+    wanted, there = asked.requests, node.allocatable
+    if asked.ports or wanted.others:
+        return ()
+    freed = [one.requirements.requests for one in lower]
+    amounts = (
+        ("cpu", wanted.cpu, there.cpu - node.cpu + sum(one.cpu for one in freed)),
+        ("memory", wanted.memory, there.memory - node.memory + sum(one.memory for one in freed)),
+        ("ephemeral-storage", wanted.storage, there.storage - node.storage + sum(one.storage for one in freed)),
     )
+    return tuple(insufficient(name) for name, amount, left in amounts if amount and amount > left)
 
 
 def beyond_budgets(

@@ -41,10 +41,13 @@ class Domains:
         self._asked = asked
         self._keys = keys
         self._state = state
-        term = AffinityTerm(frozenset({asked.namespace}), None, constraint.selector, "")
+        selector = constraint.selector
+        self.own = int(selector is not None and selector.matches(asked.labels))
+        """1 if the pod is one of those that are selected."""
+        # As kube-scheduler has it, a selector without requirements selects the pod itself, and counts nobody.
+        counted = None if selector is None or selector.empty else selector
+        term = AffinityTerm(frozenset({asked.namespace}), None, counted, "")
         self.selection = PodSelection((term,), without_leaving=True)
-        self.own = int(state.selects(term, asked))
-        """1 if the pod is one of those that are counted."""
         self.count = state.count(self.selection)
         self._values: dict[str, str] = {}
         self.pods: dict[str, int] = {}

@@ -39,7 +39,7 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
     ("one of two", {"a": [some("1", 1), some("2", 2)]}, some("p", 9), (), ("a", ["1"])),
     ("both", {"a": [some("1", 1), some("2", 2)]}, some("p", 9, "4"), (), ("a", ["1", "2"])),
     ("nobody of the same priority", {"a": [some("1", 9), some("2", 9)]}, some("p", 9), (), NOBODY),
-    ("not enough", {"a": [some("1", 1), some("2", 9)]}, some("p", 9, "4"), (), NOBODY),
+    ("not enough", {"a": [some("1", 1), some("2", 9)]}, some("p", 9, "4"), (), "1 Insufficient cpu."),
     (
         "who started last goes",
         {"a": [some("1", 1, started="2026-01-01T00:00:00Z"), some("2", 1, started="2026-01-02T00:00:00Z")]},
@@ -85,7 +85,7 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
         {"a": [pod("1", {"memory": "8Gi"}, priority=9), pod("2", {"cpu": "4"}, priority=1)]},
         pod("p", {"cpu": "1", "memory": "1Gi"}, priority=5),
         (),
-        NOBODY,
+        "1 Insufficient memory.",
     ),
     (
         "memory of the less important",

@@ -1,7 +1,8 @@
 """The scheduler places pods as kube-scheduler 1.36 did on the same clusters: `recorded/scheduler.jsonl`.
 
 A row is a cluster, a pod, and the node to which kube-scheduler brought it, empty if it found none. Where one node is
-better than all others, it is that one; equal ones are taken by chance there.
+better than all others, it is that one; equal ones are taken by chance there. `recorded/placements.jsonl` is that for
+pods of several namespaces and priorities, with the pods that had to go and what was said where there was no node.
 """
 
 import json
@@ -9,17 +10,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from controller_manager.api.core import Pod, PodStatus
+from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit
+from controllers.scheduler.preemption import make_room
 from tests.controllers.scheduling import cluster, node, place, pod, wanted
 
 Row = Mapping[str, Any]
-ROWS: list[Row] = [
-    json.loads(line)
-    for line in Path(__file__).with_name("recorded").joinpath("scheduler.jsonl").read_text().splitlines()
-]
+NAMESPACES = {
+    "default": {"env": "none"},
+    "team-a": {"team": "a", "env": "prod"},
+    "team-b": {"team": "b", "env": "prod"},
+}
+
+
+def recorded(name: str) -> list[Row]:
+    text = Path(__file__).with_name("recorded").joinpath(name).read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+ROWS, PLACEMENTS = recorded("scheduler.jsonl"), recorded("placements.jsonl")
 
 
 def made(row: Row) -> ClusterState:
@@ -49,3 +63,45 @@ def test_a_pod_goes_where_kube_scheduler_brought_it(row: Row) -> None:
     assert isinstance(found, Choice)
     best = decider.ranked(want)
     assert row["node"] in [name for name, score in best.items() if score == max(best.values())]
+
+
+def placed_as(name: str, one: Row) -> Pod:
+    meta = {"namespace": one["namespace"]}
+    found = pod(name, labels=one["labels"], meta=meta, **one["spec"])
+    if "started" not in one:
+        return found
+    return msgspec.structs.replace(found, status=PodStatus(start_time=one["started"]))
+
+
+def cluster_of(row: Row) -> ClusterState:
+    state = made({**row, "placed": ()})
+    for name, labels in NAMESPACES.items():
+        state.set_namespace(name, labels)
+    for number, one in enumerate(row["placed"]):
+        place(state, one["node"], placed_as(f"placed-{number}", one))
+    return state
+
+
+def budget(number: int, one: Row) -> PodDisruptionBudget:
+    meta = {"name": f"b{number}", "namespace": "default", "uid": str(number)}
+    tree = {"metadata": meta, "spec": {"selector": one["selector"]}, "status": {"disruptionsAllowed": one["allowed"]}}
+    return PodDisruptionBudget.decode(msgspec.json.encode(tree))
+
+
+@pytest.mark.parametrize("row", PLACEMENTS, ids=map(str, range(len(PLACEMENTS))))
+def test_pods_are_placed_and_others_go_as_with_kube_scheduler(row: Row) -> None:
+    state, want = cluster_of(row), wanted(placed_as("p", row["pod"]))
+    decider = Decider(state)
+    found = decider.decide(want)
+    if row["node"]:
+        best = decider.ranked(want)
+        assert row["node"] in [name for name, score in best.items() if score == max(best.values())]
+        return
+    assert isinstance(found, NoFit)
+    assert found.message.rstrip(".") == row["message"]
+    plan = make_room(decider, want, found, [budget(*one) for one in enumerate(row["budgets"])])
+    if isinstance(plan, str):
+        assert not row["victims"]
+        assert plan == row["preemption"]
+    else:
+        assert (plan.node, sorted(one.uid for one in plan.victims)) == (row["nominated"], row["victims"])
