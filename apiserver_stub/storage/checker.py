@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from apiserver_stub.storage.interface import Inspect
+from controller_manager.base.clock import monotonic
 
 Columns = tuple[Any, ...]
 """Those of `schema.records_query`: of a damaged record they may be anything."""
@@ -23,7 +24,8 @@ VOUCHER = Struct("<IQ?")
 _PROCESS = "apiserver_stub.storage.check_process"
 _WORTH = 64 << 20  # bytes of a database: another process takes a tenth of a second until it has begun
 _MASK = (1 << 64) - 1
-_PATIENCE = 10.0  # seconds that a process has for a portion, and to end when it is killed
+_WAIT = 0.01  # seconds for which a portion's voucher is waited for: as long as it takes to look into it
+_PATIENCE = 10.0  # seconds that a process has to end when it is killed
 
 
 class Portion(NamedTuple):
@@ -61,13 +63,20 @@ class Checker:
         self._said = self._process.stdout
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._said, selectors.EVENT_READ)
+        self._due = 0  # vouchers until that of the portion that was read last
 
     def vouches(self, portion: Portion) -> bool:
-        """Return whether the next portion is this one, and sound; waits until that is known, or the process hangs."""
-        if not self._selector.select(_PATIENCE):
-            self._process.kill()
-            return False
-        return self._said.read(VOUCHER.size) == VOUCHER.pack(*portion, True)
+        """Return whether the next portion is this one, and sound, as far as that is known in time: a process that is
+        late, since it has just begun or has no core to itself, is heard again once it has caught up.
+        """
+        self._due += 1
+        end = monotonic() + _WAIT
+        while self._selector.select(max(end - monotonic(), 0)):
+            said = self._said.read(VOUCHER.size)
+            self._due -= 1
+            if not self._due or len(said) < VOUCHER.size:
+                return bool(said == VOUCHER.pack(*portion, True))
+        return False
 
     def close(self) -> None:
         """End the process."""

@@ -41,6 +41,7 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     await storage.txn([Write("pods", f"ns/{number:04}", 0, BODY) for number in range(ROWS)])
     await storage.close()
     monkeypatch.setattr(checker, "_WORTH", 0)
+    monkeypatch.setattr(checker, "_WAIT", 10.0)
     monkeypatch.setattr(checker, "_cores", lambda: 2)
     return found
 
@@ -102,11 +103,26 @@ async def test_nobody_waits_for_a_process_that_hangs(path: Path, monkeypatch: py
             super().__init__(path, inspect)
             self._process.send_signal(signal.SIGSTOP)
 
-    monkeypatch.setattr(checker, "_PATIENCE", 0.1)
+    monkeypatch.setattr(checker, "_WAIT", 0.1)
     monkeypatch.setattr(checker, "Checker", Stopped)
     store = await opened(path)
     assert (len(store.snapshot("pods")), len(INSPECTED)) == (ROWS, ROWS)
     await store.close()
+
+
+def test_a_process_that_is_late_is_heard_once_it_has_caught_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = Audit(path)
+    audit.open()
+    first, second = [portion for portion, _ in audit.portions(PORTION, inspect)]
+    audit.close()
+    checks = Checker(path, inspect)
+    checks._process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(checker, "_WAIT", 0.0)
+    assert not checks.vouches(first)
+    checks._process.send_signal(signal.SIGCONT)
+    monkeypatch.setattr(checker, "_WAIT", 10.0)
+    assert checks.vouches(second)
+    checks.close()
 
 
 def test_a_voucher_is_for_one_portion(path: Path) -> None:
