@@ -480,3 +480,13 @@ def cluster_again(state: ClusterState) -> ClusterState:
     for one in state.pods.values():
         again.place(one)
     return again
+
+
+def test_a_namespace_selector_that_no_labels_meet_selects_no_other_namespaces() -> None:
+    state = cluster(in_zones("x", "y"))
+    state.set_namespace("default", {"env": "none"})
+    state.set_namespace("team", {"team": "a"})
+    place(state, "n0", pod("1", labels={"app": "web"}))
+    place(state, "n1", pod("2", labels={"app": "web"}, meta={"namespace": "team"}))
+    unnamed = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    assert allowed(state, pod(affinity=near("podAffinity", namespaceSelector=unnamed))) == {"n0"}
