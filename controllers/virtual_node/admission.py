@@ -111,25 +111,29 @@ class AdmittedPods:
     """What those pods ask for that nodes have taken, whether or not the local copy of pods shows that already."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, tuple[str, Requirements]] = {}
+        self._known: dict[str, Requirements] = {}
+        self._uids: dict[Key, str] = {}
         # Those that end for another one, by uid.
         self._ended: set[str] = set()
 
     def has(self, pod: Pod) -> bool:
         """Return whether a pod was taken."""
-        known = self._known.get(key_of(pod))
-        return bool(pod.status.start_time) or (known is not None and known[0] == pod.metadata.uid)
+        return bool(pod.status.start_time) or pod.metadata.uid in self._known
 
-    def add(self, pod: Pod) -> tuple[str, Requirements]:
+    def add(self, pod: Pod) -> Requirements:
         """A pod is taken, or asks for something else by now."""
-        found = self._known[key_of(pod)] = pod.metadata.uid, requirements_of(pod)
+        key, uid = key_of(pod), pod.metadata.uid
+        if self._uids.get(key) != uid:
+            self.forget(key)
+            self._uids[key] = uid
+        found = self._known[uid] = requirements_of(pod)
         return found
 
     def forget(self, key: Key) -> None:
         """A pod is gone."""
-        known = self._known.pop(key, None)
-        if known is not None:
-            self._ended.discard(known[0])
+        uid = self._uids.pop(key, "")
+        self._known.pop(uid, None)
+        self._ended.discard(uid)
 
     def end(self, pod: Pod) -> None:
         """A pod ends for another one."""
@@ -139,19 +143,26 @@ class AdmittedPods:
         """Return whether a pod ends for another one, and has not yet."""
         return pod.metadata.uid in self._ended and not is_pod_terminal(pod)
 
-    def occupants(self, pods: Iterable[Pod]) -> list[Occupant]:
+    def taken(self, pods: Iterable[Pod]) -> list[Pod]:
         """Return those of some pods that were taken and have not ended."""
-        found = []
-        for pod in pods:
-            known = self._known.get(key_of(pod))
-            if is_pod_terminal(pod) or pod.metadata.uid in self._ended:
-                continue
-            if known is None or known[0] != pod.metadata.uid:
-                if not pod.status.start_time:
-                    continue
-                known = self.add(pod)
-            found.append(Occupant(pod, known[1]))
-        return found
+        known, ended = self._known, self._ended
+        return [
+            pod
+            for pod in pods
+            if (pod.metadata.uid in known or pod.status.start_time)
+            and not is_pod_terminal(pod)
+            and pod.metadata.uid not in ended
+        ]
+
+    def requirements(self, pods: Iterable[Pod]) -> list[Requirements]:
+        """Return what those of some pods ask for that were taken and have not ended."""
+        known = self._known
+        return [known.get(pod.metadata.uid) or self.add(pod) for pod in self.taken(pods)]
+
+    def occupants(self, pods: Iterable[Pod]) -> list[Occupant]:
+        """Return the same pods with what they ask for."""
+        taken = self.taken(pods)
+        return [Occupant(*one) for one in zip(taken, self.requirements(taken), strict=True)]
 
 
 def _pressed(asked: Requirements, node: Node, *, is_best_effort: bool) -> Iterator[Refusal]:
@@ -175,20 +186,29 @@ def _lacking(
     asked: Requirements, room: Room, others: Sequence[Requirements], by_devices: Collection[str]
 ) -> Iterator[_Shortage]:
     requests, there = asked.requests, room.allocatable
-    every = [one.requests for one in others]
+    cpu = memory = storage = 0
+    for one in others:
+        taken_by_one = one.requests
+        cpu += taken_by_one.cpu
+        memory += taken_by_one.memory
+        storage += taken_by_one.storage
     amounts: list[tuple[str, int, int, int]] = [
-        ("pods", 1, len(every), room.most_pods),
-        ("cpu", requests.cpu, sum(one.cpu for one in every), there.cpu),
-        ("memory", requests.memory, sum(one.memory for one in every), there.memory),
-        ("ephemeral-storage", requests.storage, sum(one.storage for one in every), there.storage),
+        ("pods", 1, len(others), room.most_pods),
+        ("cpu", requests.cpu, cpu, there.cpu),
+        ("memory", requests.memory, memory, there.memory),
+        ("ephemeral-storage", requests.storage, storage, there.storage),
     ]
     for name, amount in requests.others.items():
         if name not in by_devices and (name in there.others or not _is_extended(name)):
-            taken = sum(one.others.get(name, 0) for one in every)
+            taken = sum(one.requests.others.get(name, 0) for one in others)
             amounts.append((name, amount, taken, there.others.get(name, 0)))
     for name, amount, taken, most in amounts:
         if amount and amount > most - taken:
             yield _Shortage(name, amount, taken, most)
+
+
+def _ports_of(others: Iterable[Requirements]) -> Mapping[HostPort, int]:
+    return dict.fromkeys((port for one in others for port in one.ports), 1)
 
 
 def _by_devices(pod: Pod) -> Collection[str]:
@@ -200,8 +220,7 @@ def _by_devices(pod: Pod) -> Collection[str]:
 def _misplaced(asked: Requirements, node: Node, others: Sequence[Requirements], *, compares: bool) -> Iterator[Refusal]:
     if asked.selects_nodes and not asked.node_affinity.matches(node):
         yield Refusal("NodeAffinity", "the node is not one of those that the pod selects")
-    taken: Mapping[HostPort, int] = dict.fromkeys((port for one in others for port in one.ports), 1)
-    if asked.ports and conflicts(asked.ports, taken):
+    if asked.ports and conflicts(asked.ports, _ports_of(others)):
         yield Refusal("NodePorts", "a port of the host that the pod asks for is taken")
     taint = untolerated(node.spec.taints, asked.tolerations, (NO_EXECUTE,), compares=compares)
     if taint is not None:

@@ -34,7 +34,7 @@ from ..scheduler.node_info import room_of
 from ..scheduler.requirements import requirements_of
 from .addresses import Addresses
 from .admission import AdmittedPods, Refusal, refusal_of
-from .critical_pods import Occupant, victims_for
+from .critical_pods import victims_for
 from .heartbeats import Heartbeats
 from .lifecycle import Decision, Place, decide, preempted, refused
 from .nodes import (
@@ -256,7 +256,8 @@ class VirtualNodeController:
     def _make_room(self, pod: Pod, refusal: Refusal) -> Refusal | None:
         """Have others end for a critical pod, which is taken at once; return why that does not help."""
         assert self._add is not None
-        victims = victims_for(requirements_of(pod), refusal.lacking, self._occupants(pod.spec.node_name))
+        there = self._admitted.occupants(pods_on(self._pods, pod.spec.node_name))
+        victims = victims_for(requirements_of(pod), refusal.lacking, there)
         if victims is None:
             return Refusal(
                 "UnexpectedAdmissionError", f"{refusal.message}, and too little of that by others that may end"
@@ -266,11 +267,8 @@ class VirtualNodeController:
             self._add(key_of(one.pod), "a critical pod needs its room")
         return None
 
-    def _occupants(self, node: str) -> list[Occupant]:
-        return self._admitted.occupants(pods_on(self._pods, node))
-
     def _judge(self, pod: Pod, node: Node) -> Refusal | None:
-        others = [one.requirements for one in self._occupants(node.metadata.name)]
+        others = self._admitted.requirements(pods_on(self._pods, node.metadata.name))
         room = room_of(node.status.allocatable or self._settings.capacity)
         return refusal_of(pod, node, room, others, compares=self._compares)
 

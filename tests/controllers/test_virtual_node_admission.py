@@ -138,7 +138,9 @@ def test_pods_count_from_when_they_are_taken_until_they_end() -> None:
     known, new = AdmittedPods(), pod("new")
 
     def taken(pods: list[Pod]) -> list[Pod]:
-        return [one.pod for one in known.occupants(pods)]
+        found = [one.pod for one in known.occupants(pods)]
+        assert known.requirements(pods) == [requirements_of(one) for one in found]
+        return found
 
     old = pod("old", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Running"})
     ended = pod("ended", status={"startTime": "2026-01-01T00:00:00Z", "phase": "Failed"})
