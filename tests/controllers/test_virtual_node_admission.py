@@ -152,7 +152,11 @@ def test_pods_count_from_when_they_are_taken_until_they_end() -> None:
     assert known.has(new)
     assert not known.has(again)
     assert taken([again]) == []
+    known.add(again)
+    assert not known.has(new)
+    assert taken([again]) == [again]
     known.forget(Key("default", "new"))
+    assert not known.has(again)
     assert taken(every) == [old]
     known.end(old)
     assert known.ends(old)
