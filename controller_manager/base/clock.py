@@ -72,7 +72,10 @@ def local_zone() -> tzinfo:
 
 def monotonic() -> float:
     """Return the seconds of the running loop's clock; of the system's monotonic clock outside a loop."""
-    loop = loop_served()
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        loop = getattr(_THREAD, "loop", None)
     return loop.time() if loop is not None else time.monotonic()
 
 

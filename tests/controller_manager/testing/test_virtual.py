@@ -33,6 +33,31 @@ async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
 
 
 @pytest.mark.virtual
+async def test_timers_of_one_time_fire_as_they_were_set_and_cancelled_ones_never() -> None:
+    loop, seen = asyncio.get_running_loop(), list[int]()
+    for number in range(1000):
+        timer = loop.call_at(10 + number % 2, seen.append, number)
+        if number % 5:
+            timer.cancel()
+    await asyncio.sleep(20)
+    assert seen == [*range(0, 1000, 10), *range(5, 1000, 10)]
+
+
+def test_cancelled_timers_let_no_time_pass() -> None:
+    async def wait_for_nothing() -> None:
+        asyncio.get_running_loop().call_later(5, print).cancel()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ends.append(asyncio.get_running_loop().time())
+
+    ends: list[float] = []
+    with pytest.raises(AllBlockedError):
+        run(wait_for_nothing())
+    assert ends == [0.0]
+
+
+@pytest.mark.virtual
 async def test_time_stands_still_while_a_thread_works() -> None:
     before = clock.monotonic()
     async with asyncio.timeout(1):
