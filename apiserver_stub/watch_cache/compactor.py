@@ -119,8 +119,9 @@ class Compactor:
     def _round(self) -> None:
         self._timer = None
         now = self._clock()
-        for resource in self._collections:
-            self._trim(resource, now)
+        for resource, collection in self._collections.items():
+            if resource in self._sizes or collection.history.size:
+                self._trim(resource, now)
         self._shed()
         if self._plan.due(now) > self._compacted:
             self._compact()
@@ -133,8 +134,9 @@ class Compactor:
 
     def _measure(self, resource: str, collection: Collection) -> None:
         size = collection.history.size
-        self._total += size - self._sizes.get(resource, 0)
-        self._sizes[resource] = size
+        self._total += size - self._sizes.pop(resource, 0)
+        if size:
+            self._sizes[resource] = size
 
     def _shed(self) -> None:
         """Keep all histories together within their limit; some more goes, so that it is not looked at every time."""

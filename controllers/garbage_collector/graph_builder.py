@@ -106,6 +106,7 @@ class Monitors:
         self._informers = informers
         self._log = log
         self._monitors: dict[Name, _Monitor] = {}
+        self._unread: dict[Name, _Monitor] = {}  # those that had not been read when somebody asked last
         self._failures: tuple[str, ...] = ()
         self._wake = asyncio.Event()
         self.known = KnownResources()
@@ -141,6 +142,7 @@ class Monitors:
         for monitor in self._monitors.values():
             self._end(monitor)
         self._monitors.clear()
+        self._unread.clear()
         self._found = None
 
     async def synced(self) -> None:
@@ -150,7 +152,8 @@ class Monitors:
 
     def unread(self) -> tuple[str, ...]:
         """The resources not read yet, by name."""
-        return tuple(one.resource.name for one in self._monitors.values() if not one.informer.is_synced)
+        self._unread = {name: one for name, one in self._unread.items() if not one.informer.is_synced}
+        return tuple(one.resource.name for one in self._unread.values())
 
     def late(self) -> tuple[float, ...]:
         """Return for how many seconds each of the watches that may hide objects has failed, or has only begun."""
@@ -169,11 +172,12 @@ class Monitors:
             seen.append(Observation(identity, there, change.initial, change.missed))
             wake.set()
 
-        self._monitors[name] = _Monitor(resource, informer, informer.subscribe(note))
+        self._monitors[name] = self._unread[name] = _Monitor(resource, informer, informer.subscribe(note))
         self._log.debug("watching a resource", resource=resource.name)
 
     def _stop(self, name: Name) -> None:
         monitor = self._monitors.pop(name)
+        self._unread.pop(name, None)
         self._end(monitor)
         group, kind = monitor.resource.group, monitor.resource.kind
         for obj in monitor.informer.list():
