@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, Self, runtime_checkable
 
-from controller_manager.api.wire import DuplexStream, Pushing, Sink, Upgrade
+from controller_manager.api.wire import DuplexStream, Pushing, Sink, Upgrade, push_bookmarks
 
 
 @runtime_checkable
@@ -34,6 +34,10 @@ class ObservedStream:
         """See `Pushing`."""
         if isinstance(self._body, Pushing):
             self._body.push_to(sink)
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """See `PushingBookmarks`."""
+        push_bookmarks(self._body, sink)
 
     async def aclose(self) -> None:
         """Close the stream; the first time it is told."""

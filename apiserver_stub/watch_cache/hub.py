@@ -53,6 +53,7 @@ class Stream(AsyncIterator[bytes]):
         self._took = False
         self._is_waiting = False  # with nothing to look at
         self._sink: Sink | None = None
+        self._bookmark_sink: Sink | None = None
         self._left: bytes | None = None  # what the reader gets of what was pushed
         self._initialized: Callable[[], None] | None = None
 
@@ -84,6 +85,10 @@ class Stream(AsyncIterator[bytes]):
         """See `Pushing`."""
         self._sink = sink
         self._hub.use_slices()
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """See `PushingBookmarks`."""
+        self._bookmark_sink = sink
 
     def __aiter__(self) -> Self:
         return self
@@ -123,19 +128,19 @@ class Stream(AsyncIterator[bytes]):
 
     def speak(self) -> None:
         """Say what there is to say if somebody takes it; whatever else there is to do is the reader's, who wakes."""
-        if self._waiter is not None and not self._waiter.done() and not self._pushed():
+        if self._waiter is not None and not self._waiter.done() and not self._pushed(self._sink):
             self._waiter.set_result(None)
 
-    def _pushed(self) -> bool:
+    def _pushed(self, sink: Sink | None) -> bool:
         """Push, and return whether the stream waits again, with nothing left to do."""
         watcher = self._watcher
-        if self._sink is None or watcher.work is not None:
+        if sink is None or watcher.work is not None:
             return False
         chunk = watcher.take(monotonic())
         if len(chunk) > _PUSHED:
             self._left = chunk
             return False
-        if chunk and not self._sink(chunk):
+        if chunk and not sink(chunk):
             self._left = b""
             return False
         if not watcher.idle:
@@ -164,10 +169,8 @@ class Stream(AsyncIterator[bytes]):
         if not self._watcher.idle:
             await give_way()
             return
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        if self._alarm is None and self._watcher.deadline != float("inf"):
-            self._alarm = loop.call_at(self._watcher.deadline, self._ring)
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._set_alarm()
         self._hub.join(self._resource, self)
         self._is_waiting = True
         try:
@@ -178,11 +181,20 @@ class Stream(AsyncIterator[bytes]):
         if _MANY < self._watcher.behind < _TOO_MANY:
             await give_way()
 
+    def _set_alarm(self) -> None:
+        if self._alarm is None and self._watcher.deadline != float("inf"):
+            self._alarm = asyncio.get_running_loop().call_at(self._watcher.deadline, self._ring)
+
     def _ring(self) -> None:
         self._alarm = None
-        if self._is_waiting:
-            self._watcher.skip(*self._hub.newest(self._resource))
-        self.wake()
+        if not self._is_waiting:
+            self.wake()
+            return
+        self._watcher.skip(*self._hub.newest(self._resource))
+        if self._waiter is not None and not self._waiter.done() and self._pushed(self._sink or self._bookmark_sink):
+            self._set_alarm()
+        else:
+            self.wake()
 
     def _leave(self) -> None:
         if self._alarm is not None:

@@ -114,6 +114,21 @@ class Pushing(Protocol):
         """Have such a sink from now on."""
 
 
+@runtime_checkable
+class PushingBookmarks(Protocol):
+    """A watch that gives bookmarks to a sink while its reader waits, as `Pushing` does all chunks."""
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """Have such a sink from now on."""
+
+
+def push_bookmarks(body: object, sink: Sink) -> None:
+    """Have `sink` take the bookmarks of an answer's body, if that gives any."""
+    push = getattr(body, "push_bookmarks_to", None)
+    if push is not None:
+        push(sink)
+
+
 class Upgrade(Struct, frozen=True):
     """The change to another `protocol` on the connection of a request (RFC 9110, section 7.8), as the body of a 101.
 

@@ -194,6 +194,15 @@ class Informer(Generic[T]):
 
     async def _follow(self, step: StreamingList | Watch) -> None:
         chosen = self.selection
+        # The state as a stream tells it, until it is complete.
+        staged = Staged[T]() if isinstance(step, StreamingList) else None
+
+        def bookmarked(revision: str) -> None:
+            if staged is None:
+                self._last_heard = clock.monotonic()
+                deadline.reschedule(self._last_heard + READ_TIMEOUT)
+                self._advance(revision)
+
         events = self._client.watch(
             chosen.resource,
             chosen.namespace,
@@ -203,9 +212,8 @@ class Informer(Generic[T]):
             send_initial_events=isinstance(step, StreamingList),
             timeout=step.timeout,
             opened=lambda: self._reflector.opened(clock.monotonic()),
+            bookmarked=bookmarked,
         )
-        # The state as a stream tells it, until it is complete.
-        staged = Staged[T]() if isinstance(step, StreamingList) else None
         async with asyncio.timeout(step.read_timeout) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()

@@ -11,7 +11,7 @@ from controller_manager.api import errors
 from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.api.wire import Request, Response, Upgrade
+from controller_manager.api.wire import Request, Response, Upgrade, push_bookmarks
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.client.codec import (
@@ -158,11 +158,13 @@ class Client:
         send_initial_events: bool = False,
         timeout: float = 0.0,
         opened: Callable[[], None] | None = None,
+        bookmarked: Callable[[str], None] | None = None,
         shard: str = "",
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """The changes of a collection after `resource_version`; ends when the server ends it, close it otherwise.
 
-        `opened` is called once the server has accepted it, which may be long before there is a change.
+        `opened` is called once the server has accepted it, which may be long before there is a change. `bookmarked`,
+        if there is one, may be called with the revision of a bookmark as it comes, which then is no event.
         Raises the `ApiError` of an ERROR event (`Expired` when the version is too old), and `TransportError` when
         the connection breaks: an event is whole or not there.
         """
@@ -178,13 +180,25 @@ class Client:
         )
         response = await self._send(Call("GET", resource.path(namespace), query, accept=codec.accept))
         lines = Lines()
+        pushed: list[bytes] = []  # what the reader has to read in place of an empty chunk
+
+        def take(chunk: bytes) -> bool:
+            revision = "" if lines.unfinished else codec.bookmark(chunk)
+            if bookmarked is None or not revision:
+                pushed.append(chunk)
+                return False
+            bookmarked(revision)
+            return True
+
         try:
             if isinstance(response.body, bytes | Upgrade):
                 raise TransportError(f"the server answered a watch of {resource.name} with a single document")
             if opened is not None:
                 opened()
+            if bookmarked is not None:
+                push_bookmarks(response.body, take)
             async for chunk in response.body:
-                for line in lines.feed(chunk):
+                for line in lines.feed(pushed.pop() if pushed else chunk):
                     yield codec.event(line)
         finally:
             await close_body(response)

@@ -116,10 +116,25 @@ class _Deleted(Model):
     details: errors.Details | None = None
 
 
+class _Reached(Model):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(Model):
+    metadata: _Reached
+
+
+class _BookmarkEvent(Model):
+    type: str
+    object: _Bookmark
+
+
 _RECORD = b',"managedFields":'
 _LIST = Decoder(RawList)
 _EVENT = Decoder(_RawEvent)
 _BOOKMARK = Decoder(PartialObject)
+_BOOKMARK_EVENT = Decoder(_BookmarkEvent)
 _STATUS = Decoder(errors.Status)
 _DELETED = Decoder(_Deleted)
 
@@ -216,6 +231,17 @@ class Codec(Generic[T]):
             except UnreadableAnswer as error:
                 unreadable.append(Unreadable(_identified(body[start:end]), str(error.__cause__)))
         return found, unreadable
+
+    def bookmark(self, line: bytes) -> str:
+        """The revision of a line of a watch that is a plain bookmark; empty for any other, and what is no line."""
+        if not line.endswith(b"\n"):
+            return ""
+        try:
+            found = _BOOKMARK_EVENT.strictly(line)
+        except msgspec.DecodeError:
+            return ""
+        meta = found.object.metadata
+        return "" if found.type != "BOOKMARK" or meta.annotations else meta.resource_version
 
     def event(self, line: bytes) -> WatchEvent[T]:
         """One line of a watch; raises the `ApiError` of an ERROR event."""

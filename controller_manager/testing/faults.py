@@ -1,7 +1,7 @@
 """A network that fails on purpose, by seed: it loses, delays, refuses, breaks and stalls, or is cut off whole."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from controller_manager.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
 from controller_manager.base.random import random_source
 from controller_manager.client import Transport, TransportError
 from controller_manager.transport.credentials import Obtain
@@ -124,6 +124,10 @@ class _LinkedBody(AsyncIterator[bytes]):
     async def __anext__(self) -> bytes:
         return await self._link.carry(self._next)
 
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """See `PushingBookmarks`; over a link that is cut nobody waits for any."""
+        push_bookmarks(self._inner, sink)
+
     async def aclose(self) -> None:
         await close_body(Response(200, {}, self._inner))
 
@@ -211,7 +215,7 @@ class FaultyNetwork(Link):
         response = await self.answer(lambda: self._send(inner, request))
         if isinstance(response.body, bytes | Upgrade):
             return response
-        return Response(response.status, response.headers, self._troubled(request, response.body))
+        return Response(response.status, response.headers, _TroubledBody(self, request, response.body))
 
     async def _send(self, inner: Transport, request: Request) -> Response:
         spared = not self._election and _is_of_election(request)
@@ -236,28 +240,66 @@ class FaultyNetwork(Link):
             raise TransportError(fault.value)
         return response
 
-    async def _troubled(self, request: Request, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """The chunks of a watch, and what happens to them."""
-        try:
-            async for chunk in body:
-                fault = _draw(WatchFault, self.rate * CHUNK_RATE)
-                if fault is not None:
-                    self.disturbed = True
-                    self._note(fault.value, request)
-                match fault:
-                    case WatchFault.BROKEN:
-                        yield chunk[: len(chunk) // 2]
-                        raise TransportError(fault.value)
-                    case WatchFault.EXPIRED:
-                        yield b'{"type":"ERROR","object":' + Expired("by chance").status().encode() + b"}\n"
-                        return
-                    case WatchFault.SILENT:
-                        await self.carry(asyncio.Event().wait)
-                    case WatchFault.SLOW:
-                        await self.carry(lambda: asyncio.sleep(random_source().uniform(0, LONGEST_DELAY)))
-                yield chunk
-        finally:
-            await close_body(Response(200, {}, body))
+    def trouble(self, request: Request) -> WatchFault | None:
+        """What happens to the next chunk of a watch."""
+        fault = _draw(WatchFault, self.rate * CHUNK_RATE)
+        if fault is not None:
+            self.disturbed = True
+            self._note(fault.value, request)
+        return fault
+
+
+class _TroubledBody(AsyncIterator[bytes]):
+    """The chunks of a watch, and what happens to them; a bookmark that nothing happens to is passed on at once."""
+
+    def __init__(self, network: FaultyNetwork, request: Request, inner: AsyncIterator[bytes]) -> None:
+        self._network = network
+        self._request = request
+        self._inner = inner
+        self._next = aiter(inner).__anext__
+        self._sink: Sink | None = None
+        self._pushed: tuple[bytes, WatchFault] | None = None
+        self._end: Exception | None = None
+
+    async def __anext__(self) -> bytes:
+        if self._end is not None:
+            raise self._end
+        chunk = await self._next()
+        if self._pushed is not None:
+            pushed, self._pushed = self._pushed, None
+            return await self._suffer(*pushed)
+        fault = self._network.trouble(self._request) if chunk else None
+        return chunk if fault is None else await self._suffer(chunk, fault)
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        """See `PushingBookmarks`."""
+        self._sink = sink
+        push_bookmarks(self._inner, self._take)
+
+    async def aclose(self) -> None:
+        await close_body(Response(200, {}, self._inner))
+
+    def _take(self, chunk: bytes) -> bool:
+        assert self._sink is not None
+        fault = self._network.trouble(self._request)
+        if fault is None:
+            return self._sink(chunk)
+        self._pushed = chunk, fault
+        return False
+
+    async def _suffer(self, chunk: bytes, fault: WatchFault) -> bytes:
+        match fault:
+            case WatchFault.BROKEN:
+                self._end = TransportError(fault.value)
+                return chunk[: len(chunk) // 2]
+            case WatchFault.EXPIRED:
+                self._end = StopAsyncIteration()
+                return b'{"type":"ERROR","object":' + Expired("by chance").status().encode() + b"}\n"
+            case WatchFault.SILENT:
+                await self._network.carry(asyncio.Event().wait)
+            case WatchFault.SLOW:
+                await self._network.carry(lambda: asyncio.sleep(random_source().uniform(0, LONGEST_DELAY)))
+        return chunk
 
 
 class _Link:

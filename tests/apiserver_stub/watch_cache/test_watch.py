@@ -458,6 +458,44 @@ async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(
     assert seen.ended
 
 
+class PushedBookmarks(Pushed):
+    """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
+
+    def __init__(self, stream: Stream) -> None:
+        Seen.__init__(self, stream)
+        self.is_taken, self.looked = True, 0
+        self.sunk: list[bytes] = []
+        ObservedStream(stream, lambda: None).push_bookmarks_to(self.take)
+
+    def take(self, chunk: bytes) -> bool:
+        self.sunk.append(chunk)
+        return self.is_taken
+
+    @property
+    def reached(self) -> list[str]:
+        return [json.loads(chunk)["object"]["metadata"]["resourceVersion"] for chunk in self.sunk]
+
+
+async def test_bookmarks_go_to_a_sink_for_them_and_all_else_to_the_reader(cluster: Cluster) -> None:
+    options = WatchOptions(start=1, timeout=200, bookmarks=True)
+    seen = PushedBookmarks(cluster.hub.open("pods", "v1", "Pod", options))
+    cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
+    await ready()
+    await cluster.put("ns/a")
+    await asyncio.sleep(61)
+    assert (seen.reached, seen.short, seen.looked) == (["2"], ["ADDED a 2"], 0)
+    await cluster.put("other/b")
+    seen.is_taken = False
+    await asyncio.sleep(60)
+    assert (seen.reached, seen.short, seen.looked) == (["2", "3"], ["ADDED a 2", "ADDED b 3"], 1)
+    seen.is_taken = True
+    await asyncio.sleep(60)
+    assert not seen.ended
+    await asyncio.sleep(30)
+    assert seen.reached == ["2", "3", "3", "3"]
+    assert seen.ended
+
+
 async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(cluster: Cluster) -> None:
     slices = Slices(asyncio.get_running_loop())
     Share(slices).enter()

@@ -10,7 +10,7 @@ import pytest
 
 from controller_manager.api import errors
 from controller_manager.api.core import PODS
-from controller_manager.api.wire import Response
+from controller_manager.api.wire import Response, Sink
 from controller_manager.client import TransportError
 from tests.controller_manager.client.scripted import POD, Chunks, Script, answer, client_of, refusal
 
@@ -45,6 +45,37 @@ async def test_watch_yields_events_however_they_are_cut() -> None:
         ("allowWatchBookmarks", "true"),
         ("timeoutSeconds", "30"),
     )
+
+
+class Bookmarking(Chunks):
+    """Gives each chunk to a sink for bookmarks first, and an empty one to the reader if that has not taken it."""
+
+    def push_bookmarks_to(self, sink: Sink) -> None:
+        self.sink = sink
+
+    async def __anext__(self) -> bytes:
+        while self.sink(await super().__anext__()):
+            pass
+        return b""
+
+
+async def test_plain_bookmarks_are_told_as_they_come_and_all_else_is_an_event() -> None:
+    initial_end = {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": "3"}
+    plain = {"kind": "Pod", "metadata": {"resourceVersion": "12"}}
+    chunks = (
+        event("ADDED", POD),
+        event("BOOKMARK", {"metadata": initial_end}),
+        event("BOOKMARK", plain),
+        event("BOOKMARK", plain) * 2,
+        event("BOOKMARK", plain)[:-9],
+        event("BOOKMARK", plain)[-9:],
+        event("BOOKMARK", plain),
+    )
+    told: list[str] = []
+    script = Script(Response(200, {}, Bookmarking(*chunks)))
+    events = await take_all(client_of(script).watch(PODS, bookmarked=told.append))
+    assert told == ["12", "12"]
+    assert [one.type for one in events] == ["ADDED"] + ["BOOKMARK"] * 4
 
 
 async def test_watch_can_begin_with_the_present_state() -> None:

@@ -1,0 +1,42 @@
+"""What a network that fails does to watches."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from controller_manager.api.core import PODS
+from controller_manager.api.errors import Expired
+from controller_manager.client import Client, TransportError
+from controller_manager.testing import Cluster, FaultyNetwork
+
+
+async def _outcome(cluster: Cluster) -> str:
+    """Return what becomes of the first bookmark of a watch."""
+    network = FaultyNetwork(lambda _: cluster.transport())
+    told: list[str] = []
+    events = Client(network.connect()).watch(PODS, resource_version="1", timeout=3600, bookmarked=told.append)
+    network.rate = 0.0
+    reading = asyncio.ensure_future(anext(events))
+    await cluster.sleep(30)
+    network.rate = 5.0  # of which a fifth is that of a chunk
+    try:
+        async with asyncio.timeout(600):
+            event = await reading
+    except TransportError:
+        return "broken"
+    except Expired:
+        return "expired"
+    except TimeoutError:
+        return "silent"
+    finally:
+        await events.aclose()
+    assert not told
+    return f"late {event.type}"
+
+
+@pytest.mark.virtual
+async def test_a_bookmark_suffers_what_any_chunk_of_a_watch_does() -> None:
+    async with Cluster() as cluster:
+        outcomes = Counter([await _outcome(cluster) for _ in range(40)])
+    assert set(outcomes) == {"broken", "expired", "silent", "late BOOKMARK"}
