@@ -49,6 +49,9 @@ class ErrorCode(IntEnum):
     HTTP_1_1_REQUIRED = 13
 
 
+_ERROR_CODES = frozenset(ErrorCode)
+
+
 class Http2Error(Exception):
     """A request failed. `code` is what the server gave as reason, None where the connection was lost; `unsent` tells
     that the server has certainly done nothing of it.
@@ -568,4 +571,4 @@ def _unpacked(form: Struct, payload: bytes) -> Iterable[int]:
 
 
 def _name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+    return ErrorCode(code).name if code in _ERROR_CODES else str(code)

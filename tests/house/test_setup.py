@@ -32,7 +32,7 @@ def named(requirement: str) -> str:
 
 def test_every_dependency_is_bounded_at_both_ends(project: Any) -> None:
     extras = [one for many in project["optional-dependencies"].values() for one in many]
-    ours = {f"{project['name']}[{extra}]" for extra in ("cbor,grpc,otel,secretbox,testing", "tests")}
+    ours = {f"{project['name']}[{extra}]" for extra in ("cbor,otel,secretbox,testing", "tests")}
     assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one not in ours] == []
 
 
@@ -76,7 +76,7 @@ def test_the_oldest_versions_are_exact_and_of_all_that_users_install(root: Path,
     command = [sys.executable, str(root / "tests" / "lowest.py")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     extras = project["optional-dependencies"]
-    tried = [one for extra in ("cbor", "grpc", "otel", "testing") for one in extras[extra]]
+    tried = [one for extra in ("cbor", "otel", "testing") for one in extras[extra]]
     assert [re.split("==", line)[0] for line in lines] == [
         re.split(">=", one)[0] for one in (*project["dependencies"], *tried)
     ]

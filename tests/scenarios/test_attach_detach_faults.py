@@ -12,6 +12,7 @@ What holds for every seed:
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -28,6 +29,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
+from controller_manager.testing.faults import LONGEST_DELAY
 from controllers.attach_detach.decide import FORCE_AFTER
 from tests.scenarios.trials import one_of
 from tests.scenarios.volumes import (
@@ -58,6 +60,7 @@ class World:
         self.cluster = cluster
         self.wrong: list[str] = []
         self.silent: set[str] = set()
+        self.spoke: dict[str, float] = {}
         # Nodes that unmount nothing.
         self.busy: set[str] = set()
         self.mounted: dict[str, set[str]] = defaultdict(set)
@@ -100,7 +103,9 @@ class World:
         if volume not in self.mounted[node]:
             return
         age = monotonic() - self.wanted.get((volume, node), 0.0)
-        if node not in self.silent or age < FORCE_AFTER or self._wants(volume, node):
+        # A request that was right when it was sent may be on its way while the node speaks again.
+        silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= LONGEST_DELAY
+        if not silent or age < FORCE_AFTER or self._wants(volume, node):
             self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
 
     def _volumes(self, found: Pod) -> set[str]:
@@ -153,6 +158,8 @@ class World:
         name = one_of(NODES_MADE)
         ready = name in self.silent
         await set_ready(self.cluster, name, ready=ready)
+        if ready:
+            self.spoke[name] = monotonic()
         (self.silent.discard if ready else self.silent.add)(name)
         self._changed.set()
 
@@ -170,6 +177,7 @@ class World:
         """No node is silent any more."""
         for name in sorted(self.silent):
             await set_ready(self.cluster, name, ready=True)
+            self.spoke[name] = monotonic()
         self.silent.clear()
         self._changed.set()
 
