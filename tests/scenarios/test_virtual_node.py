@@ -258,7 +258,7 @@ async def test_pods_that_are_made_in_place_of_refused_ones_come_at_a_pace() -> N
         await cluster.settle()
         await cluster.client.create(PODS, pod("first", **of_port))
         await cluster.client.create(REPLICA_SETS, replica_set("many", replicas=1, template=made))
-        await cluster.advance(30)
+        await cluster.sleep(30)  # there is no rest
         refused = [
             one for one in (await cluster.client.list(PODS, "default")).items if one.status.reason == "NodePorts"
         ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from typing import Any
 
 import pytest
 
@@ -58,13 +59,19 @@ async def test_information_waits_until_the_buffer_is_full_or_the_time_has_come()
 
 
 @pytest.mark.virtual
-async def test_a_flood_does_not_set_a_timer_for_each_time_the_buffer_is_full():
+async def test_a_flood_does_not_set_a_timer_for_each_time_the_buffer_is_full(monkeypatch: pytest.MonkeyPatch):
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+
+    def call_at(when: float, *what: Any, _set: Any = loop.call_at, **more: Any) -> asyncio.TimerHandle:
+        timers.append(_set(when, *what, **more))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_at", call_at)
     out = io.StringIO()
     streams = Streams(io.StringIO(), Buffered(out, 10, 5.0))
-    before = len(asyncio.get_running_loop()._scheduled)
     for _ in range(1001):
         streams.write("I", "seven\n")
-    assert len(asyncio.get_running_loop()._scheduled) - before == 1
+    assert len([timer for timer in timers if not timer.cancelled()]) == 1
     await asyncio.sleep(5.1)
     assert out.getvalue() == 1001 * "seven\n"
 
