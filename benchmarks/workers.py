@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.harness import TOKEN, Result, pod
 from benchmarks.load import Connection, request
 from benchmarks.processes import Api, api_at, cpu_of, create
+from controller_manager.base.tasks import all_of
 
 _PORT = 16470
 _PODS = "/api/v1/namespaces/default/pods"
@@ -96,7 +97,7 @@ async def _figures(apis: Sequence[Api]) -> _Figures:
 async def _send(apis: Sequence[Api], requests: Sequence[bytes]) -> None:
     """Send all of them to each server."""
     connections = _CONNECTIONS // len(apis)  # fewer would have the telling wait for the disk
-    await asyncio.gather(*(api.send(requests, connections=connections) for api in apis))
+    await all_of(*(api.send(requests, connections=connections) for api in apis))
 
 
 async def _answers(api: Api) -> None:

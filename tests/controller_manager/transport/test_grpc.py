@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import grpc
 import h2.config
@@ -15,6 +15,7 @@ import uvloop
 
 from controller_manager.api.protobuf.services import service
 from controller_manager.api.protobuf.wire import Tree
+from controller_manager.base.tasks import Tasks
 from controller_manager.serving import tls
 from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcTls
 from tests.controller_manager.transport.grpc_servers import Conversation, Refuse, grpc_server
@@ -138,34 +139,32 @@ class Stub(asyncio.Protocol):
 
 
 class Silent(Stub):
-    """Answers nothing, and notes which streams were ended."""
+    """Answers nothing, and tells which streams began and ended."""
 
-    ended: ClassVar[list[int]] = []
-
-    def __init__(self) -> None:
+    def __init__(self, told: asyncio.Queue[tuple[type, int]]) -> None:
         super().__init__([], b"", None)
+        self.told = told
 
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
-            if isinstance(event, h2.events.StreamReset):
-                self.ended.append(event.stream_id)
+            if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
+                self.told.put_nowait((type(event), event.stream_id))
 
 
 async def test_calls_that_nobody_answers_end_here_and_there(tmp_path: Path) -> None:
-    Silent.ended.clear()
-    server = await asyncio.get_running_loop().create_unix_server(Silent, tmp_path / "s")
-    async with GrpcChannel(f"unix://{tmp_path}/s") as channel:
+    told = asyncio.Queue[tuple[type, int]]()
+    began, ended = h2.events.RequestReceived, h2.events.StreamReset
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(told), tmp_path / "s")
+    async with asyncio.timeout(20), GrpcChannel(f"unix://{tmp_path}/s") as channel, Tasks() as tasks:
         with pytest.raises(GrpcError) as caught:
             await channel.unary(KMS, "Status", {}, 0.1)
         assert caught.value.code == "DEADLINE_EXCEEDED"
-        cancelled = asyncio.create_task(channel.unary(KMS, "Status", {}, 60))
-        reading = asyncio.create_task(channel.stream(TUNNEL, "Proxy").read())
-        await asyncio.sleep(0.1)
-        cancelled.cancel()
-        reading.cancel()
-        await asyncio.wait([cancelled, reading])
-        await asyncio.sleep(0.1)
-        assert sorted(Silent.ended) == [1, 3, 5]
+        assert [await told.get() for _ in range(2)] == [(began, 1), (ended, 1)]
+        for number, call in ((3, channel.unary(KMS, "Status", {}, 60)), (5, channel.stream(TUNNEL, "Proxy").read())):
+            task = tasks.start(call, name="call")
+            assert await told.get() == (began, number)
+            task.cancel()
+            assert await told.get() == (ended, number)
     server.close()
 
 
