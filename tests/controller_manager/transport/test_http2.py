@@ -257,6 +257,20 @@ async def test_requests_wait_for_room(tasks: Tasks) -> None:
     await waiting
 
 
+async def test_who_waits_no_more_leaves_the_room_to_another(tasks: Tasks) -> None:
+    server = await ready(MAX_CONCURRENT_STREAMS=1)
+    await asyncio.sleep(1)
+    begun(server)
+    gone, other = (tasks.start(server.connection.room(), name="waiting") for _ in range(2))
+    await asyncio.sleep(1)
+    server.h2.send_headers(1, ANSWER, end_stream=True)
+    server.connection.data_received(server.h2.data_to_send())
+    gone.cancel()
+    await asyncio.sleep(1)
+    assert other.done()
+    other.cancel()
+
+
 async def test_a_ping_is_answered() -> None:
     server = await ready()
     server.h2.ping(b"12345678")
