@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cluster_watch import Screen, lines_of
+from controller_manager.cluster_up.watch import Screen, lines_of
 
 EVIL = "web\x1b[2J\n"
 

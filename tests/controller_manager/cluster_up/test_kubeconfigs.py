@@ -1,4 +1,4 @@
-"""What `cluster-up` keeps while the cluster runs, in virtual time."""
+"""The kubeconfigs of managers while the cluster runs, in virtual time."""
 
 import asyncio
 from datetime import timedelta
@@ -10,7 +10,7 @@ from cryptography import x509
 from apiserver_stub.pki.authorities import Authorities
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
-from controller_manager.cluster_up import ManagerKubeconfigs
+from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
 from controller_manager.serving.tls import make_ca
 from controller_manager.testing.virtual import VirtualLoop
 from controller_manager.transport import kubeconfig

@@ -1,0 +1,102 @@
+"""Which processes a cluster consists of, and what each is told."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller_manager.cluster_up.options import Arguments, ClusterOptions
+from controller_manager.tethered import LOADED
+
+API_SERVER = "apiserver"
+_MANAGER_PARTS = "controller_manager.app.loaded"
+_CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--admission-control=")
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process of the cluster and how to tell that it is ready."""
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    log: Path
+
+
+def children_of(options: ClusterOptions, folder: Path) -> Iterator[Child]:
+    """Yield the API server, then the managers, all of which keep their things in the folder."""
+    yield _child(API_SERVER, options.api_port, folder, ("apiserver_stub", *_server_arguments(options, folder)))
+    for number in range(options.managers):
+        name, port = f"manager-{number}", options.manager_port + number
+        program = (f"{LOADED}{_MANAGER_PARTS}", "controller_manager")
+        given = _manager_arguments(options, folder, name, port)
+        yield _child(name, port, folder, (*program, *given, *options.manager_arg))
+
+
+def pod_runners(options: ClusterOptions) -> Arguments:
+    """Return what managers are told so that pods are scheduled and run; nothing if somebody named the controllers."""
+    if any(argument.startswith("--controllers") for argument in options.manager_arg):
+        return ()
+    # Without nodes, those of a start before are to be deleted, if there are any.
+    names = ("scheduler",) * options.scheduler + ("virtual-node-controller",)
+    return (f"--controllers=*,{','.join(names)}", f"--virtual-nodes={options.nodes}")
+
+
+def _child(name: str, port: int, folder: Path, arguments: Arguments) -> Child:
+    command = (sys.executable, "-m", "controller_manager.tethered", *arguments)
+    return Child(name, command, port, folder / f"{name}.log")
+
+
+def _server_arguments(options: ClusterOptions, folder: Path) -> Arguments:
+    decided = any(argument.startswith("--authorization-") for argument in options.apiserver_arg)
+    chosen = any(argument.startswith(_CHOOSING) for argument in options.apiserver_arg)
+    # Where nobody makes service accounts, pods do without.
+    plugins = "NodeRestriction,ServiceAccount" if options.managers else "NodeRestriction"
+    return (
+        f"--data-dir={folder}",
+        f"--secure-port={options.api_port}",
+        "--bind-address=127.0.0.1",
+        *((f"--workers={options.api_workers}",) if options.api_workers > 1 else ()),
+        *(() if decided else ("--authorization-mode=Node,RBAC",)),
+        *(() if chosen else (f"--enable-admission-plugins={plugins}",)),
+        *options.apiserver_arg,
+    )
+
+
+def _manager_arguments(options: ClusterOptions, folder: Path, name: str, port: int) -> Arguments:
+    kubeconfig = folder / f"{name}.kubeconfig"
+    return (
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={folder / name}",
+        f"--client-ca-file={folder / 'client-ca.crt'}",
+        f"--root-ca-file={folder / 'ca.crt'}",
+        f"--service-account-private-key-file={folder / 'sa.key'}",
+        "--use-service-account-credentials=true",
+        "--kube-api-qps=-1",  # the API server is here for them alone, and refuses what is too much
+        "--adaptive-api-throttling",
+        *_signing_arguments(folder, options.manager_arg),
+        *pod_runners(options),
+    )
+
+
+def _signing_arguments(folder: Path, more: Arguments) -> Arguments:
+    """Each signer has the authority that those believe who meet its certificates, unless arguments name others: the
+    API server believes no authority for its clients but that of its own signers.
+    """
+    if any(argument.startswith("--cluster-signing-") and "-file" in argument for argument in more):
+        return ()
+    signers = {
+        "kube-apiserver-client": "client-ca",
+        "kubelet-client": "client-ca",
+        "kubelet-serving": "signing-ca",
+        "legacy-unknown": "signing-ca",
+    }
+    return tuple(
+        f"--cluster-signing-{signer}-{kind}-file={folder / authority}.{suffix}"
+        for signer, authority in signers.items()
+        for kind, suffix in (("cert", "crt"), ("key", "key"))
+    )

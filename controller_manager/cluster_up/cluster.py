@@ -1,0 +1,271 @@
+"""The child processes of a cluster, from the first one's start to the last one's end."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from apiserver_stub.pki.folders import MARKS
+from controller_manager.api.errors import ApiError
+from controller_manager.app.catalog import ENTRY_POINTS
+from controller_manager.base.clock import monotonic
+from controller_manager.base.errors import CannotStart, describe
+from controller_manager.base.files import private_folder
+from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.cluster_up.children import API_SERVER, Child, children_of, pod_runners
+from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
+from controller_manager.cluster_up.options import ClusterOptions
+from controller_manager.cluster_up.probes import POLL_SECONDS, answers_ready, is_free, leading_port, without_verifying
+from controller_manager.cluster_up.watch import Screen, watch
+from controller_manager.component.signals import obey_signals
+from controller_manager.serving.listening import listener_on
+from controller_manager.transport import kubeconfig
+from controller_manager.transport.transport import TransportError
+
+if TYPE_CHECKING:  # loads the HTTP library
+    from controller_manager.client import Client
+
+T = TypeVar("T")
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+_LAST_LINES = 12
+_LOCK = "cluster-up.lock"
+
+
+class LocalCluster:
+    """The child processes, from start to end.
+
+    They are given a pipe as standard input and end when it closes: whatever ends this process, ends them.
+    """
+
+    def __init__(self, options: ClusterOptions, screen: Screen) -> None:
+        self._options = options
+        self._screen = screen
+        self._say = say = screen.say
+        self._folder = Path(options.data_dir).absolute()
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._children = {child.name: child for child in children_of(options, self._folder)}
+        self._logged: dict[str, int] = {}
+        managers = [f"manager-{number}" for number in range(options.managers)]
+        self._kubeconfigs = ManagerKubeconfigs(self._folder, managers, f"https://127.0.0.1:{options.api_port}", say)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Start everything, wait for a signal or for what can't be done without, stop in order; the exit status."""
+        obey_signals(lambda _: self._stop.set(), longest=3 * _STOP_SECONDS)
+        began = monotonic()
+        lock = self._prepare()
+        try:
+            await self._start()
+            if not self._stop.is_set():
+                self._say(f"ready after {monotonic() - began:.1f} s; in another shell:")
+                self._say(f"  export KUBECONFIG={self._folder / 'admin.kubeconfig'}")
+                await self._say_page()
+            return await self._watch_over()
+        finally:
+            self._screen.close()
+            await self._stop_all()
+            os.close(lock)
+
+    def _prepare(self) -> int:
+        """Everything that can be refused before a process runs or a file is changed; the lock of the folder."""
+        options = self._options
+        if options.watch and not (sys.stdout.isatty() and options.managers):
+            raise CannotStart("--watch: it needs a terminal, and a manager that tells of the cluster")
+        try:
+            private_folder(self._folder, MARKS)
+            lock = _lock(self._folder)
+        except OSError as error:
+            raise CannotStart(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
+        except ValueError as error:
+            raise CannotStart(f"--data-dir: {error}") from None
+        ports = [options.api_port, *(options.manager_port + n for n in range(options.managers))]
+        for port in ports:
+            if not is_free(port):
+                name = "--api-port" if port == options.api_port else "--manager-port"
+                owner = listener_on(port) or "another program"
+                raise CannotStart(f"{name}: port {port} on 127.0.0.1 is in use by {owner}; stop that or choose another")
+        self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
+        return lock
+
+    async def _start(self) -> None:
+        """The API server first: managers that find nobody would wait before they try again. Meanwhile they load what
+        they are made of.
+        """
+        tls = without_verifying()
+        server, *managers = self._children.values()
+        for child in self._children.values():
+            await self._launch(child)
+        grants = managers and (pod_runners(self._options) or entry_points(group=ENTRY_POINTS))
+        await all_of(self._until_ready(server, tls), *([asyncio.to_thread(_load_controllers)] if grants else ()))
+        if self._stop.is_set():
+            return
+        try:
+            self._kubeconfigs.write()
+        except (OSError, ValueError) as error:
+            raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
+        if grants:
+            await self._grant()
+        await all_of(*(self._bring_up(manager, tls) for manager in managers))
+
+    @property
+    def _managers(self) -> Sequence[Child]:
+        return [child for child in self._children.values() if child.name != API_SERVER]
+
+    async def _leading_port(self) -> int:
+        return await leading_port([manager.port for manager in self._managers], without_verifying())
+
+    async def _say_page(self) -> None:
+        """Say where the cluster can be looked at in a browser: to who sits at a terminal with what opens the page."""
+        if not self._managers or self._stop.is_set():
+            return
+        from controller_manager.app.pages.ui import PATH
+        from controller_manager.app.viewer import viewer_token
+
+        address = f"https://127.0.0.1:{await self._leading_port()}{PATH}"
+        if sys.stdout.isatty():
+            address += f"#token={await self._as_admin(viewer_token)}"
+        self._say(f"  {address}    # the cluster in a browser, which warns of the certificate")
+
+    async def _grant(self) -> None:
+        """Let controllers do what they declare: clusters have no roles for those of others, nor for what runs pods."""
+        from controller_manager.app import catalog, permissions
+
+        await self._as_admin(lambda client: permissions.grant(client, catalog.installed()))
+
+    async def _as_admin(self, act: "Callable[[Client], Awaitable[T]]") -> T:
+        """Return what comes of an act of an administrator. Raises CannotStart."""
+        from controller_manager.client import Client, HttpTransport
+
+        transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
+        try:
+            return await act(Client(transport))
+        except (ApiError, TransportError, ValueError, ImportError) as error:
+            raise CannotStart(f"the accounts of the cluster cannot be set up: {describe(error)}") from None
+        finally:
+            await transport.close()
+
+    async def _bring_up(self, manager: Child, tls: ssl.SSLContext) -> None:
+        """Let a manager that was launched begin."""
+        stdin = self._processes[manager.name].stdin
+        assert stdin is not None
+        stdin.write(b"\n")  # one that has ended already is noticed by who waits for it
+        await self._until_ready(manager, tls)
+
+    async def _launch(self, child: Child) -> None:
+        with child.log.open("ab") as log:
+            self._logged[child.name] = log.tell()
+            self._processes[child.name] = await asyncio.create_subprocess_exec(
+                *child.command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+
+    async def _until_ready(self, child: Child, tls: ssl.SSLContext) -> None:
+        process = self._processes[child.name]
+        deadline = monotonic() + _START_SECONDS
+        while not self._stop.is_set():
+            if process.returncode is not None:
+                raise CannotStart(self._obituary(child, process.returncode))
+            if await answers_ready(child.port, tls):
+                self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
+                return
+            if monotonic() > deadline:
+                raise CannotStart(f"{child.name} is not ready after {_START_SECONDS:.0f} s; its log is {child.log}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _watch_over(self) -> int:
+        """Report children that end by themselves; 1 when the API server or the last manager did."""
+        async with Tasks() as tasks:
+            waiting = {tasks.start(process.wait(), name=name): name for name, process in self._processes.items()}
+            stop = tasks.start(self._stop.wait(), name="stop")
+            tasks.start(self._kubeconfigs.keep(), name="kubeconfigs")
+            if self._options.watch:
+                tasks.start(self._show(), name="watch")
+            while True:
+                done, _ = await asyncio.wait((stop, *waiting), return_when=asyncio.FIRST_COMPLETED)
+                if stop in done:
+                    return 0
+                for task in done:
+                    name = waiting.pop(task)
+                    self._say(self._obituary(self._children[name], task.result()))
+                if self._is_over(set(waiting.values())):
+                    return 1
+
+    async def _show(self) -> None:
+        """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
+        from controller_manager.app.pages.ui import STATE_PATH
+        from controller_manager.client import Client, HttpTransport
+        from controller_manager.client.client import Call
+
+        admin = kubeconfig.load(self._folder / "admin.kubeconfig")
+        port = await self._leading_port()
+        (child,) = (child for child in self._managers if child.port == port)
+        authority = b"".join(file.read_bytes() for file in (self._folder / child.name).glob("*.crt"))
+        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority))
+        try:
+            client = Client(transport)
+            await watch(self._screen, lambda: client.raw(Call("GET", STATE_PATH)))
+        finally:
+            await transport.close()
+
+    def _is_over(self, alive: set[str]) -> bool:
+        managers = [name for name in alive if name != API_SERVER]
+        return API_SERVER not in alive or (self._options.managers > 0 and not managers)
+
+    async def _stop_all(self) -> None:
+        """Managers first, so that they can release their lease; then the API server."""
+        managers = [name for name in self._processes if name != API_SERVER]
+        await all_of(*(self._end(name) for name in managers))
+        if API_SERVER in self._processes:
+            await self._end(API_SERVER)
+
+    async def _end(self, name: str) -> None:
+        process = self._processes[name]
+        if process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+            self._say(f"{name} stopped")
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            self._say(f"{name} did not stop within {_STOP_SECONDS:.0f} s and was killed")
+
+    def _obituary(self, child: Child, status: int) -> str:
+        """Return how a child ended, with what it logged last in this run."""
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        with child.log.open("rb") as log:
+            log.seek(self._logged[child.name])
+            lines = log.read().decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        return "\n".join([f"{child.name} {how}; its last log lines:", *(f"  {line}" for line in lines)])
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor that keeps the folder ours while it is open. Raises OSError, and ValueError if it is another's."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 20).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise ValueError(
+            f"{folder} is in use by another cluster-up (process {holder}); stop it, or choose another"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def _load_controllers() -> None:
+    from controller_manager.app import catalog, permissions  # noqa: F401 - takes as long as the API server's start
+
+    catalog.installed()

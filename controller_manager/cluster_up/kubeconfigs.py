@@ -1,0 +1,40 @@
+"""The kubeconfigs of the managers, which are renewed before they expire."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
+from controller_manager.api.platform import MANAGER_USER
+
+_RENEW_EVERY = 5.0  # seconds; managers whose authority was replaced keep their lease
+
+
+class ManagerKubeconfigs:
+    """The kubeconfigs of the managers of these names, beside the authorities; `server` is the API server's URL."""
+
+    def __init__(self, folder: Path, names: Sequence[str], server: str, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._files = [folder / f"{name}.kubeconfig" for name in names]
+        self._server = server
+        self._say = say
+
+    def write(self) -> None:
+        """Have them connect for a good while yet. Raises OSError or ValueError."""
+        authorities = Authorities(self._folder)
+        for file in self._files:
+            authorities.renewable_kubeconfig(file, self._server, CertificateIdentity(MANAGER_USER))
+
+    async def keep(self) -> None:
+        """Renew what the managers show before it expires, until cancelled; what hinders that is told of once."""
+        reported = ""
+        while True:
+            await asyncio.sleep(_RENEW_EVERY)
+            problem = ""
+            try:
+                self.write()
+            except (OSError, ValueError) as error:
+                problem = f"the kubeconfigs of the managers cannot be renewed: {error}"
+            if problem and problem != reported:
+                self._say(problem)
+            reported = problem

@@ -1,0 +1,63 @@
+"""What the children are asked over the loopback interface.
+
+Without an HTTP library, since the start counts milliseconds.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+
+_STANDING_BY = b"standing by"
+_LEAD_SECONDS = 3.0
+_LONGEST_ANSWER = 64 * 1024
+_ANSWER_SECONDS = 5.0
+POLL_SECONDS = 0.02
+"""Seconds between two questions whether a process is ready."""
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def without_verifying() -> ssl.SSLContext:
+    """For questions about health on loopback, which tell nothing to who answers."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    return tls
+
+
+async def answers_ready(port: int, tls: ssl.SSLContext) -> bool:
+    """Return whether GET /readyz answers 200."""
+    return b" 200 " in (await _ask(port, tls, "/readyz")).partition(b"\r\n")[0]
+
+
+async def leading_port(ports: Sequence[int], tls: ssl.SSLContext) -> int:
+    """Return the port of the manager that leads, as far as that is known within some seconds."""
+    for _ in range(int(_LEAD_SECONDS / POLL_SECONDS)):
+        answers = [await _ask(port, tls, "/readyz?verbose") for port in ports]
+        waiting = [_STANDING_BY in answer for answer in answers]
+        if waiting.count(False) == 1:
+            return ports[waiting.index(False)]
+        await asyncio.sleep(POLL_SECONDS)
+    return ports[0]
+
+
+async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
+    """Return the answer to a GET, empty if there is none."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+                return await reader.read(_LONGEST_ANSWER)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return b""
