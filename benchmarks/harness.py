@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 from benchmarks.load import Connection, request
 
-TOKEN = "benchmark-token"
+TOKEN = os.environ.get("BENCHMARK_TOKEN", "benchmark-token")
 LIST_SIZE = 5000
 
 

@@ -1,8 +1,11 @@
 """What each kind of store does: reads, writes, watches, memory, the start after a sudden end, and compaction.
 
 `python -m benchmarks.stores 75000 150000` measures with so many pods; what one costs must not grow with their number.
+`BENCHMARK_TOKEN=TOKEN python -m benchmarks.stores --beside=PORT` measures another API server on this machine first, one
+that has no pods in its namespace `default` and lets the bearer of the token do everything, and compares with that.
 """
 
+import argparse
 import asyncio
 import contextlib
 import itertools
@@ -10,10 +13,9 @@ import os
 import shutil
 import signal
 import ssl
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,23 +63,24 @@ class Figures:
         return {**found, "compaction": self.compaction}
 
 
-async def run(sizes: Sequence[int] = SIZES) -> list[Result]:
-    """All stores, one after the other."""
+async def run(sizes: Sequence[int] = SIZES, beside: int = 0) -> list[Result]:
+    """All stores, one after the other, and before them the server at the port `beside`, if there is one."""
+    others = await _speeds_of(beside, sizes[-1]) if beside else _OTHERS
     found = []
     for store in STORES:
         if store == "etcd" and shutil.which("etcd") is None:
             continue
-        found += _results(store, [figures async for figures in _measured(store, sizes)])
+        found += _results(store, [figures async for figures in _measured(store, sizes)], others)
     return found
 
 
-def _results(store: str, found: Sequence[Figures]) -> list[Result]:
+def _results(store: str, found: Sequence[Figures], others: Mapping[str, float]) -> list[Result]:
     first, last = found[0], found[-1]
     at = f"{store}, {last.pods:,} pods"
     results = [
         Result(f"{at}: {what}", f"{speed:,.0f}{_UNITS[what]}", f"{top:,.0f}{_UNITS[what]}", speed / top, 1.0)
         for what, speed in last.speeds.items()
-        for top in (_OTHERS[what],)
+        for top in (others[what],)
     ]
     each = (last.memory - first.memory) / (last.pods - first.pods)
     results.append(_most("  memory of a pod", f"{each:.1f} KB", f"{_MEMORY} KB", each / _MEMORY))
@@ -106,9 +109,7 @@ async def _measured(store: str, sizes: Sequence[int]) -> AsyncIterator[Figures]:
                 async with _server(store, folder) as (api, _):
                     if store == "memory":
                         made = 0
-                    figures.speeds["create"] = await api.send(
-                        (creation(_PODS, f"pod-{number}") for number in range(made, size)), connections=_WRITERS
-                    )
+                    await _create(api, figures, made)
                     made = size
                     await _read(api, figures)
                     figures.memory = _resident(api.pid)
@@ -117,6 +118,23 @@ async def _measured(store: str, sizes: Sequence[int]) -> AsyncIterator[Figures]:
                     async with _server(store, folder) as (_, figures.ready):
                         pass
                 yield figures
+
+
+async def _speeds_of(port: int, pods: int) -> Mapping[str, float]:
+    """Return what a server that runs already does with so many pods."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    api, figures = Api(Path(), port, tls, 0), Figures(pods)
+    await _create(api, figures, 0)
+    await _read(api, figures)
+    return figures.speeds
+
+
+async def _create(api: Api, figures: Figures, made: int) -> None:
+    """Create the pods that are lacking."""
+    figures.speeds["create"] = await api.send(
+        (creation(_PODS, f"pod-{number}") for number in range(made, figures.pods)), connections=_WRITERS
+    )
 
 
 async def _read(api: Api, figures: Figures) -> None:
@@ -241,8 +259,11 @@ def _resident(pid: int) -> float:
 
 def main() -> None:
     """Print the figures for as many pods as the arguments say, the smaller number first."""
-    sizes = [int(word) for word in sys.argv[1:]] or SIZES
-    for result in asyncio.Runner(loop_factory=uvloop.new_event_loop).run(run(sizes)):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pods", type=int, nargs="*", default=SIZES, help="how many, the smaller number first")
+    parser.add_argument("--beside", type=int, default=0, metavar="PORT", help="of another API server on 127.0.0.1")
+    words = parser.parse_args()
+    for result in asyncio.Runner(loop_factory=uvloop.new_event_loop).run(run(words.pods, words.beside)):
         print(result, flush=True)
 
 
