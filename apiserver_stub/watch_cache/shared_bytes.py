@@ -64,11 +64,11 @@ class Template:
             while (place := _meet(piece, start, data, at)) is not None:
                 start, at = place
                 alike = _alike(piece, start, data, at)
-                if start + alike < len(piece):  # as far as the value that differs
-                    alike = max(piece.rfind(b'"', start, start + alike) + 1 - start, 1)
-                if alike >= _WORTH:
-                    pieces.append(piece[start : start + alike])
-                start, at = start + alike, at + alike
+                end = start + alike
+                whole = end if end == len(piece) else piece.rfind(b'"', start, end) + 1  # but for the value that differs
+                if whole - start >= _WORTH:
+                    pieces.append(piece[start:whole])
+                start, at = end, at + alike
         return Template(pieces, self.refinements)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.sqlite import SqliteBackend
+from apiserver_stub.watch_cache import shared_bytes
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from apiserver_stub.watch_cache.shared_bytes import RowPacker, Templates
@@ -88,6 +89,16 @@ def test_objects_that_are_like_no_other_are_seldom_looked_at() -> None:
     strange = [json.dumps({f"{n}-{k}": f"{k}+{n}" for k in range(60)}).encode() for n in range(500)]
     assert not any(map(templates.cut, strange))
     assert sum(pieces is not None for pieces in (templates.cut(pod(f"web-{n}")) for n in range(2000))) > 900
+
+
+def test_long_values_of_one_letter_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    usual = shared_bytes._alike
+    monkeypatch.setattr(shared_bytes, "_alike", lambda *of: looked.append(0) or usual(*of))
+    templates = Templates()
+    for n in range(8):
+        templates.cut(pod(f"web-{n}", annotations={"padding": "x" * (900 - 7 * n)}))
+    assert 0 < len(looked) < 80
 
 
 def test_rows_that_were_just_written_are_whole() -> None:
