@@ -65,9 +65,9 @@ class Template:
                 start, at = place
                 alike = _alike(piece, start, data, at)
                 end = start + alike
-                whole = end if end == len(piece) else piece.rfind(b'"', start, end) + 1  # but for the value that differs
-                if whole - start >= _WORTH:
-                    pieces.append(piece[start:whole])
+                last = end if end == len(piece) else piece.rfind(b'"', start, end) + 1  # without a value that differs
+                if last - start >= _WORTH:
+                    pieces.append(piece[start:last])
                 start, at = end, at + alike
         return Template(pieces, self.refinements)
 

@@ -1,5 +1,6 @@
 """Randomness: identifiers, jitter and secrets, reproducible when the running loop carries a seeded source."""
 
+import os
 import random
 
 from controller_manager.base.clock import loop_served
@@ -8,8 +9,36 @@ from controller_manager.base.clock import loop_served
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
+_DRAWN = 16  # bytes, as many as an identifier takes
+_AT_ONCE = 256  # of these, drawn with one call of the system
+
+
+class SystemRandom(random.SystemRandom):
+    """The operating system's randomness. What names take of it is drawn for many at once: a call of the system lets
+    other threads go first. Secrets are not kept here before they are asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: list[bytes] = []
+        os.register_at_fork(after_in_child=self._drawn.clear)
+
+    def getrandbits(self, k: int) -> int:
+        """Return so many bits, each drawn once, whichever thread and process asks."""
+        if k > 8 * _DRAWN:
+            return super().getrandbits(k)
+        try:
+            drawn = self._drawn.pop()
+        except IndexError:
+            data = os.urandom(_DRAWN * _AT_ONCE)
+            pieces = [data[at : at + _DRAWN] for at in range(0, len(data), _DRAWN)]
+            drawn = pieces.pop()
+            self._drawn.extend(pieces)
+        return int.from_bytes(drawn) >> (8 * _DRAWN - k)
+
+
 class Random:
-    """One source of randomness; `random.SystemRandom` in production, a seeded `random.Random` in tests."""
+    """One source of randomness; `SystemRandom` in production, a seeded `random.Random` in tests."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -54,7 +83,7 @@ def seeded(text: str) -> Random:
     return Random(random.Random(text))  # noqa: S311 - names, no secrets
 
 
-_SYSTEM = Random(random.SystemRandom())
+_SYSTEM = Random(SystemRandom())
 
 
 def random_source() -> Random:

@@ -1,0 +1,57 @@
+"""The operating system's randomness is drawn in advance, and never given twice."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from controller_manager.base.random import SystemRandom
+
+
+@pytest.mark.parametrize("bits", [1, 24, 127, 128, 129, 300])
+def test_as_many_bits_as_are_asked_for(bits: int) -> None:
+    source = SystemRandom()
+    drawn = [source.getrandbits(bits) for _ in range(1000)]
+    assert max(drawn) < 1 << bits
+    assert max(drawn).bit_length() == bits
+    assert sum(number & 1 for number in drawn) > 300
+
+
+def test_nothing_is_drawn_twice() -> None:
+    source = SystemRandom()
+    with ThreadPoolExecutor(4) as threads:
+        drawn = list(threads.map(lambda _: source.getrandbits(128), range(4000)))
+    assert len(set(drawn)) == 4000
+
+
+def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    usual = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or usual(size))
+    source = SystemRandom()
+    for _ in range(300):
+        source.getrandbits(24)
+    assert len(asked) == 2
+
+
+def test_secrets_are_drawn_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SystemRandom()
+    source.getrandbits(128)
+    pool = list(source._drawn)
+    source.randbytes(16)
+    assert source._drawn == pool
+
+
+def test_a_process_that_is_forked_draws_for_itself() -> None:
+    source = SystemRandom()
+    source.getrandbits(128)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, source.getrandbits(128).to_bytes(16))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    told = int.from_bytes(os.read(read, 16))
+    os.close(read)
+    os.close(write)
+    assert told not in {source.getrandbits(128) for _ in range(255)}
