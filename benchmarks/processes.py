@@ -142,7 +142,9 @@ async def api_at(folder: Path, *flags: str, port: int = API_PORT) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: bool = True) -> AsyncIterator[Manager]:
-    """A manager that leads at once and has no limits, with certificates as of cluster-up; once `ready` if wanted."""
+    """A manager that leads at once and has no limits, with certificates and bodies as of cluster-up; once `ready` if
+    wanted.
+    """
     data = api.folder / "data"
     kubeconfig = data / "manager.kubeconfig"
     authorities = Authorities(data)
@@ -152,6 +154,7 @@ async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: boo
     free = (
         "--leader-elect=false",
         "--cluster-api-qps=-1",
+        "--cluster-api-content-type=application/json",
         f"--client-ca-file={authorities.clients.certificate_file}",
     )
     command = (sys.executable, "-m", "controller_manager", *credentials, *own, *free, *flags)

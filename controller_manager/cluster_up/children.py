@@ -78,6 +78,7 @@ def _manager_arguments(options: ClusterOptions, folder: Path, name: str, port: i
         "--use-service-account-credentials=true",
         "--kube-api-qps=-1",  # the API server is here for them alone, and refuses what is too much
         "--adaptive-api-throttling",
+        "--kube-api-content-type=application/json",  # protobuf costs both of them more
         *_signing_arguments(folder, options.manager_arg),
         *pod_runners(options),
     )

@@ -194,11 +194,12 @@ def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Pa
         assert before not in done.stderr, "that was said in an earlier run"
 
 
-def test_managers_write_as_much_as_their_api_server_takes(cluster: Up) -> None:
+def test_managers_write_as_much_as_their_api_server_takes_in_what_it_reads_fastest(cluster: Up) -> None:
     flags = ("--insecure-skip-tls-verify", f"--server={cluster.manager_url}")
     page = cluster.kubectl(*flags, "get", "--raw=/configz")
     chosen = {name: value for group in json.loads(page).values() for name, value in group.items()}
     assert (chosen["cluster-api-qps"], chosen["adaptive-api-throttling"]) == (-1, True)
+    assert chosen["cluster-api-content-type"] == "application/json"
 
 
 def is_running(pid: int) -> bool:
