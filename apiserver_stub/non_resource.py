@@ -23,6 +23,7 @@ from controller_manager.component.pages import (
     debugging_routes,
     find_handler,
     fixed,
+    folders,
     gathered_handler,
     metrics_handler,
 )
@@ -154,13 +155,15 @@ class NonResourceHandler:
     ) -> None:
         self._openapi = OpenApi(kinds, media, run, descriptions)
         self._routes = routes
+        self._folders = folders(routes)
         paths = dict.fromkeys(path.rstrip("/") for path in routes)
         self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address, extensions)
 
     async def answer(self, request: Request, info: RequestInfo) -> Response:
         """Return the page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
         path = info.path.rstrip("/")
-        handler = find_handler(self._routes, info.path) or find_handler(self._routes, path)
+        own = self._routes.get(info.path) or self._routes.get(path)
+        handler = find_handler(self._routes, info.path) if info.path.startswith(self._folders) else own
         if handler is None:
             response = await self._openapi.answer(request, path) or self._discovery.answer(request, path)
         if info.verb != "get":

@@ -89,7 +89,7 @@ _FAILURES = Family(
 
 _VERBS = {"create": "POST", "update": "PUT"}
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
-_PAGES = ("healthz", "livez", "readyz", "openapi/v2", "openapi/v3", "apis", "api", "version", "metrics")
+_PAGES = frozenset({"healthz", "livez", "readyz", "openapi/v2", "openapi/v3", "apis", "api", "version", "metrics"})
 _APPLY = "application/apply-patch"
 
 Labels = tuple[str, ...]
@@ -194,8 +194,9 @@ def _labels(context: RequestContext) -> Labels:
 
 
 def _of_page(request: Request) -> Labels:
-    path = request.path.lstrip("/")
-    page = next((page for page in _PAGES if path == page or path.startswith(f"{page}/")), "")
+    first, slash, rest = request.path.lstrip("/").partition("/")
+    page = first if first in _PAGES else f"{first}{slash}{rest.partition('/')[0]}"
+    page = page if page in _PAGES else ""
     return (request.method if request.method in _METHODS else "OTHER", "", "", "", "", page, "", "")
 
 

@@ -2,7 +2,7 @@
 answers.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,11 +44,16 @@ def representations(accept: str, media: tuple[Serializer, ...], watching: bool =
     return _found(accept[:_LONGEST], media, watching)
 
 
-def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
+def preferred(accept: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     """Return media ranges with their parameters, the preferred first: by weight, then those without wildcards."""
+    return _preferred(accept[:_LONGEST])
+
+
+@lru_cache(maxsize=64)  # as of `_weights`
+def _preferred(accept: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
     weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
-    return [(media, parameters) for weight, media, parameters in weighed if weight > 0]
+    return tuple((media, parameters) for weight, media, parameters in weighed if weight > 0)
 
 
 def weights(accepted: str) -> Mapping[str, float]:

@@ -25,6 +25,7 @@ _SHORT = 0.0005  # seconds after which no more of them do, since what they say i
 _EACH = 0.0001  # seconds for each stream of a round until the next: what a write costs besides its bytes is a tenth
 _LONGEST = 0.05  # seconds between two rounds at most
 _MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
+_NEVER = float("inf")
 _PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
 
 
@@ -48,6 +49,7 @@ class Stream(AsyncIterator[bytes]):
         self._watcher = watcher
         self.trigger = trigger
         self.ends_at = watcher.ends_at
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which it waits
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
@@ -136,7 +138,8 @@ class Stream(AsyncIterator[bytes]):
         watcher = self._watcher
         if sink is None or watcher.work is not None:
             return False
-        chunk = watcher.take(monotonic())
+        assert self._loop is not None
+        chunk = watcher.take(self._loop.time())
         if len(chunk) > _PUSHED:
             self._left = chunk
             return False
@@ -145,8 +148,9 @@ class Stream(AsyncIterator[bytes]):
             return False
         if not watcher.idle:
             return False
-        self._hub.join(self._resource, self)
-        self._is_waiting = True
+        if not self._is_waiting:
+            self._hub.join(self._resource, self)
+            self._is_waiting = True
         return True
 
     def called(self, position: int | None = None, revision: int = 0) -> None:
@@ -169,8 +173,9 @@ class Stream(AsyncIterator[bytes]):
         if not self._watcher.idle:
             await give_way()
             return
-        self._waiter = asyncio.get_running_loop().create_future()
-        self._set_alarm()
+        self._loop = loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        self._set_alarm(loop)
         self._hub.join(self._resource, self)
         self._is_waiting = True
         try:
@@ -181,18 +186,19 @@ class Stream(AsyncIterator[bytes]):
         if _MANY < self._watcher.behind < _TOO_MANY:
             await give_way()
 
-    def _set_alarm(self) -> None:
-        if self._alarm is None and self._watcher.deadline != float("inf"):
-            self._alarm = asyncio.get_running_loop().call_at(self._watcher.deadline, self._ring)
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = self._watcher.deadline
+        if self._alarm is None and due != _NEVER:
+            self._alarm = loop.call_at(due, self._ring, loop)
 
-    def _ring(self) -> None:
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._alarm = None
         if not self._is_waiting:
             self.wake()
             return
-        self._watcher.skip(*self._hub.newest(self._resource))
+        self._watcher.skip_all()
         if self._waiter is not None and not self._waiter.done() and self._pushed(self._sink or self._bookmark_sink):
-            self._set_alarm()
+            self._set_alarm(loop)
         else:
             self.wake()
 
@@ -301,10 +307,6 @@ class Hub:
         """Tell many streams in slices of those that the running task has a share of."""
         if self._share is None:
             self._share = share_beside()
-
-    def newest(self, resource: str) -> tuple[int, int]:
-        """Return the position behind all changes of a resource, and the newest revision."""
-        return self._cache.history(resource).end, self._cache.revision
 
     def _publish(self, changes: Sequence[Change]) -> None:
         if len(changes) == 1:

@@ -163,8 +163,9 @@ class Watcher:
             self._event = self._filter.event_in_namespace
         self._initial: Iterator[Row] | None = None
         self._refusal: ApiError | None = None
-        self._bookmark_at = now + _BOOKMARK_EVERY
         self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
+        self.deadline = min(self.ends_at, now + _BOOKMARK_EVERY) if options.bookmarks else self.ends_at
+        """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
         self._slow = not target.represent.frames_only
         self._is_plain = target.represent.frames_only and target.represent.rest is None and self._filter.is_whole
         self._is_whole = self._filter.is_whole
@@ -200,11 +201,6 @@ class Watcher:
         through = self._initial is None and self._position == self._history.end and self.work is None
         return through and not self._refusal and not self.ended
 
-    @property
-    def deadline(self) -> float:
-        """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
-        return min(self.ends_at, self._bookmark_at) if self._options.bookmarks else self.ends_at
-
     def end(self) -> None:
         """Say nothing more."""
         self.ended = True
@@ -235,13 +231,17 @@ class Watcher:
         if self._position < self._history.first:
             return self.give_up(TooOld(self._revision, self._history.trimmed))
         try:
-            chunk = self._changes() if self._initial is None else self._state(self._initial)
+            chunk = self._news()
         except Corrupt as refusal:
             return self.give_up(refusal)
         self._target.represent.keep()
         if now >= self.deadline:
             return chunk + self._due(now)
         return chunk
+
+    def skip_all(self) -> None:
+        """Go on behind all changes: none is of interest."""
+        self.skip(self._history.end, self._cache.revision)
 
     def skip(self, position: int, revision: int) -> None:
         """Go on at a position: nothing before it, up to `revision`, is of interest."""
@@ -263,6 +263,15 @@ class Watcher:
             self._position, self._revision = self._history.position(start), start
         except TooOld as refusal:
             self._refusal = refusal
+
+    def _news(self) -> bytes:
+        """Return the next events."""
+        if self._initial is not None:
+            return self._state(self._initial)
+        if self._position == self._history.end:
+            self._revision = self._cache.revision
+            return b""
+        return self._changes()
 
     def _state(self, rows: Iterator[Row]) -> bytes:
         """Return the next events of the initial state, which `rows` are left of."""
@@ -355,7 +364,7 @@ class Watcher:
         if ending:
             self.end()
         else:
-            self._bookmark_at = now + _BOOKMARK_EVERY
+            self.deadline = min(self.ends_at, now + _BOOKMARK_EVERY)
         return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
 
 

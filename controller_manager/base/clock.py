@@ -79,6 +79,11 @@ def monotonic() -> float:
     return loop.time() if loop is not None else time.monotonic()
 
 
+def loop_clock() -> Callable[[], float]:
+    """Return what `monotonic` asks in the loop that runs now, for whoever asks often."""
+    return asyncio.get_running_loop().time
+
+
 def hold_time(loop: asyncio.AbstractEventLoop) -> None:
     """Let a thread begin to work for a loop: time that is the loop's own stands still until `release_time`."""
     hold = getattr(loop, "hold_time", None)

@@ -1,7 +1,11 @@
-"""Deadlines of one length for many tasks, with one timer among them: `asyncio.timeout` takes one for each."""
+"""Deadlines of blocks of tasks that cost less than `asyncio.timeout`: of one length with one timer among them, or put
+off again and again.
+"""
 
 import asyncio
+from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import Self
 
 
 class Deadlines:
@@ -44,34 +48,33 @@ class Deadlines:
             first.expire()
 
 
-class Deadline:
+class _Block(ABC):
     """A block of a task, entered once, that is cancelled at its deadline and then raises `TimeoutError`, as that of
     `asyncio.timeout` is: who cancels the task for another reason is told apart.
     """
 
-    __slots__ = ("_all", "_cancelled", "_expired", "_task", "due", "loop")
+    __slots__ = ("_cancelled", "_expired", "_task", "loop")
 
-    def __init__(self, every: Deadlines) -> None:
-        self._all = every
+    def __init__(self) -> None:
         self._expired = False
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
         """Begin. Raises `RuntimeError` outside of a task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline is that of a task")
         self._task = task
         self._cancelled = task.cancelling()
-        self.loop = loop = task.get_loop()
-        self.due = loop.time() + self._all.seconds
-        self._all.add(self)
+        self.loop = task.get_loop()
+        self._begin(self.loop)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
     ) -> None:
         """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
         if not self._expired:
-            self._all.remove(self)
+            self._end()
         elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
             raise TimeoutError from error
 
@@ -79,3 +82,53 @@ class Deadline:
         """Cancel the task."""
         self._expired = True
         self._task.cancel()
+
+    @abstractmethod
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have it expire."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Have it expire no more."""
+
+
+class Deadline(_Block):
+    """A block with one of many deadlines."""
+
+    __slots__ = ("_all", "due")
+
+    def __init__(self, every: Deadlines) -> None:
+        super().__init__()
+        self._all = every
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.due = loop.time() + self._all.seconds
+        self._all.add(self)
+
+    def _end(self) -> None:
+        self._all.remove(self)
+
+
+class MovingDeadline(_Block):
+    """A block with a deadline of its own, `seconds` from when it is entered. To move `due`, a time of the loop, to a
+    later one costs nothing: its timer learns of that when it fires.
+    """
+
+    __slots__ = ("_seconds", "_timer", "due")
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.due = loop.time() + self._seconds
+        self._timer = loop.call_at(self.due, self._look)
+
+    def _end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self.due > self._timer.when():
+            self._timer = self.loop.call_at(self.due, self._look)
+        else:
+            self.expire()

@@ -73,6 +73,10 @@ class Random:
         """`size` random bytes."""
         return self._source.randbytes(size)
 
+    def happens(self, probability: float) -> bool:
+        """Whether something happens that does so with this probability."""
+        return self._source.random() < probability
+
     def uniform(self, low: float, high: float) -> float:
         """A number between `low` and `high`."""
         return self._source.uniform(low, high)

@@ -11,6 +11,7 @@ from controller_manager.api.model import Object
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
+from controller_manager.base.deadlines import MovingDeadline
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
@@ -196,11 +197,12 @@ class Informer(Generic[T]):
         chosen = self.selection
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
+        time, deadline = clock.loop_clock(), MovingDeadline(step.read_timeout)
 
         def bookmarked(revision: str) -> None:
             if staged is None:
-                self._last_heard = clock.monotonic()
-                deadline.reschedule(self._last_heard + READ_TIMEOUT)
+                self._last_heard = now = time()
+                deadline.due = now + READ_TIMEOUT
                 self._advance(revision)
 
         events = self._client.watch(
@@ -211,18 +213,16 @@ class Informer(Generic[T]):
             fields=chosen.fields,
             send_initial_events=isinstance(step, StreamingList),
             timeout=step.timeout,
-            opened=lambda: self._reflector.opened(clock.monotonic()),
+            opened=lambda: self._reflector.opened(time()),
             bookmarked=bookmarked,
         )
-        async with asyncio.timeout(step.read_timeout) as deadline, aclosing(events):
+        async with deadline, aclosing(events):
             async for event in events:
-                now = self._last_heard = clock.monotonic()
+                now = self._last_heard = time()
                 staged = self._take(event, staged)
                 if event.type != "BOOKMARK":
-                    self.processing.observe(clock.monotonic() - now)
-                due = now + (step.read_timeout if staged is not None else READ_TIMEOUT)
-                if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
-                    deadline.reschedule(due)
+                    self.processing.observe(time() - now)
+                deadline.due = now + (step.read_timeout if staged is not None else READ_TIMEOUT)
 
     def _take(self, event: WatchEvent[T], staged: Staged[T] | None) -> Staged[T] | None:
         """Take in one event; return what is staged after it."""

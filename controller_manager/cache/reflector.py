@@ -139,7 +139,7 @@ class Reflector:
         self.revision = revision or self.revision
         self._heard = True
         self._failed = 0
-        self._keep_up()
+        self._is_late, self._late_since = False, None
 
     def ended(self, now: float) -> None:
         """The answer ended as it should."""

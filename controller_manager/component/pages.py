@@ -50,8 +50,13 @@ def find_handler(routes: Mapping[str, Handler], path: str) -> Handler | None:
     """
     if path in routes:
         return routes[path]
-    folders = [one for one in routes if one != "/" and one.endswith("/") and path.startswith(one)]
-    return routes[max(folders, key=len)] if folders else None
+    found = [folder for folder in folders(routes) if path.startswith(folder)]
+    return routes[max(found, key=len)] if found else None
+
+
+def folders(routes: Iterable[str]) -> tuple[str, ...]:
+    """Return the routes that are folders."""
+    return tuple(route for route in routes if route != "/" and route.endswith("/"))
 
 
 _GROUP = f"config.{GROUP_DOMAIN}"

@@ -330,7 +330,7 @@ def _is_of_election(request: Request) -> bool:
 
 def _draw(faults: type[F], rate: float) -> F | None:
     """One of the faults, with probability `rate`."""
-    return _one_of(*faults) if random_source().uniform(0, 1) < rate else None
+    return _one_of(*faults) if random_source().happens(rate) else None
 
 
 def _refusal(request: Request) -> Response:

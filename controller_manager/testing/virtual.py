@@ -18,15 +18,19 @@ from datetime import UTC, datetime
 from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.random import Random
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 # Finds code that holds the event loop: in virtual time nothing else would tell, and tests would only be slow, or
 # hang.
 
 LIMIT = 3.0  # real seconds of one step of a reconcile; one takes milliseconds, and machines may be busy
 _FEW_TIMERS = 128  # cancelled ones among so many may stay
+_SELDOM = 64  # turns of a loop that does nothing but jump between two looks at its own pipe
 _LOOKS = 6  # times the watch looks in that time
 
 
@@ -127,13 +131,13 @@ class _Timers:
         self._numbers = count()
         self._tidy_at = _FEW_TIMERS
 
-    def add(self, timer: asyncio.TimerHandle) -> None:
+    def add(self, due: float, timer: asyncio.TimerHandle) -> None:
         """Have one more. Those that were cancelled go when they are due, or the most are."""
         if len(self._heap) >= self._tidy_at:
             self._heap = [entry for entry in self._heap if not entry[2].cancelled()]
             heapify(self._heap)
             self._tidy_at = max(_FEW_TIMERS, 2 * len(self._heap))
-        heappush(self._heap, (timer.when(), next(self._numbers), timer))
+        heappush(self._heap, (due, next(self._numbers), timer))
 
     def next_due(self) -> float | None:
         """Return when the next is due; None if there is none."""
@@ -144,11 +148,11 @@ class _Timers:
 
     def take(self, now: float) -> _Events:
         """Take out those that are due, as a loop hears of files that can be read."""
-        heap, due = self._heap, []
+        heap, due, new, read = self._heap, [], tuple.__new__, selectors.EVENT_READ
         while heap and heap[0][0] <= now:
             timer = heappop(heap)[2]
             if not timer.cancelled():
-                due.append((selectors.SelectorKey(0, 0, selectors.EVENT_READ, (timer, None)), selectors.EVENT_READ))
+                due.append((new(selectors.SelectorKey, (0, 0, read, (timer, None))), read))
         return due
 
 
@@ -157,15 +161,28 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     loop: "VirtualLoop"
     timers: _Timers
+    _files = 0
+
+    def register(self, fileobj: "FileDescriptorLike", events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        self._files += 1
+        return key
+
+    def unregister(self, fileobj: "FileDescriptorLike") -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self._files -= 1
+        return key
 
     def select(self, timeout: float | None = None) -> _Events:
         loop = self.loop
         loop.turns += 1
-        # Of other threads' calls a loop with something to do learns without that its own pipe is read.
-        events = super().select(0) if timeout is None or len(self.get_map()) > 1 else []
+        # Its own pipe alone is read seldom: of other threads' calls a loop learns without, so it is for signals.
+        is_due = self._files > 1 or (timeout is None and not loop.turns % _SELDOM)
+        events = super().select(0) if is_due else []
         if not events and timeout is None:
             events = self._wait()
-        return events + self.timers.take(loop.time())
+        due = self.timers.take(loop.time())
+        return events + due if events else due
 
     def _wait(self) -> _Events:
         """Nothing is left to do: wait for threads and processes, or jump to the next timer."""
@@ -177,6 +194,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         loop.is_patient = False
         due = self.timers.next_due()
         if due is None:
+            if events := super().select(0):
+                return events
             raise AllBlockedError(loop.describe_blocked())
         loop.jump_to(due)
         return []
@@ -241,7 +260,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """As in asyncio, but for timers that are due at once, which keep their order."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        self._set(timer)
+        self._set(when, timer)
         return timer
 
     def describe_blocked(self) -> str:

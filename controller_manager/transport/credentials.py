@@ -47,7 +47,7 @@ class Credentials:
         """The credential to use now. Raises `ConfigError` when there is none to be had."""
         while True:
             found = self._current
-            if found is not None and wall_seconds() < found.renew_at:
+            if found is not None and (found.renew_at == math.inf or wall_seconds() < found.renew_at):
                 return found
             if self._obtaining is not None:
                 await self._obtaining.wait()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.base.deadlines import Deadlines
+from controller_manager.base.deadlines import Deadlines, MovingDeadline
 from controller_manager.testing.virtual import run
 
 Block = Callable[[], AbstractAsyncContextManager[Any]]
@@ -107,6 +107,32 @@ def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
 
     run(both())
     assert len(deadlines) == 0
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_block_with_a_deadline_that_moves_ends_as_one_of_asyncio_does(body: Any) -> None:
+    async def both() -> None:
+        loop = asyncio.get_running_loop()
+        ours = await loop.create_task(outcome(body, lambda: MovingDeadline(SECONDS)))
+        assert ours == await loop.create_task(outcome(body, lambda: asyncio.timeout(SECONDS)))
+
+    run(both())
+
+
+def test_a_deadline_is_where_it_was_moved_to_last() -> None:
+    async def moved_twice() -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with MovingDeadline(SECONDS) as deadline:
+                deadline.due = 2 * SECONDS
+                await asyncio.sleep(SECONDS + 1)
+                deadline.due = 4 * SECONDS
+                await asyncio.sleep(60)
+        finally:
+            assert loop.time() == 4 * SECONDS
+
+    with pytest.raises(TimeoutError):
+        run(moved_twice())
 
 
 def test_each_of_many_is_due_after_its_own_time() -> None:
