@@ -13,7 +13,7 @@ Within one request, only later devices are tried after one, since their order me
 many steps is given up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
@@ -37,8 +37,10 @@ from .device_usage import DeviceUsage, added
 
 MOST_DEVICES = 32
 """Devices that a claim may be given."""
-MOST_STEPS = 50_000
-"""Steps of a search for one node; the cost of expressions counts too."""
+MOST_STEPS, MOST_FOR_ALL = 50_000, 2_000_000
+"""Steps of a search for one node, and for all of them; the cost of expressions counts too."""
+# Steps after which a search makes a pause.
+_AT_ONCE = 50
 _COST_OF_STEP = 20
 ALL = "All"
 _KEPT_AWAY = (NO_SCHEDULE, NO_EXECUTE)
@@ -129,7 +131,7 @@ class Attempt:
 
     usage: DeviceUsage
     taints: TaintsOf = taints_of
-    steps: int = 5 * MOST_STEPS
+    steps: int = MOST_FOR_ALL
     """How many are left for all nodes together."""
     _left: dict[PoolID, Mapping[CounterID, Decimal]] = field(default_factory=dict)
 
@@ -146,12 +148,16 @@ class Attempt:
         return found
 
 
-def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> Picks | None:
+Allocation = Generator[None, None, Picks | None]
+"""A search for devices that makes a pause now and then."""
+
+
+def allocate(attempt: Attempt, node: Node, pools: Sequence[Pool], claims: Sequence[WantedClaim]) -> Allocation:
     """Return the devices that claims get on a node that reaches these pools; None if there is no way.
 
     Raises `AllocationError` if that cannot be told.
     """
-    found = _Search(attempt, node, pools, claims).run()
+    found = yield from _Search(attempt, node, pools, claims).run()
     if found is None and any(one.invalid for one in pools):
         raise InvalidPoolsError("invalid resource pools were encountered")
     return found
@@ -167,6 +173,9 @@ class _Place(NamedTuple):
     start: int = 0
 
 
+_END = _Place(-1)
+
+
 class _Search:
     """The search for one node. What was taken so far is in `_picks`, and in what is counted of it."""
 
@@ -177,29 +186,35 @@ class _Search:
         self._pools = {one.id: one for one in pools}
         self._claims = claims
         self._steps = min(MOST_STEPS, attempt.steps)
+        self._since_pause = 0
         self._offers: dict[int, _Offers] = {}
         self._picks: list[list[Pick]] = [[] for _ in claims]
         self._taken: dict[DeviceID, list[int]] = {}
         self._consumed: dict[DeviceID, list[Mapping[str, Decimal]]] = {}
         self._counted: dict[PoolID, dict[CounterID, Decimal]] = {}
 
-    def run(self) -> Picks | None:
+    def run(self) -> Allocation:
         """Return the first solution. Raises `AllocationError`."""
         try:
             for claim in self._claims:
                 self._check(claim)
-            return self._solve()
+            return (yield from self._solve())
         except SelectorError as error:
             raise AllocationError(str(error)) from None
 
-    def _solve(self) -> Picks | None:
+    def _solve(self) -> Allocation:
         # One generator for each decision: it makes it and hands on what is next, and when it is asked again takes it
-        # back and makes the next one.
+        # back and makes the next one. None that comes from it is a pause.
         open_decisions = [self._decide(_Place())]
         while open_decisions:
             self._spend(1)
-            place = next(open_decisions[-1], None)
+            place = next(open_decisions[-1], _END)
+            if place is None or self._since_pause >= _AT_ONCE:
+                self._since_pause = 0
+                yield
             if place is None:
+                continue
+            if place is _END:
                 open_decisions.pop()
             elif place.claim == len(self._claims):
                 return tuple(map(tuple, self._picks))
@@ -217,25 +232,25 @@ class _Search:
                     text = f"request {one.full_name}: asks for all devices, but resource pool {pool} {problem.problem}"
                     raise AllocationError(text)
 
-    def _decide(self, at: _Place) -> Iterator[_Place]:
+    def _decide(self, at: _Place) -> Iterator[_Place | None]:
         requests = self._claims[at.claim].requests
         if at.request == len(requests):
             yield _Place(at.claim + 1)
         elif at.chosen is None:
             taken = len(self._picks[at.claim])
             for one in requests[at.request]:
-                if taken + self._count_of(one) <= MOST_DEVICES:
+                if taken + (yield from self._count_of(one)) <= MOST_DEVICES:
                     yield at._replace(chosen=one)
-        elif at.number == (count := self._count_of(at.chosen)):
+        elif at.number == (count := (yield from self._count_of(at.chosen))):
             if count:
                 yield _Place(at.claim, at.request + 1)
         else:
             yield from self._devices(at, at.chosen, count - at.number)
 
-    def _devices(self, at: _Place, request: Request, lacking: int) -> Iterator[_Place]:
+    def _devices(self, at: _Place, request: Request, lacking: int) -> Iterator[_Place | None]:
         """Take one device after the other while there are enough of them for all that a request lacks."""
         offers, place = self._offers_for(request), at.start
-        while offers.has(place + lacking):
+        while (yield from offers.has(place + lacking)):
             pick = self._take(at.claim, request, offers.found[place])
             if pick is not None:
                 yield at._replace(number=at.number + 1, start=place + 1)
@@ -247,11 +262,11 @@ class _Search:
                 return
             self._spend(1)
 
-    def _count_of(self, request: Request) -> int:
+    def _count_of(self, request: Request) -> Generator[None, None, int]:
         if request.wanted.allocation_mode != ALL:
             return request.wanted.count
         offers = self._offers_for(request)
-        while offers.has(len(offers.found) + 1):
+        while (yield from offers.has(len(offers.found) + 1)):
             pass
         return len(offers.found)
 
@@ -261,13 +276,15 @@ class _Search:
             found = self._offers[id(request)] = _Offers(self._matching(request))
         return found
 
-    def _matching(self, request: Request) -> Iterator[Candidate]:
-        """The devices that a request may get, but for those that are taken on the way."""
+    def _matching(self, request: Request) -> Iterator[Candidate | None]:
+        """The devices that a request may get, but for those that are taken on the way; None is a pause."""
         is_for_all, whole = request.wanted.allocation_mode == ALL, self._usage.whole
         for pool in self._pools.values():
             for one in pool.candidates:
                 if one.id in whole and not request.admin and not is_for_all:
                     continue
+                if self._since_pause >= _AT_ONCE:
+                    yield None
                 if not self._selects(request, one):
                     continue
                 if self._consumption(request, one) is not None if is_for_all else not self._is_tainted(request, one):
@@ -368,6 +385,7 @@ class _Search:
         return True
 
     def _spend(self, steps: int) -> None:
+        self._since_pause += steps
         self._steps -= steps
         self._attempt.steps -= steps
         if self._steps < 0:
@@ -377,17 +395,21 @@ class _Search:
 class _Offers:
     """Candidates that are found only as far as somebody asks."""
 
-    def __init__(self, source: Iterable[Candidate]) -> None:
+    def __init__(self, source: Iterator[Candidate | None]) -> None:
         self.found: list[Candidate] = []
-        self._source = iter(source)
+        self._source = source
 
-    def has(self, number: int) -> bool:
+    def has(self, number: int) -> Generator[None, None, bool]:
         """Return whether there are so many."""
         while len(self.found) < number:
-            one = next(self._source, None)
-            if one is None:
+            try:
+                one = next(self._source)
+            except StopIteration:
                 return False
-            self.found.append(one)
+            if one is None:
+                yield
+            else:
+                self.found.append(one)
         return True
 
 

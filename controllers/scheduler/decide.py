@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 from controller_manager.api.core import Pod
 from controller_manager.api.model import ObjectMeta
@@ -21,6 +21,7 @@ from .pod_affinity import PodAffinity, liking
 from .requirements import Requirements, SpreadConstraint
 from .scores import Suitability, suitability
 from .spread import PreferredSpread, Spread
+from .time_slice import TimeSlice
 
 # Kinds of pods of which is remembered what nodes are to them.
 _REMEMBERED = 64
@@ -39,18 +40,29 @@ def _none() -> None:
     return None
 
 
+class Attached(Protocol):
+    """What a pod has with it: its volumes, its devices."""
+
+    def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
+        """Return what it has against a node that is there; None if the time is over before that is known. What was
+        found out is remembered.
+        """
+
+    def rejects(self, node: NodeInfo) -> Rejections:
+        """Return what it has against a node, which may be only imagined."""
+
+
 @dataclass(slots=True)
 class Wanted:
-    """A pod that waits for a node. `spread` are the constraints that are assumed for it; `others` say of a node what
-    its volumes and devices have against it, `preference` how well its devices suit it; `nominated` is the node
-    where room is made for it, and `hindrance` what keeps it from all nodes; `failure` tells of such a thing that was
-    found out at one.
+    """A pod that waits for a node. `spread` are the constraints that are assumed for it; `attached` are its volumes and
+    devices, `preference` says how well its devices suit a node; `nominated` is the node where room is made for it, and
+    `hindrance` what keeps it from all nodes; `failure` tells of such a thing that was found out at one.
     """
 
     uid: str
     requirements: Requirements
     spread: tuple[SpreadConstraint, ...] = ()
-    others: tuple[Rejects, ...] = ()
+    attached: tuple[Attached, ...] = ()
     nominated: str = ""
     hindrance: Rejection | None = None
     preference: Callable[[NodeInfo], int] | None = None
@@ -109,6 +121,19 @@ class _Known:
     suits: Suitability | None = None
 
 
+@dataclass(slots=True)
+class _Search:
+    """A search for nodes, of which so many have been looked at in the order that it is made in. It goes on for the same
+    pod where nothing has changed since; else it begins again, over what is remembered.
+    """
+
+    wanted: Wanted
+    version: int
+    place: int = 0
+    found: list[NodeInfo] = field(default_factory=list)
+    rejections: dict[str, Rejections] = field(default_factory=dict)
+
+
 class Relations:
     """What other pods are to pods of a kind."""
 
@@ -118,13 +143,13 @@ class Relations:
         self._compares = compares
         concerned = asked.affinity or asked.anti_affinity or state.with_affinity
         self._affinity = PodAffinity(asked, state) if concerned else None
-        self._others = wanted.others
+        self._attached = wanted.attached
         if spread is not None:
             spread.refresh(compares=compares)
 
-    def rejecting(self) -> list[Rejects]:
+    def rejecting(self, *, attached: bool = True) -> list[Rejects]:
         """Return those who may reject a node, as things are now."""
-        found: list[Rejects] = list(self._others)
+        found: list[Rejects] = [one.rejects for one in self._attached] if attached else []
         if self._spread is not None:
             found.append(self._spread.rejecting())
         if self._affinity is not None:
@@ -148,10 +173,9 @@ class Decider:
         self.state = state
         self.compares = compares
         self._percentage = percentage
-        # How many nodes the last search looked at.
-        self._looks = 0
-        # The place in the order of nodes where the next search begins.
+        # The place in the order of nodes where the next search begins, and the one that has made way for other work.
         self._next = 0
+        self._paused: _Search | None = None
         self._known: OrderedDict[Requirements, dict[str, _Known]] = OrderedDict()
         self._spread: OrderedDict[Requirements, Spread] = OrderedDict()
         self._preferred: OrderedDict[tuple[Requirements, tuple[SpreadConstraint, ...]], PreferredSpread] = OrderedDict()
@@ -160,36 +184,38 @@ class Decider:
     def decide(self, wanted: Wanted) -> Choice | NoFit: ...
 
     @overload
-    def decide(self, wanted: Wanted, most_looks: int | None) -> Choice | NoFit | Unfinished: ...
+    def decide(self, wanted: Wanted, time: TimeSlice) -> Choice | NoFit | Unfinished: ...
 
-    def decide(self, wanted: Wanted, most_looks: int | None = None) -> Choice | NoFit | Unfinished:
-        """Return the node for a pod, or why there is none. `most_looks` bounds how many nodes are looked at that were
-        not before, as they are now, with pods of this kind.
+    def decide(self, wanted: Wanted, time: TimeSlice | None = None) -> Choice | NoFit | Unfinished:
+        """Return the node for a pod, or why there is none. `time` bounds how much is looked at that was not before, as
+        it is now, with pods of this kind.
         """
         if wanted.hindrance is not None:
             return NoFit({node.name: (wanted.hindrance,) for node in self.state.order}, wanted.hindrance)
         asked, known = wanted.requirements, self._known_of(wanted.requirements)
-        self._looks, last = 0, most_looks or len(self.state.order)
         relations = self.relations(wanted)
-        rejects = self._rejecting(wanted, known, relations)
+        rejects = self._rejecting(wanted, known, relations, time or TimeSlice())
         nominated = self.state.nodes.get(wanted.nominated)
-        if nominated is not None and nominated.node is not None and not rejects(nominated):
-            return Choice(nominated.name, 1, 1)
+        if nominated is not None and nominated.node is not None:
+            why = rejects(nominated)
+            if not why:
+                return Unfinished() if why is None else Choice(nominated.name, 1, 1)
         nodes, order = self._candidates(asked), self.state.order
-        most, start = self.number_to_find(len(nodes)), self._next if nodes is order else 0
-        found: list[NodeInfo] = []
-        rejections: dict[str, Rejections] = {}
-        for node in _from(nodes, start):
+        most, start = self.number_to_find(len(nodes)), self._next % (len(nodes) or 1) if nodes is order else 0
+        search = self._search_for(wanted)
+        found, rejections = search.found, search.rejections
+        while search.place < len(nodes) and len(found) < most:
+            node = nodes[(start + search.place) % len(nodes)]
             why = rejects(node)
+            if why is None:
+                self._paused = search
+                return Unfinished()
+            search.place += 1
             if why:
                 rejections[node.name] = why
             else:
                 found.append(node)
-                if len(found) >= most:
-                    break
-            if self._looks > last:
-                return Unfinished()
-        evaluated = len(found) + len(rejections)
+        evaluated = search.place
         if nodes is order and nodes:
             self._next = (start + evaluated) % len(nodes)
         failure = wanted.failure()
@@ -200,6 +226,13 @@ class Decider:
         if nodes is not order:
             rejections = {**dict.fromkeys((node.name for node in order), _ELSEWHERE), **rejections}
         return NoFit(rejections)
+
+    def _search_for(self, wanted: Wanted) -> _Search:
+        """Return the search for a pod that has made way, or a new one."""
+        paused, self._paused = self._paused, None
+        if paused is not None and paused.version == self.state.version and paused.wanted == wanted:
+            return paused
+        return _Search(wanted, self.state.version)
 
     def number_to_find(self, nodes: int) -> int:
         """Return how many nodes that will do are looked for among so many."""
@@ -230,22 +263,30 @@ class Decider:
 
         return reject(node) or self._rejected_beside(wanted, node, relations, reject)
 
-    def _rejecting(self, wanted: Wanted, known: dict[str, _Known], relations: Relations) -> Rejects:
-        """Return what says why a pod may not be on a node."""
-        others, nominated = relations.rejecting(), self.state.nominated
-        look, asked = self._look, wanted.requirements
+    def _rejecting(
+        self, wanted: Wanted, known: dict[str, _Known], relations: Relations, time: TimeSlice
+    ) -> Callable[[NodeInfo], Rejections | None]:
+        """Return what says why a pod may not be on a node; None if the time is over before that is known."""
+        others, nominated = relations.rejecting(attached=False), self.state.nominated
+        look, asked, attached = self._look, wanted.requirements, wanted.attached
 
         def reject(there: NodeInfo) -> Rejections:
             why = filters.reject(asked, there, compares=self.compares)
             return why or next(filter(None, (one(there) for one in relations.rejecting())), ())
 
-        def rejects(node: NodeInfo) -> Rejections:
+        def rejects(node: NodeInfo) -> Rejections | None:
             found = known.get(node.name)
             if found is None or found.generation != node.generation:
+                if time.is_over:
+                    return None
                 found = known[node.name] = look(asked, node)
-                self._looks += 1
+                time.spend(1)
             if found.rejections:
                 return found.rejections
+            for one in attached:
+                against = one.look(node, time)
+                if against is None or against:
+                    return against
             for other in others:
                 why = other(node)
                 if why:
@@ -289,7 +330,7 @@ class Decider:
     def ranked(self, wanted: Wanted) -> Mapping[str, int]:
         """Return the score of each node that a pod may be on."""
         known = self._known_of(wanted.requirements)
-        rejects = self._rejecting(wanted, known, self.relations(wanted))
+        rejects = self._rejecting(wanted, known, self.relations(wanted), TimeSlice())
         nodes = [node for node in self._candidates(wanted.requirements) if not rejects(node)]
         return {node.name: score for node, score in zip(nodes, self._totals(wanted, nodes, known), strict=True)}
 
@@ -347,15 +388,6 @@ def _stand_in(uid: str, asked: Requirements, node: NodeInfo) -> PlacedPod:
 def _weigh(totals: list[int], more: Iterable[int], weight: int) -> None:
     for place, score in enumerate(more):
         totals[place] += weight * score
-
-
-def _from(nodes: Sequence[NodeInfo], start: int) -> Iterator[NodeInfo]:
-    """All nodes once, from a place on."""
-    start = start % len(nodes) if nodes else 0
-    for place in range(start, len(nodes)):
-        yield nodes[place]
-    for place in range(start):
-        yield nodes[place]
 
 
 def _remembered(kept: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:

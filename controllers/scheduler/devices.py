@@ -31,13 +31,25 @@ from controller_manager.base.random import random_source
 
 from .._device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
 from .allocation import allocation_of
-from .allocator import AllocationError, Attempt, InvalidPoolsError, Picks, WantedClaim, allocate, requests_of
+from .allocator import (
+    Allocation,
+    AllocationError,
+    Attempt,
+    InvalidPoolsError,
+    Picks,
+    WantedClaim,
+    allocate,
+    requests_of,
+)
 from .device_pools import Candidate, DevicePools
 from .device_usage import DeviceUsage
 from .extended_resources import ClassByResource, claim_for, is_for_extended
 from .filters import Rejection, Rejections
 from .node_info import NodeInfo
+from .time_slice import TimeSlice
 
+# Looks that it takes to have the pools of a node, and for a step of the search for devices.
+_POOLS, _STEP = 2.0, 0.3
 DEVICES = "DynamicResources"
 MOST_CONSUMERS = 256
 """How many a claim may be reserved for."""
@@ -116,7 +128,7 @@ class _Found(NamedTuple):
 class PodDevices:
     """The claims to devices of one pod, as they are now. `hindrance` is what keeps the pod from every node, `failure`
     what was found out at one node and keeps it from all: something is wrong with the pod, which nobody would notice if
-    it came to another one.
+    it came to another one. What was found out of a node holds until that changes, but not if claims or devices do.
     """
 
     def __init__(self, pod: Pod, devices: Devices, extended: frozenset[str] = frozenset()) -> None:
@@ -127,7 +139,9 @@ class PodDevices:
         self._allocated: list[tuple[ResourceClaim, NodeMatcher | None]] = []
         self._wanted: list[WantedClaim] = []
         self._attempt = Attempt(devices.usage, devices.taints())
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, tuple[int, _Found]] = {}
+        # The node for which devices are being searched for, at its generation.
+        self._searched: tuple[str, int, Allocation] | None = None
         self._unusable: dict[Key, ResourceClaim] = {}
         # Extended resources that devices may give, and the claims for those of them that nodes lack.
         self._extended = extended
@@ -144,13 +158,20 @@ class PodDevices:
             else:
                 self._note(Key(pod.metadata.namespace, name), found)
 
+    def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
+        """Return why the pod may not be on a node; None if the time is over before that is known."""
+        if node.node is None:
+            return _ELSEWHERE
+        found = self._look(node, time)
+        return found.rejections if found is not None else None
+
     def rejects(self, node: NodeInfo) -> Rejections:
         """Return why the pod may not be on a node; nothing if it may."""
-        return self._look(node).rejections if node.node is not None else _ELSEWHERE
+        return self._found_at(node).rejections if node.node is not None else _ELSEWHERE
 
     def preference(self, node: NodeInfo) -> int:
         """Return how early among alternatives those are that a node has devices for."""
-        every = self._look(node).picks if node.node is not None else ()
+        every = self._found_at(node).picks if node.node is not None else ()
         chosen = {id(pick.request) for picks in every for pick in picks}
         requests = (every for one in self._wanted for every in one.requests if every[0].name)
         places = (place for every in requests for place, one in enumerate(every) if id(one) in chosen)
@@ -160,7 +181,7 @@ class PodDevices:
         """Return what is to be done so that the pod can be on a node that does not reject it."""
         there = node.node
         assert there is not None
-        found = self._look(node)
+        found = self._found_at(node)
         reserved = (ClaimPlan(claim) for claim, _ in self._allocated if not is_reserved_for(claim, self._pod))
         new_id = random_source().uid
         given = [
@@ -182,11 +203,22 @@ class PodDevices:
         free = (one for one in self._unusable.values() if all(each.uid == uid for each in one.status.reserved_for))
         return next(free, None)
 
-    def _look(self, info: NodeInfo) -> _Found:
-        if info.name not in self._found:
-            assert info.node is not None
-            self._found[info.name] = self._find(info.node, self._claims_at(info))
-        return self._found[info.name]
+    def _found_at(self, info: NodeInfo) -> _Found:
+        found = self._look(info, TimeSlice())
+        assert found is not None
+        return found
+
+    def _look(self, info: NodeInfo, time: TimeSlice) -> _Found | None:
+        known = self._found.get(info.name)
+        if known is not None and known[0] == info.generation:
+            return known[1]
+        if time.is_over:
+            return None
+        assert info.node is not None
+        found = self._find(info.node, info, time)
+        if found is not None:
+            self._found[info.name] = info.generation, found
+        return found
 
     def _claims_at(self, info: NodeInfo) -> Sequence[WantedClaim]:
         """Return the claims that are to be allocated on a node."""
@@ -206,7 +238,7 @@ class PodDevices:
             found = self._for_extended[lacking] = ExtendedClaim(wanted, mappings)
         return found
 
-    def _find(self, node: Node, claims: Sequence[WantedClaim]) -> _Found:
+    def _find(self, node: Node, info: NodeInfo, time: TimeSlice) -> _Found | None:
         away = [
             one for one, nodes in self._allocated if (nodes is not None and not nodes.matches(node)) or has_failed(one)
         ]
@@ -215,16 +247,33 @@ class PodDevices:
             return _Found(_LEFT_OVER)
         if away:
             return _Found(_ELSEWHERE)
+        claims = self._claims_at(info)
         if not claims:
             return _Found()
+        if self._searched is None or self._searched[:2] != (info.name, info.generation):
+            pools = self._devices.pools.of(node)
+            time.spend(_POOLS)
+            self._searched = info.name, info.generation, allocate(self._attempt, node, pools, claims)
         try:
-            found = allocate(self._attempt, node, self._devices.pools.of(node), claims)
+            while not time.is_over:
+                self._search_on(self._searched[2], time)
+            return None
+        except StopIteration as end:
+            found: Picks | None = end.value
         except AllocationError as error:
             why = Rejection(DEVICES, str(error), final=True)
             if not isinstance(error, InvalidPoolsError):
                 self.failure = self.failure or why
             return _Found((why,))
         return _Found(_NOT_ALL) if found is None else _Found((), claims, found)
+
+    def _search_on(self, search: Allocation, time: TimeSlice) -> None:
+        """Search to the next pause. Raises `StopIteration` with what was found."""
+        before = self._attempt.steps
+        try:
+            next(search)
+        finally:
+            time.spend(_STEP * (before - self._attempt.steps))
 
     def _note(self, key: Key, claim: ResourceClaim) -> None:
         allocation = claim.status.allocation

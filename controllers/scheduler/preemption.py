@@ -8,16 +8,18 @@ others, each from the most important one. Of the nodes where this leaves victims
     priorities add up to the least; the fewest victims; whose most important victims started last
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.policy import PodDisruptionBudget
+from controller_manager.api.selectors import LabelSelector
 
 from .decide import Decider, NoFit, Relations, Wanted
 from .filters import RESOURCES, Rejection, Rejections, insufficient
 from .node_info import NodeInfo, PlacedPod
 from .requirements import Requirements
+from .time_slice import TimeSlice
 
 REASON = "PreemptionByScheduler"
 _DISRUPTED = "DisruptionTarget"
@@ -26,6 +28,11 @@ _NOBODY: Rejections = (Rejection(RESOURCES, "No preemption victims found for inc
 # So many nodes are looked at for victims, or so many percent of those that may have some.
 _LEAST_NODES, _PERCENT = 100, 10
 _LOWEST = 1 << 31
+# Looks that it takes to begin with a node, and to try without a pod and with it again.
+_NODE, _POD = 0.5, 3.0
+
+
+_Cost = tuple[int, int, int, int, tuple[int, ...]]
 
 
 class Plan(NamedTuple):
@@ -36,8 +43,8 @@ class Plan(NamedTuple):
     violations: int = 0
 
 
-def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[PodDisruptionBudget]) -> Plan | str:
-    """Return who has to go for a pod for which there was no node, or in words why that would not help."""
+def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[PodDisruptionBudget]) -> "DryRun | str":
+    """Return the search for who has to go for a pod for which there was no node, or why that would not help."""
     asked, state = wanted.requirements, decider.state
     if not asked.preempts:
         return "not eligible due to preemptionPolicy=Never."
@@ -47,28 +54,110 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
     reasons = {name: _HELPLESS if final else _NOBODY for name, final in helpless.items()}
     if not any(priority < asked.priority for priority in state.priorities):
         return NoFit(reasons).message
-    nodes = [state.nodes[name] for name, final in helpless.items() if not final]
-    known = list(budgets)
-    plans: list[Plan] = []
-    relations = decider.relations(wanted)
-    most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
-    for node in nodes:
-        found = select_victims(decider, wanted, node, relations, known)
-        if isinstance(found, Plan):
-            plans.append(found)
-            if len(plans) >= most and any(not plan.violations for plan in plans):
+    return DryRun(decider, wanted, reasons, [name for name, final in helpless.items() if not final], budgets)
+
+
+class DryRun:
+    """The search for who has to go for a pod, among the nodes where that may help; it goes on where it made way.
+
+    `reasons` is what is said of each node. A plan that was made before something changed is made again before it is
+    taken, and goes if it is none any more.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        wanted: Wanted,
+        reasons: dict[str, Rejections],
+        nodes: Sequence[str],
+        budgets: Iterable[PodDisruptionBudget],
+    ) -> None:
+        self._decider = decider
+        self._state = decider.state
+        self._wanted = wanted
+        self._reasons = reasons
+        self._nodes = iter(nodes)
+        self._most = max(_LEAST_NODES, len(nodes) * _PERCENT // 100)
+        self._budgets = [_Protection.of(one) for one in budgets]
+        # By node: at which version of the cluster, what it costs, who has to go.
+        self._plans: dict[str, tuple[int, _Cost, Plan]] = {}
+        self._without_violations = False
+        self._version, self._relations = decider.state.version, decider.relations(wanted)
+        self.began = self._version
+        """The version of the cluster when it began."""
+
+    def go_on(self, time: TimeSlice) -> Plan | str | None:
+        """Return who has to go, or in words why that would not help; None if the time is over before that is known."""
+        if self._version != self._state.version:
+            self._version, self._relations = self._state.version, self._decider.relations(self._wanted)
+        while len(self._plans) < self._most or not self._without_violations:
+            if time.is_over:
+                return None
+            name = next(self._nodes, None)
+            if name is None:
                 break
+            self._plan(name, time)
+        return self._best(time)
+
+    def _best(self, time: TimeSlice) -> Plan | str | None:
+        """Return the best plan that is one still."""
+        while self._plans:
+            name = min(self._plans, key=lambda name: self._plans[name][1])
+            version, _, plan = self._plans[name]
+            if version == self._state.version:
+                return plan
+            if time.is_over:
+                return None
+            del self._plans[name]
+            self._plan(name, time)
+        return NoFit(self._reasons).message
+
+    def _plan(self, name: str, time: TimeSlice) -> None:
+        node = self._state.nodes.get(name)
+        if node is None or node.node is None:
+            self._reasons.pop(name, None)
+            return
+        time.spend(_NODE + _POD * sum(_is_lower(one, self._wanted) for one in node.pods.values()))
+        found = select_victims(self._decider, self._wanted, node, self._relations, self._budgets)
+        if isinstance(found, Plan):
+            self._plans[name] = self._state.version, _cost(found), found
+            self._without_violations = self._without_violations or not found.violations
         else:
-            reasons[node.name] = found
-    return min(plans, key=_cost) if plans else NoFit(reasons).message
+            self._reasons[name] = found
+
+
+class _Protection(NamedTuple):
+    """A budget of disruptions, by what selects its pods; None selects none."""
+
+    budget: PodDisruptionBudget
+    selector: LabelSelector | None
+
+    @classmethod
+    def of(cls, budget: PodDisruptionBudget) -> Self:
+        """Read a budget once for many pods."""
+        try:
+            selector = budget.spec.selector.selector() if budget.spec.selector is not None else None
+        except KeyError:
+            selector = None
+        return cls(budget, None if selector is None or selector.empty else selector)
+
+    def protects(self, placed: PlacedPod) -> bool:
+        """Return whether a pod is one of those of the budget, and not counted as disrupted already."""
+        asked, budget = placed.requirements, self.budget
+        if self.selector is None or budget.metadata.namespace != asked.namespace or not asked.labels:
+            return False
+        return placed.pod.metadata.name not in budget.status.disrupted_pods and self.selector.matches(asked.labels)
+
+
+def _is_lower(placed: PlacedPod, wanted: Wanted) -> bool:
+    return placed.requirements.priority < wanted.requirements.priority
 
 
 def select_victims(
-    decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[PodDisruptionBudget]
+    decider: Decider, wanted: Wanted, there: NodeInfo, relations: Relations, budgets: Sequence[_Protection]
 ) -> Plan | Rejections:
     """Return who has to go from a node for a pod; or why that would not help, or that nobody may be asked to."""
-    priority = wanted.requirements.priority
-    lower = sorted((one for one in there.pods.values() if one.requirements.priority < priority), key=_importance)
+    lower = sorted((one for one in there.pods.values() if _is_lower(one, wanted)), key=_importance)
     if not lower:
         return _NOBODY
     short = _short(wanted.requirements, there, lower)
@@ -82,7 +171,7 @@ def select_victims(
         why = decider.rejections_at(wanted, node, relations)
         if why:
             return why
-        violating, others = beyond_budgets(lower, budgets)
+        violating, others = _beyond_budgets(lower, budgets)
         for one in [*violating, *others]:
             node.add(one)
             relations.change(one, 1)
@@ -116,19 +205,19 @@ def _short(asked: Requirements, node: NodeInfo, lower: Sequence[PlacedPod]) -> R
     return tuple(insufficient(name) for name, amount, left in amounts if amount and amount > left)
 
 
-def beyond_budgets(
-    pods: Sequence[PlacedPod], budgets: Sequence[PodDisruptionBudget]
+def _beyond_budgets(
+    pods: Sequence[PlacedPod], budgets: Sequence[_Protection]
 ) -> tuple[list[PlacedPod], list[PlacedPod]]:
     """Return the pods whose going would exceed a budget if those before them go, and the others."""
-    left = {one.metadata.uid: one.status.disruptions_allowed for one in budgets}
+    left = {one.budget.metadata.uid: one.budget.status.disruptions_allowed for one in budgets}
     violating: list[PlacedPod] = []
     others: list[PlacedPod] = []
     for pod in pods:
         exceeds = False
-        for budget in budgets:
-            if _protects(budget, pod):
-                left[budget.metadata.uid] -= 1
-                exceeds = exceeds or left[budget.metadata.uid] < 0
+        for one in budgets:
+            if one.protects(pod):
+                left[one.budget.metadata.uid] -= 1
+                exceeds = exceeds or left[one.budget.metadata.uid] < 0
         (violating if exceeds else others).append(pod)
     return violating, others
 
@@ -150,20 +239,6 @@ def _is_waiting(wanted: Wanted, why: NoFit, decider: Decider) -> bool:
     return any(one.requirements.priority < priority and is_on_its_way_out(one) for one in node.pods.values())
 
 
-def _protects(budget: PodDisruptionBudget, placed: PlacedPod) -> bool:
-    asked, spec = placed.requirements, budget.spec
-    if budget.metadata.namespace != asked.namespace or spec.selector is None or not asked.labels:
-        return False
-    disrupted: Mapping[str, str] = budget.status.disrupted_pods
-    if placed.pod.metadata.name in disrupted:
-        return False
-    try:
-        selector = spec.selector.selector()
-    except KeyError:
-        return False
-    return not selector.empty and selector.matches(asked.labels)
-
-
 def _importance(placed: PlacedPod) -> tuple[int, str]:
     """Return what sorts pods from the most important one: by priority, then by who started first."""
     return -placed.requirements.priority, _started(placed)
@@ -173,7 +248,7 @@ def _started(placed: PlacedPod) -> str:
     return placed.pod.status.start_time or placed.pod.metadata.creation_timestamp or ""
 
 
-def _cost(plan: Plan) -> tuple[int, int, int, int, tuple[int, ...]]:
+def _cost(plan: Plan) -> _Cost:
     """Return what sorts plans from the best one."""
     highest = plan.victims[0].requirements.priority
     total = sum(one.requirements.priority + _LOWEST + 1 for one in plan.victims)

@@ -3,6 +3,7 @@ to be done.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
@@ -12,17 +13,18 @@ from controller_manager.api.resource import Key, key_of
 
 from .._device_claims import known_claims
 from . import filters
+from .attempt import SchedulingAttempt
 from .cluster_state import ClusterState
-from .decide import Choice, Decider, NoFit, Rejects, Unfinished, Wanted
+from .decide import Attached, Choice, Decider, NoFit, Unfinished, Wanted
 from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .extended_resources import resources_of
-from .filters import Rejection
 from .node_info import PlacedPod
 from .preemption import Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
 from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of, with_devices
 from .storage import Storage
+from .time_slice import TimeSlice
 from .volume_limits import has_moved_volumes
 from .volumes import PodVolumes, VolumePlan, claims_of, disks_of
 
@@ -55,9 +57,9 @@ Step = Assigned | Unplaced | Unfinished
 SpreadOf = Callable[[Pod, Requirements], tuple[SpreadConstraint, ...]]
 
 
-# Nodes that are looked at before other work has its turn, and how often a search makes way for that: nodes that change
-# all the time are looked at anew each time.
-_LOOKS, _MOST_PAUSES = 1000, 32
+# What is looked at before other work has its turn, and how often an attempt makes way for that: nodes that change all
+# the time are looked at anew each time.
+_LOOKS, _MOST_PAUSES = 800, 500
 # Who rejects nodes because of the pods that are there, or wait to be.
 _BY_PODS = frozenset({filters.PORTS, filters.RESOURCES, filters.SPREAD, filters.POD_AFFINITY})
 _NO_LONGER_WAITING = OtherEvent(_BY_PODS, "UnschedulablePodDelete")
@@ -94,14 +96,11 @@ class Scheduler:
         self._budgets = budgets
         self._storage = storage
         self.devices = devices
-        # Of the pod decided about last.
-        self._volumes: PodVolumes | None = None
-        self._pod_devices: PodDevices | None = None
+        # The one that has made way for other work.
+        self._attempt: SchedulingAttempt | None = None
         # Kinds of pods for which there was no node in this very state of the cluster.
         self._hopeless: dict[Requirements, NoFit] = {}
         self._hopeless_at = -1
-        # The pod whose search has made way for other work, and how often.
-        self._paused_for, self._pauses = "", 0
 
     # What happens.
 
@@ -155,6 +154,8 @@ class Scheduler:
         if after is None or before is None or after.status.allocation is None:
             self.happened((DEVICES,), label, now)
             return
+        if self._attempt is not None and key in device_claims_of(self._attempt.pod):
+            self._attempt.note(OtherEvent(frozenset({DEVICES}), label), self.state)
         for queued in self.queue.parked():
             if DEVICES in queued.by and not queued.held and key in device_claims_of(queued.pod):
                 self.queue.retry(queued, label, now)
@@ -177,28 +178,18 @@ class Scheduler:
     # What is to be done.
 
     def step(self, now: float) -> Step | None:
-        """Decide about the pod that is next; None if there is none now. A long search goes on with the next step."""
+        """Decide about the pod that is next; None if there is none now. A long attempt goes on with the next step."""
         queued = self.queue.peek(now)
         if queued is None:
             return None
-        wanted = self._wanted(queued)
-        found = self._decide(wanted)
+        attempt = self._attempt_at(queued)
+        found = self._go_on(attempt, TimeSlice(_LOOKS) if attempt.pauses < _MOST_PAUSES else TimeSlice())
         if isinstance(found, Unfinished):
+            attempt.pauses += 1
             return found
-        self._pauses = 0
+        self._attempt = None
         self.queue.take(now)
-        if isinstance(found, NoFit):
-            queued.by = found.by
-            self.queue.park(queued, now)
-            unplaced = self._without_node(queued, wanted, found)._replace(failed=found.failed)
-            return unplaced if self._pod_devices is None else unplaced._replace(unusable=self._pod_devices.unusable)
-        step = Assigned(queued, found.node, self._plan(found.node), self._plan_devices(found.node))
-        self.binding[queued.uid] = step
-        elsewhere = queued.nominated not in ("", found.node)
-        self._place(queued.pod, found.node, queued.requirements, assumed=True)
-        if elsewhere:
-            self._happened(_NO_LONGER_WAITING, now)
-        return step
+        return self._assign(attempt, found.node, now) if isinstance(found, Choice) else self._park(attempt, found, now)
 
     def bound(self, uid: str) -> None:
         """The server has bound a pod."""
@@ -231,8 +222,67 @@ class Scheduler:
         if self.queue.pods.get(queued.uid) is queued:
             self.queue.retry(queued, "ForceActivate", now)
 
-    def _without_node(self, queued: QueuedPod, wanted: Wanted, why: NoFit) -> Unplaced:
-        plan = make_room(self.decider, wanted, why, self._budgets()) if why.rejections else ""
+    def _attempt_at(self, queued: QueuedPod) -> SchedulingAttempt:
+        """Return the attempt at a pod that is under way. Without volumes, devices and a search for who has to go, all
+        that matters is remembered of nodes and pods.
+        """
+        known = self._attempt
+        if known is None or not known.is_of(queued):
+            self._attempt = self._begin(queued)
+        elif not known.wanted.attached and known.why is None:
+            self._attempt = self._begin(queued, pauses=known.pauses)
+        assert self._attempt is not None
+        return self._attempt
+
+    def _go_on(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | Plan | str | Unfinished:
+        """Return the node for a pod, who has to go for it, or in words why that would not help."""
+        if attempt.why is None:
+            found = self._decide(attempt, time)
+            if not isinstance(found, NoFit):
+                return self._confirmed(attempt, found)
+            attempt.found_none(found)
+            if found.rejections:
+                attempt.room = make_room(self.decider, attempt.wanted, found, self._budgets())
+        if isinstance(attempt.room, str):
+            return attempt.room
+        plan = attempt.room.go_on(time)
+        if plan is None:
+            return Unfinished()
+        if isinstance(plan, Plan) and attempt.room.began != self.state.version:
+            found = self._decide(attempt, time)  # there may be a node by now
+            if not isinstance(found, NoFit):
+                return self._confirmed(attempt, found)
+        return plan
+
+    def _confirmed(self, attempt: SchedulingAttempt, found: Choice | Unfinished) -> Choice | Unfinished:
+        """Return what was found; that a node is to be looked at again if what it was found by has changed."""
+        if isinstance(found, Choice) and attempt.is_outdated:
+            self._attempt = self._begin(attempt.queued, found.node, attempt.pauses + 1)
+            return Unfinished()
+        return found
+
+    def _assign(self, attempt: SchedulingAttempt, node: str, now: float) -> Assigned:
+        queued = attempt.queued
+        step = Assigned(queued, node, self._plan(attempt.volumes, node), self._plan_devices(attempt.devices, node))
+        self.binding[queued.uid] = step
+        elsewhere = queued.nominated not in ("", node)
+        self._place(queued.pod, node, queued.requirements, assumed=True)
+        if elsewhere:
+            self._happened(_NO_LONGER_WAITING, now)
+        return step
+
+    def _park(self, attempt: SchedulingAttempt, plan: Plan | str, now: float) -> Unplaced:
+        queued, why, devices = attempt.queued, attempt.why, attempt.devices
+        assert why is not None
+        queued.by = why.by
+        self.queue.park(queued, now)
+        unusable = devices.unusable if devices is not None else None
+        unplaced = self._without_node(queued, why, plan)._replace(failed=why.failed, unusable=unusable)
+        if attempt.helped and not queued.held:
+            self.queue.retry(queued, attempt.helped, now)
+        return unplaced
+
+    def _without_node(self, queued: QueuedPod, why: NoFit, plan: Plan | str) -> Unplaced:
         if isinstance(plan, Plan):
             queued.held = True
             self._nominate(queued, plan.node)
@@ -256,26 +306,28 @@ class Scheduler:
                     other.nominated = ""
         self.state.nominate(queued.uid, queued.requirements, node)
 
-    def _wanted(self, queued: QueuedPod) -> Wanted:
+    def _begin(self, queued: QueuedPod, first: str = "", pauses: int = 0) -> SchedulingAttempt:
         asked, pod = self._with_devices(queued.requirements), queued.pod
         spread = () if asked.spreads_itself else self._spread_of(pod, asked)
+        volumes, devices = self._volumes_of(pod), self._devices_of(pod, asked)
+        attached: list[Attached] = [one for one in (volumes, devices) if one is not None]
+        hindrances = (one.hindrance for one in (volumes, devices) if one is not None)
+        hindrance = next(filter(None, hindrances), None)
+        wanted = Wanted(queued.uid, asked, spread, tuple(attached), queued.nominated, hindrance)
+        if devices is not None:
+            wanted.preference, wanted.failure = devices.preference, lambda: devices.failure
+        return SchedulingAttempt(queued, pod, wanted, volumes, devices, first, pauses)
+
+    def _volumes_of(self, pod: Pod) -> PodVolumes | None:
         disks = disks_of(pod)
-        others: list[Rejects] = []
-        hindrance: Rejection | None = None
-        self._volumes = None
-        if self._storage is not None and (disks or claims_of(pod) or has_moved_volumes(pod)):
-            self._volumes = PodVolumes(pod, self._storage, self.state, disks)
-            others, hindrance = [self._volumes.rejects], self._volumes.hindrance
-        self._pod_devices = None
-        if self.devices is not None and (pod.spec.resource_claims or asked.by_devices):
-            self._pod_devices = devices = PodDevices(pod, self.devices, asked.by_devices)
-            others, hindrance = [*others, devices.rejects], hindrance or devices.hindrance
-            return Wanted(
-                *(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance),
-                preference=devices.preference,
-                failure=lambda: devices.failure,
-            )
-        return Wanted(queued.uid, asked, spread, tuple(others), queued.nominated, hindrance)
+        if self._storage is None or not (disks or claims_of(pod) or has_moved_volumes(pod)):
+            return None
+        return PodVolumes(pod, self._storage, self.state, disks)
+
+    def _devices_of(self, pod: Pod, asked: Requirements) -> PodDevices | None:
+        if self.devices is None or not (pod.spec.resource_claims or asked.by_devices):
+            return None
+        return PodDevices(pod, self.devices, asked.by_devices)
 
     def _with_devices(self, asked: Requirements) -> Requirements:
         """Return what a pod asks for, with the extended resources that classes of devices stand for now."""
@@ -285,19 +337,19 @@ class Scheduler:
         by_devices = frozenset(name for name in resources if devices.class_for(name) is not None)
         return with_devices(asked, by_devices) if by_devices else asked
 
-    def _plan(self, node: str) -> VolumePlan:
-        """Return what is to be done for the volumes of the pod decided about last, and reserve what it gets."""
-        if self._volumes is None or self._storage is None:
+    def _plan(self, volumes: PodVolumes | None, node: str) -> VolumePlan:
+        """Return what is to be done for the volumes of a pod, and reserve what it gets."""
+        if volumes is None or self._storage is None:
             return VolumePlan()
-        plan = self._volumes.plan(self.state.nodes[node])
+        plan = volumes.plan(self.state.nodes[node])
         self._storage.taken.update((volume.metadata.name, key_of(claim)) for volume, claim in plan.given)
         return plan
 
-    def _plan_devices(self, node: str) -> DevicePlan:
-        """Return what is to be done for the devices of the pod decided about last, and have them be taken."""
-        if self._pod_devices is None or self.devices is None:
+    def _plan_devices(self, devices: PodDevices | None, node: str) -> DevicePlan:
+        """Return what is to be done for the devices of a pod, and have them be taken."""
+        if devices is None or self.devices is None:
             return ()
-        plan = self._pod_devices.plan(self.state.nodes[node])
+        plan = devices.plan(self.state.nodes[node])
         for one in plan:
             if one.allocation is not None:
                 self.devices.usage.assume(one.claim, one.allocation)
@@ -313,26 +365,21 @@ class Scheduler:
             if one.allocation is not None and self.devices is not None:
                 self.devices.usage.forget(key_of(one.claim), self.devices.claim(key_of(one.claim)))
 
-    def _decide(self, wanted: Wanted) -> Choice | NoFit | Unfinished:
-        asked, state = wanted.requirements, self.state
-        if wanted.nominated or wanted.others or wanted.hindrance:
-            return self.decider.decide(wanted)
+    def _decide(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | NoFit | Unfinished:
+        wanted, state = attempt.wanted, self.state
+        if attempt.first:
+            return self.decider.decide(replace(wanted, nominated=attempt.first), time)
+        if wanted.nominated or wanted.attached or wanted.hindrance:
+            return self.decider.decide(wanted, time)
         if self._hopeless_at != state.version:
             self._hopeless.clear()
             self._hopeless_at = state.version
-        known = self._hopeless.get(asked)
+        known = self._hopeless.get(wanted.requirements)
         if known is not None:
             return known
-        found = self._search(wanted)
+        found = self.decider.decide(wanted, time)
         if isinstance(found, NoFit):
-            self._hopeless[asked] = found
-        return found
-
-    def _search(self, wanted: Wanted) -> Choice | NoFit | Unfinished:
-        if self._paused_for != wanted.uid:
-            self._paused_for, self._pauses = wanted.uid, 0
-        found = self.decider.decide(wanted, _LOOKS if self._pauses < _MOST_PAUSES else None)
-        self._pauses += isinstance(found, Unfinished)
+            self._hopeless[wanted.requirements] = found
         return found
 
     def _pod_waits(self, before: Pod | None, pod: Pod, now: float) -> None:
@@ -389,6 +436,8 @@ class Scheduler:
 
     def _happened(self, event: Event, now: float) -> None:
         state, asked = self.state, self._with_devices
+        if self._attempt is not None:
+            self._attempt.note(event, state)
         self.queue.wake(lambda queued: may_help(queued.by, asked(queued.requirements), event, state), event.label, now)
 
 

@@ -22,7 +22,6 @@ from controller_manager.api.quantity import parse
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.scheduling import NodeMatcher
 from controller_manager.api.storage import (
-    AVAILABLE,
     LOST,
     CSIStorageCapacity,
     PersistentVolume,
@@ -32,11 +31,12 @@ from controller_manager.api.storage import (
 )
 
 from .._claims import claim_name, is_for_pod, size_of
-from ..persistent_volume_binder.volumes import is_bound_to, mismatch
 from .cluster_state import ClusterState
 from .filters import Rejection, Rejections
+from .free_volumes import FreeVolumes, matcher_of
 from .node_info import Disk, NodeInfo
 from .storage import Storage
+from .time_slice import TimeSlice
 from .volume_limits import exceeds, handles_of
 
 RESTRICTIONS, LIMITS, BINDING, VOLUME_ZONE = "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"
@@ -45,6 +45,8 @@ SELECTED_NODE = f"volume.{PLATFORM_DOMAIN}/selected-node"
 BIND_COMPLETED = f"pv.{PLATFORM_DOMAIN}/bind-completed"
 _BY_HAND = f"{PLATFORM_DOMAIN}/no-provisioner"
 _ONE_POD = "ReadWriteOncePod"
+# Looks that it takes to tell whether a node reaches a volume, and what a pod counts of the limits of a node.
+_REACH, _COUNT = 0.7, 0.9
 _LABELS = (ZONE, REGION, f"failure-domain.beta.{PLATFORM_DOMAIN}/zone", f"failure-domain.beta.{PLATFORM_DOMAIN}/region")
 _BETA = {_LABELS[0]: _LABELS[2], _LABELS[1]: _LABELS[3]}
 _USED = (Rejection(RESTRICTIONS, "node(s) unavailable due to a ReadWriteOncePod claim that another pod uses"),)
@@ -78,7 +80,9 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 class PodVolumes:
-    """The volumes of one pod, as they are now. `hindrance` is what keeps the pod from every node."""
+    """The volumes of one pod, as they are now. `hindrance` is what keeps the pod from every node. What was found out of
+    a node holds until that changes, but not if claims or volumes do.
+    """
 
     def __init__(self, pod: Pod, storage: Storage, state: ClusterState, disks: tuple[Disk, ...] = ()) -> None:
         self._storage = storage
@@ -86,7 +90,8 @@ class PodVolumes:
         self._disks = disks
         self.hindrance: Rejection | None = None
         self._bound: list[tuple[PersistentVolume, NodeMatcher | None]] = []
-        self._waiting: list[tuple[PersistentVolumeClaim, StorageClass, list[PersistentVolume]]] = []
+        self._waiting: list[tuple[PersistentVolumeClaim, StorageClass, FreeVolumes]] = []
+        self._found: dict[str, tuple[int, Rejections]] = {}
         self._exclusive: list[Key] = []
         for volume in pod.spec.volumes:
             name = claim_name(pod, volume)
@@ -97,10 +102,37 @@ class PodVolumes:
                 self._note(name, claim)
         self._handles = handles_of(pod, claims_of(pod), storage) if self.hindrance is None else {}
 
-    def rejects(self, node: NodeInfo) -> Rejections:
-        """Return why the pod may not be on a node; nothing if it may."""
-        if any(self._users(claim, node) > 0 for claim in self._exclusive):
+    def look(self, node: NodeInfo, time: TimeSlice) -> Rejections | None:
+        """Return why the pod may not be on a node that is there; None if the time is over before that is known."""
+        if self._is_used(node):
             return _USED
+        known = self._found.get(node.name)
+        if known is not None and known[0] == node.generation:
+            return known[1]
+        if time.is_over or not self._gather(time):
+            return None
+        time.spend(self._cost(node))
+        found = self._against(node)
+        self._found[node.name] = node.generation, found
+        return found
+
+    def rejects(self, node: NodeInfo) -> Rejections:
+        """Return why the pod may not be on a node, which may be only imagined; nothing if it may."""
+        return _USED if self._is_used(node) else self._against(node)
+
+    def _is_used(self, node: NodeInfo) -> bool:
+        return any(self._users(claim, node) > 0 for claim in self._exclusive)
+
+    def _gather(self, time: TimeSlice) -> bool:
+        """Look at the volumes that claims could have; return whether that is done."""
+        return all(free.gather(time) for _, _, free in self._waiting)
+
+    def _cost(self, node: NodeInfo) -> float:
+        """Return the looks that it takes to tell what is against a node."""
+        counted = _COUNT * len(node.pods) if self._handles else 0.0
+        return counted + _REACH * len(self._bound) + sum(free.cost(node) for _, _, free in self._waiting)
+
+    def _against(self, node: NodeInfo) -> Rejections:
         if self._disks and any(_clash(self._disks, other.disks) for other in node.pods.values() if other.disks):
             return _SHARED
         if self._handles and exceeds(self._handles, node, self._storage):
@@ -139,25 +171,14 @@ class PodVolumes:
         if volume is None:
             self._hinder(f'the persistentvolume of persistentvolumeclaim "{name}" is not there')
         else:
-            self._bound.append((volume, _matcher(volume)))
+            self._bound.append((volume, matcher_of(volume)))
 
     def _note_unbound(self, claim: PersistentVolumeClaim) -> None:
         found = self._storage.storage_class(class_of(claim))
         if found is None or found.volume_binding_mode != "WaitForFirstConsumer" or claim.spec.volume_name:
             self._hinder("pod has unbound immediate PersistentVolumeClaims")
             return
-        taken = self._storage.taken
-        fitting = [
-            one
-            for one in self._storage.volumes()
-            if class_of(one) == class_of(claim)
-            and not mismatch(one, claim)
-            and _selected(claim, one)
-            and (is_bound_to(one, claim) or (one.spec.claim_ref is None and one.status.phase == AVAILABLE))
-            and taken.get(one.metadata.name, key_of(claim)) == key_of(claim)
-        ]
-        fitting.sort(key=lambda one: (not is_bound_to(one, claim), size_of(one.spec.capacity), one.metadata.name))
-        self._waiting.append((claim, found, fitting))
+        self._waiting.append((claim, found, FreeVolumes(claim, self._storage.volumes(), self._storage.taken)))
 
     def _hinder(self, reason: str) -> None:
         self.hindrance = Rejection(BINDING, reason, final=True)
@@ -176,15 +197,15 @@ class PodVolumes:
         self, node: NodeInfo
     ) -> tuple[Rejections, list[tuple[PersistentVolume, PersistentVolumeClaim]], list[PersistentVolumeClaim]]:
         """Return why claims that wait cannot have volumes on a node; or those that they get, and who gets a new one."""
+        self._gather(TimeSlice())
         given: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
         made: list[PersistentVolumeClaim] = []
         used: set[str] = set()
-        for claim, storage_class, volumes in self._waiting:
+        for claim, storage_class, free in self._waiting:
             wanted = (claim.metadata.annotations or {}).get(SELECTED_NODE, node.name)
             if wanted != node.name:
                 return _OUT_OF_REACH, [], []
-            fitting = (one for one in volumes if one.metadata.name not in used and _reaches(one, node))
-            found = next(fitting, None)
+            found = free.best(node, used)
             if found is not None:
                 used.add(found.metadata.name)
                 given.append((found, claim))
@@ -240,25 +261,6 @@ def _clash(ours: Iterable[Disk], theirs: Iterable[Disk]) -> bool:
 
 def _using(claim: Key, node: NodeInfo) -> int:
     return sum(claim in one.claims for one in node.pods.values())
-
-
-def _matcher(volume: PersistentVolume) -> NodeMatcher | None:
-    affinity = volume.spec.node_affinity
-    return NodeMatcher.of(affinity.required) if affinity is not None and affinity.required is not None else None
-
-
-def _reaches(volume: PersistentVolume, node: NodeInfo) -> bool:
-    matcher = _matcher(volume)
-    return matcher is None or (node.node is not None and matcher.matches(node.node))
-
-
-def _selected(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    if claim.spec.selector is None:
-        return True
-    try:
-        return claim.spec.selector.selector().matches(volume.metadata.labels)
-    except KeyError:
-        return False
 
 
 def _is_in(labels: Mapping[str, str], label: str, values: Iterable[str]) -> bool:

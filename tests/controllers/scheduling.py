@@ -10,8 +10,9 @@ from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit, Wanted
 from controllers.scheduler.node_info import PlacedPod
-from controllers.scheduler.preemption import make_room
+from controllers.scheduler.preemption import Plan, make_room
 from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.time_slice import TimeSlice
 
 Tree = Mapping[str, Any]
 
@@ -79,12 +80,20 @@ def _may_be(state: ClusterState, name: str, one: Pod) -> bool:
     return decider.fits(want, state.nodes[name], decider.relations(want))
 
 
+def room_for(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> Plan | str:
+    """Who has to go for a pod, or why nobody has to."""
+    found = make_room(decider, want, why, budgets)
+    plan = found if isinstance(found, str) else found.go_on(TimeSlice())
+    assert plan is not None
+    return plan
+
+
 def plan(state: ClusterState, one: Pod, *budgets: PodDisruptionBudget) -> tuple[str, list[str]] | str:
     """The node where room is made for a pod, and who has to go; or why nobody has to."""
     decider, want = Decider(state), wanted(one)
     why = decider.decide(want)
     assert isinstance(why, NoFit)
-    found = make_room(decider, want, why, budgets)
+    found = room_for(decider, want, why, *budgets)
     if isinstance(found, str):
         return found
     return found.node, sorted(victim.uid for victim in found.victims)

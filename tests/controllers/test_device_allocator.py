@@ -300,7 +300,7 @@ def test_steps_are_bounded_for_all_nodes_together(monkeypatch: pytest.MonkeyPatc
     there = info().node
     assert there is not None
     with pytest.raises(AllocationError, match="too many steps"):
-        allocate(attempt, there, devices.pools.of(there), [requests_of(asked, devices.device_class)])
+        next(allocate(attempt, there, devices.pools.of(there), [requests_of(asked, devices.device_class)]))
     monkeypatch.setattr(allocator, "MOST_STEPS", 2)
     assert got([GPUS], asked) == "too many steps to find devices"
 

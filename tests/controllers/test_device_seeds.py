@@ -167,5 +167,5 @@ def test_devices_are_had_once_and_no_pod_waits_that_fits(seed: int) -> None:
     assert world.devices.usage.whole.total() + world.devices.usage.shared.total() == len(had)
     for queued in world.scheduler.queue.pods.values():
         found = PodDevices(queued.pod, world.devices)
-        others = {"others": (found.rejects,), "hindrance": found.hindrance}
+        others = {"attached": (found,), "hindrance": found.hindrance}
         assert not isinstance(Decider(world.scheduler.state).decide(wanted(queued.pod, **others)), Choice)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from controller_manager.api.core import Node, Pod
+from controllers.scheduler import scheduler as scheduler_module
 from controllers.scheduler.cluster_state import ClusterState, PodSelection
 from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished
 from controllers.scheduler.requirements import requirements_of
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
+from controllers.scheduler.time_slice import TimeSlice
 from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -423,15 +425,15 @@ def test_equal_pods_ask_for_the_same() -> None:
 def test_a_long_search_makes_way_for_other_work_and_goes_on() -> None:
     state = cluster(node(f"n{number}", {"disk": "ssd" if number == 249 else "hdd"}) for number in range(250))
     decider, want = Decider(state), wanted(pod(nodeSelector={"disk": "ssd"}))
-    assert [decider.decide(want, 100) for _ in range(2)] == [Unfinished(), Unfinished()]
+    assert [decider.decide(want, TimeSlice(100)) for _ in range(2)] == [Unfinished(), Unfinished()]
     state.set_node(node("n0", {"disk": "ssd"}))
-    found = decider.decide(want, 100)
+    found = decider.decide(want, TimeSlice(100))
     assert isinstance(found, Choice)
     assert (found.feasible, found.evaluated) == (2, 250)
 
 
 def test_a_more_important_pod_goes_before_one_whose_search_makes_way() -> None:
-    scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(2500))), ("default-scheduler",))
+    scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(2000))), ("default-scheduler",))
     scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
     assert scheduler.step(0.0) == Unfinished()
     scheduler.pod_changed(None, pod("soon", priority=1), 0.0)
@@ -442,7 +444,8 @@ def test_a_more_important_pod_goes_before_one_whose_search_makes_way() -> None:
     assert third.queued.attempts == 1
 
 
-def test_a_search_among_nodes_that_change_all_the_time_ends() -> None:
+def test_a_search_among_nodes_that_change_all_the_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "_MOST_PAUSES", 20)
     scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(1200))), ("default-scheduler",))
     scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
     for turn in range(100):

@@ -10,8 +10,7 @@ from controller_manager.api.core import Pod
 from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Decider, NoFit
-from controllers.scheduler.preemption import make_room
-from tests.controllers.scheduling import cluster, node, plan, pod, wanted
+from tests.controllers.scheduling import cluster, node, plan, pod, room_for, wanted
 
 NOBODY = "preemption victims found"
 
@@ -134,4 +133,4 @@ def test_who_waits_for_one_to_go_asks_nobody_else() -> None:
     decider, want = Decider(state), wanted(some("p", 9), nominated="a")
     why = decider.decide(want)
     assert isinstance(why, NoFit)
-    assert "terminating" in str(make_room(decider, want, why, ()))
+    assert "terminating" in str(room_for(decider, want, why))

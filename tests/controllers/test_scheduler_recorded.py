@@ -17,8 +17,7 @@ from controller_manager.api.core import Pod, PodStatus
 from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit
-from controllers.scheduler.preemption import make_room
-from tests.controllers.scheduling import cluster, node, place, pod, wanted
+from tests.controllers.scheduling import cluster, node, place, pod, room_for, wanted
 
 Row = Mapping[str, Any]
 NAMESPACES = {
@@ -99,7 +98,7 @@ def test_pods_are_placed_and_others_go_as_with_kube_scheduler(row: Row) -> None:
         return
     assert isinstance(found, NoFit)
     assert found.message.rstrip(".") == row["message"]
-    plan = make_room(decider, want, found, [budget(*one) for one in enumerate(row["budgets"])])
+    plan = room_for(decider, want, found, *(budget(*one) for one in enumerate(row["budgets"])))
     if isinstance(plan, str):
         assert not row["victims"]
         assert plan == row["preemption"]

@@ -96,7 +96,7 @@ def found_for(there: Storage, one: Pod, state: ClusterState | None = None) -> tu
     """The nodes that a pod may be on, and what is said where there are none."""
     state = state or zoned()
     volumes = PodVolumes(one, there, state, disks_of(one))
-    want = Wanted("p", requirements_of(one), others=(volumes.rejects,), hindrance=volumes.hindrance)
+    want = Wanted("p", requirements_of(one), attached=(volumes,), hindrance=volumes.hindrance)
     found = Decider(state).decide(want)
     if not isinstance(found, Choice):
         return set(), found.message.removeprefix("0/2 nodes are available: ")

@@ -1,0 +1,234 @@
+"""Attempts that take several time slices: each slice is bounded, and what happens between two of them counts."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import Pod
+from controller_manager.api.resource import Key
+from controllers.scheduler import scheduler as scheduler_module
+from controllers.scheduler.decide import Decider, Unfinished
+from controllers.scheduler.scheduler import Assigned, Scheduler, Step, Unplaced
+from controllers.scheduler.storage import Storage
+from controllers.scheduler.volumes import BY_VOLUMES
+from tests.controllers import device_world
+from tests.controllers.scheduling import cluster, node, pod
+from tests.controllers.test_scheduler_volumes import claim, storage, using, volume
+
+NODES = 120
+SLICE = 50
+Tree = Mapping[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "_LOOKS", SLICE)
+
+
+def of(*nodes: int, placed: Mapping[str, list[Pod]] | None = None, **more: Any) -> Scheduler:
+    hosts = (node(f"n{number}") for number in nodes or range(NODES))
+    return Scheduler(Decider(cluster(hosts, placed)), ("default-scheduler",), **more)
+
+
+def ended(scheduler: Scheduler, between: Callable[[int], None] = lambda _: None) -> tuple[Step | None, int]:
+    """What an attempt came to, and after how many slices; `between` is called after each of the others."""
+    for number in range(1, 500):
+        step = scheduler.step(0.0)
+        if not isinstance(step, Unfinished):
+            return step, number
+        between(number)
+    raise AssertionError("it does not end")
+
+
+def host(name: str) -> Tree:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+
+
+def local(*names: str) -> list[Tree]:
+    """A disk on each of these nodes."""
+    return [volume(f"disk-{name}", storage_class="local", **host(name)) for name in names]
+
+
+def disks(*names: str) -> Storage:
+    return storage([claim("c", storage_class="local")], local(*names))
+
+
+def gpus(*claims: str, at: str = "n100") -> Any:
+    wanted = [device_world.claim(one, device_world.request("r", "device.attributes['d.org'].big")) for one in claims]
+    slices = (device_world.published(f"n{n}", device_world.device("g", big=f"n{n}" == at)) for n in range(NODES))
+    return device_world.world(list(slices), wanted)
+
+
+def full(priority: int = 0) -> Mapping[str, list[Pod]]:
+    return {f"n{number}": [pod(f"v{number}", {"cpu": "4"}, priority=priority)] for number in range(NODES)}
+
+
+@pytest.mark.parametrize(
+    ("world", "asked", "to"),
+    [
+        (lambda: {"storage": disks("n100", "elsewhere")}, using("c"), "n100"),
+        (lambda: {"storage": storage([claim("c", "v")], [volume("v", **host("n100"))])}, using("c"), "n100"),
+        (lambda: {"devices": gpus("c")}, device_world.user("c"), "n100"),
+    ],
+    ids=["a claim that waits", "a claim that is bound", "devices"],
+)
+def test_a_long_attempt_makes_way_and_ends_as_if_it_had_not(
+    monkeypatch: pytest.MonkeyPatch, world: Callable[[], Any], asked: Pod, to: str
+) -> None:
+    scheduler = of(**world())
+    scheduler.pod_changed(None, asked, 0.0)
+    step, slices = ended(scheduler)
+    assert isinstance(step, Assigned)
+    assert (step.node, slices > NODES // SLICE) == (to, True)
+    monkeypatch.setattr(scheduler_module, "_LOOKS", 100_000)
+    at_once = of(**world())
+    at_once.pod_changed(None, asked, 0.0)
+    one, _ = ended(at_once)
+    assert isinstance(one, Assigned)
+    assert one.volumes == step.volumes
+    assert len(one.devices) == len(step.devices)
+
+
+def test_many_volumes_are_judged_in_slices() -> None:
+    scheduler = of(0, 1, storage=disks(*(f"x{number}" for number in range(300)), "n1"))
+    scheduler.pod_changed(None, using("c"), 0.0)
+    step, slices = ended(scheduler)
+    assert isinstance(step, Assigned)
+    assert step.node == "n1"
+    assert slices > 300 // (2 * SLICE)
+
+
+def test_a_search_on_one_node_is_made_in_slices() -> None:
+    many = device_world.published("n0", *(device_world.device(f"d{n}", numa=n) for n in range(60)))
+    pairs = device_world.claim("c", device_world.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
+    scheduler = of(0, devices=device_world.world([many], [pairs]))
+    scheduler.pod_changed(None, device_world.user("c"), 0.0)
+    step, slices = ended(scheduler)
+    assert isinstance(step, Unplaced)
+    assert slices > 5
+
+
+def test_a_volume_that_is_given_away_meanwhile_is_not_given_twice() -> None:
+    there = disks("n10", "n100")
+    scheduler = of(storage=there)
+    scheduler.pod_changed(None, using("c"), 0.0)
+
+    def give(number: int) -> None:
+        if number == 2:
+            there.taken["disk-n10"] = Key("default", "other")
+            scheduler.happened(BY_VOLUMES, "PersistentVolumeUpdate", 0.0)
+
+    step, _ = ended(scheduler, give)
+    assert isinstance(step, Assigned)
+    assert (step.node, [one.metadata.name for one, _ in step.volumes.given]) == ("n100", ["disk-n100"])
+
+
+def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
+    there = disks("n10")
+    bound = storage([claim("c", "v", storage_class="local")], [volume("v", **host("n50"))])
+    scheduler = of(storage=there)
+    scheduler.pod_changed(None, using("c"), 0.0)
+
+    def bind(number: int) -> None:
+        if number == 1:
+            object.__setattr__(there, "claim", bound.claim)
+            object.__setattr__(there, "volume", bound.volume)
+            scheduler.happened(BY_VOLUMES, "PersistentVolumeClaimUpdate", 0.0)
+
+    step, _ = ended(scheduler, bind)
+    assert isinstance(step, Assigned)
+    assert (step.node, step.volumes.claims) == ("n50", ())
+
+
+@pytest.mark.parametrize("by", [BY_VOLUMES, frozenset({"DynamicResources"})])
+def test_what_happens_during_an_attempt_that_finds_nothing_has_the_pod_looked_at_again(by: frozenset[str]) -> None:
+    scheduler = of(storage=disks("elsewhere"))
+    scheduler.pod_changed(None, using("c"), 0.0)
+    step, _ = ended(scheduler, lambda _: scheduler.happened(by, "PersistentVolumeAdd", 0.0))
+    assert isinstance(step, Unplaced)
+    assert scheduler.queue.pending()["backoff"] == (by == BY_VOLUMES)
+
+
+def test_devices_that_are_given_away_meanwhile_are_not_given_twice() -> None:
+    scheduler, alone = of(devices=gpus("c", "other")), of(devices=gpus("c", "other"))
+    for one in (scheduler, alone):
+        one.pod_changed(None, device_world.user("c"), 0.0)
+    found, last = ended(alone)
+    assert isinstance(found, Assigned)
+    other = device_world.given("other", "g", pool="n100")
+
+    def give(number: int) -> None:
+        if number == last - 1:
+            scheduler.claim_changed(Key("default", "other"), None, other, 0.0)
+
+    step, _ = ended(scheduler, give)
+    assert isinstance(step, Unplaced)
+
+
+def test_a_pod_that_changes_meanwhile_is_looked_at_as_it_is() -> None:
+    scheduler, before = of(storage=disks("n10", "n100")), using("c")
+    scheduler.pod_changed(None, before, 0.0)
+    after = using("c", nodeSelector={"kubernetes.io/hostname": "n100"}, meta={"generation": 2})
+
+    def change(number: int) -> None:
+        if number == 1:
+            scheduler.pod_changed(before, after, 0.0)
+
+    step, _ = ended(scheduler, change)
+    assert isinstance(step, Assigned)
+    assert step.node == "n100"
+
+
+def test_who_has_to_go_is_found_in_slices() -> None:
+    placed = {**full(), "n90": [pod("cheap", {"cpu": "4"}, priority=-5)]}
+    scheduler = of(placed=placed)
+    scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
+    step, slices = ended(scheduler)
+    assert isinstance(step, Unplaced)
+    assert step.plan is not None
+    assert [one.uid for one in step.plan.victims] == ["cheap"]
+    assert slices > 4 * NODES // SLICE
+
+
+def test_nobody_goes_where_there_is_room_meanwhile() -> None:
+    scheduler = of(placed=full())
+    scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
+
+    def go(number: int) -> None:
+        if number == 5:
+            scheduler.pod_changed(scheduler.state.pods["v77"].pod, None, 0.0)
+
+    step, slices = ended(scheduler, go)
+    assert slices > 5
+    assert isinstance(step, Assigned)
+    assert step.node == "n77"
+
+
+def test_who_has_to_go_is_decided_by_who_is_there_at_the_end() -> None:
+    placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
+    scheduler = of(placed=placed)
+    scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
+
+    def replace(number: int) -> None:
+        if number == 6:
+            late = pod("dear", {"cpu": "4"}, priority=8, nodeName="n0")
+            scheduler.pod_changed(None, late, 0.0)
+            scheduler.pod_changed(scheduler.state.pods["cheap"].pod, None, 0.0)
+
+    step, slices = ended(scheduler, replace)
+    assert slices > 6
+    assert isinstance(step, Unplaced)
+    assert step.plan is not None
+    assert step.plan.node != "n0"
+
+
+def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
+    placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
+    scheduler = of(placed=placed)
+    scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
+    step, _ = ended(scheduler, lambda number: scheduler.node_gone("n0", 0.0) if number == 6 else None)
+    assert isinstance(step, Unplaced)
+    assert step.plan is not None
+    assert step.plan.node != "n0"
