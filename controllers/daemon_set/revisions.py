@@ -65,7 +65,8 @@ class Revisions:
         newest = recorded.revision
         others = [one for one in revisions if one.metadata.uid != newest.metadata.uid]
         present = Present((newest.metadata.labels or {})[HASH], recorded.collision_count, (*others, newest))
-        self._known[key_of(daemon_set)] = state, present
+        if any(one.metadata.uid == newest.metadata.uid for one in found):  # or it may go before anybody sees it
+            self._known[key_of(daemon_set)] = state, present
         return present
 
     async def clean_up(self, daemon_set: DaemonSet, present: Present, pods: Iterable[Pod]) -> None:

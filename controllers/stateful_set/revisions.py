@@ -85,7 +85,9 @@ class Revisions:
                 return None
             newest = made.revision
             others = [one for one in claimed if one.metadata.uid != newest.metadata.uid]
-            known = self._known[key] = state, (*others, newest), newest.metadata.name, made.collision_count
+            known = state, (*others, newest), newest.metadata.name, made.collision_count
+            if any(one.metadata.uid == newest.metadata.uid for one in found):  # or it may go before anybody sees it
+                self._known[key] = known
         _, revisions, update, collisions = known
         names = {one.metadata.name for one in revisions}
         current = owner.status.current_revision if owner.status.current_revision in names else update
