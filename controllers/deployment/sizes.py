@@ -5,7 +5,7 @@ rolling, the newest is larger than the deployment                           the 
 rolling, it is smaller, and a surge is left                                 the newest: larger by what is left
 rolling, otherwise: as many pods less as need not be available and are      the older: smaller by that
   not missing, first those that are not available, the oldest sets first
-rolling, otherwise: the status of a set is older than its size              nothing, until it is not
+rolling, otherwise: the status of a set with pods is older than its size    nothing, until it is not
 anew (Recreate)                                                             the older: 0; then, when that is known
                                                                               and their pods have ended, the newest: all
 scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
@@ -66,7 +66,7 @@ def have_ended(replica_sets: Sequence[ReplicaSet]) -> bool:
 
 def _smaller(deployment: Deployment, newest: ReplicaSet, active: Sequence[ReplicaSet]) -> list[Size]:
     """Return the sizes of the older sets with which enough pods are available, whatever becomes of the others."""
-    if not is_known((newest, *active)):
+    if not is_known(one for one in (newest, *active) if one.spec.replicas > 0):
         return []
     least = deployment.spec.replicas - limits_of(deployment).unavailable
     missing = newest.spec.replicas - _available(newest)

@@ -129,6 +129,9 @@ def test_limits(replicas: int, surge: Part, unavailable: Part, limits: Limits) -
             sized("n", 3, 3), [sized("a", 10, generation=2)], {}, id="what the status of a set says is too old"
         ),
         pytest.param(sized("n", 3, 3, generation=2), [sized("a", 10)], {}, id="what that of the newest says is"),
+        pytest.param(
+            sized("n", 0, generation=2), [sized("a", 13)], {"a": 8}, id="that of one without pods is not waited for"
+        ),
         pytest.param(sized("n", 0), [sized("a", 8, generation=2)], {}, id="nor is there known to be room then"),
         pytest.param(sized("n", 0), [sized("a", 8, there=11)], {"n": 2}, id="pods yet to be deleted take room"),
         pytest.param(sized("n", 5, 1), [sized("a", 5, 8), sized("b", 3)], {"a": 4}, id="pods beyond a size count not"),
