@@ -1,6 +1,7 @@
 """Templates of pods: whether two are the same, the hash of one, and the replica set that is made of one; pure."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ def is_same(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
 
 def template_hash(template: PodTemplateSpec, collisions: int) -> str:
     """Return a short text that depends on a template and the number of collisions alone."""
-    tree = {"metadata": _metadata(template), "spec": _plain(template)}
+    tree = {"metadata": _metadata(template), "spec": msgspec.Raw(_plain(template))}
     return revision_hash(msgspec.Raw(msgspec.json.encode(tree, order="sorted")), collisions)
 
 
@@ -65,9 +66,15 @@ def _metadata(template: PodTemplateSpec) -> ObjectMeta:
     return replace(meta, annotations=meta.annotations or None, creation_timestamp=None, managed_fields=EMPTY_RAW)
 
 
-def _plain(template: PodTemplateSpec) -> Any:
-    """Return the spec of a template as all have it that mean the same."""
-    return _same_form(msgspec.json.decode(template.spec)) if template.spec else None
+def _plain(template: PodTemplateSpec) -> bytes:
+    """Return the spec of a template as all have it that mean the same, in JSON."""
+    return _plain_spec(bytes(template.spec)) if template.spec else b"null"
+
+
+# Each step of a rollout compares the same few templates.
+@lru_cache(maxsize=256)
+def _plain_spec(spec: bytes) -> bytes:
+    return msgspec.json.encode(_same_form(msgspec.json.decode(spec)), order="sorted")
 
 
 def _same_form(value: Any, field: str = "") -> Any:
