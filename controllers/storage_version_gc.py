@@ -29,11 +29,14 @@ from controller_manager.controller import (
     Lease,
     Mapped,
     PolicyRule,
+    Requeue,
+    key_of,
 )
 from controller_manager.options import Options
 
 _IN_SYSTEM = f"metadata.namespace={SYSTEM_NAMESPACE}"
 _BY_SERVER = "server"
+_AGAIN = 30.0  # seconds until a local copy is looked at again that the server knows more than
 
 
 class StorageVersionOptions(Options):
@@ -47,6 +50,7 @@ class StorageVersionOptions(Options):
 #   all have leases                                  nothing
 #   some have none, and the server says so too       they are taken out, and the common version is told anew
 #   none has one                                     the storage version is deleted
+#   the local copy lacks leases, the server does not look again: that they went once more would be no change
 
 
 class StorageVersionCollector:
@@ -57,16 +61,19 @@ class StorageVersionCollector:
         self._versions = context.informers.get(STORAGE_VERSIONS)
         self._leases = context.informers.get(LEASES, fields=_IN_SYSTEM)
 
-    async def reconcile(self, key: Key) -> None:
+    async def reconcile(self, key: Key) -> Requeue | None:
         """Take the servers that are gone out of storage version `key`."""
         version = self._versions.get(key)
         if version is None:
-            return
+            return None
         missing = {server for server in servers_of(version) if not is_identity(self._leases.get(_lease(server)))}
         gone = {server for server in sorted(missing) if await self._is_gone(server)}
-        if not gone:
-            return
-        meta = version.metadata
+        if gone:
+            await self._forget(version, gone)
+        return Requeue(_AGAIN) if missing - gone else None
+
+    async def _forget(self, version: StorageVersion, gone: Collection[str]) -> None:
+        key, meta = key_of(version), version.metadata
         left = remaining(version, gone, format_time(utc_now()))
         with suppress(NotFound):
             if left is None:

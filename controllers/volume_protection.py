@@ -17,7 +17,16 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
 )
 from controller_manager.cache import Change, Informers
-from controller_manager.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, in_parallel, try_write
+from controller_manager.controller import (
+    Context,
+    ControllerSpec,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    in_parallel,
+    try_write,
+)
 from controller_manager.options import Options
 
 from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
@@ -25,6 +34,7 @@ from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
 T = TypeVar("T", bound=Object)
 
 _UNSETTLED = "unsettled"
+_AGAIN = 30.0  # seconds until the local copy is looked at again that the server knows more than
 
 
 class ClaimProtectionOptions(Options):
@@ -39,7 +49,8 @@ class VolumeProtectionOptions(Options):
 # node names it, or has it for an ephemeral volume and is not shut down; a volume, while it is bound.
 #   it is not being deleted, and has no finalizer     it gets it
 #   it is being deleted, and nobody needs it          the finalizer goes; of a claim only when the server, asked for the
-#                                                     pods of the namespace, says so too
+#                                                     pods of the namespace, says so too; if it does not, look again:
+#                                                     a pod that came and went unheard is no change
 
 
 class ClaimProtectionController:
@@ -50,17 +61,17 @@ class ClaimProtectionController:
         self._informers = context.informers
         self._claims = context.informers.get(PERSISTENT_VOLUME_CLAIMS)
 
-    async def reconcile(self, namespace: str) -> None:
+    async def reconcile(self, namespace: str) -> Requeue | None:
         """Have the finalizers of the claims of a namespace be right."""
         claims = self._claims.by_index(_UNSETTLED, namespace)
         wanted = [with_finalizer(one, PVC_PROTECTION) for one in claims if one.metadata.deletion_timestamp is None]
         going = [one for one in claims if one.metadata.deletion_timestamp is not None and not self._is_used(one)]
-        if going:
-            pods = (await self._client.list(PODS, namespace)).items
-            wanted += [without_finalizer(one, PVC_PROTECTION) for one in unused(going, pods)]
+        freed = unused(going, (await self._client.list(PODS, namespace)).items) if going else []
+        wanted += [without_finalizer(one, PVC_PROTECTION) for one in freed]
         done = await in_parallel(wanted, self._write)
         if done.error is not None:
             raise done.error
+        return Requeue(_AGAIN) if len(freed) < len(going) else None
 
     def _is_used(self, claim: PersistentVolumeClaim) -> bool:
         key = Key(claim.metadata.namespace, claim.metadata.name)

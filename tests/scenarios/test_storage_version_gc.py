@@ -19,7 +19,7 @@ from controller_manager.client.client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.storage_version_gc import servers_of
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+from tests.scenarios.trials import calm, go_on, is_quiet, one_of, unheard
 
 pytestmark = pytest.mark.virtual
 SERVED = ("--feature-gates=StorageVersionAPI=true", "--runtime-config=api/alpha=true")
@@ -80,6 +80,25 @@ async def test_a_server_that_goes_is_forgotten_with_its_lease() -> None:
         assert await told(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.settle()
+        assert await told(cluster) == {"g.both": ("a",)}
+
+
+async def test_a_server_that_came_back_and_went_unheard_is_forgotten() -> None:
+    async with Cluster(SERVED) as cluster:
+        await join(cluster, "a")
+        replica = await cluster.manage(*ON)
+        await cluster.settle()
+        replica.network.intercept(unheard(LEASES.path()))
+        replica.network.cut()
+        replica.network.mend()
+        await join(cluster, "b")
+        await tell(cluster, "g.both", a="v1", b="v1")
+        await cluster.sleep(10)
+        await cluster.client.delete(LEASES, Key("kube-system", "b"))
+        await cluster.sleep(10)
+        assert await told(cluster) == {"g.both": ("a", "b")}
+        replica.network.intercept(None)
+        await cluster.advance(60)
         assert await told(cluster) == {"g.both": ("a",)}
 
 

@@ -17,6 +17,7 @@ from controller_manager.api.storage import (
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from tests.scenarios.storage import add, claim, is_gone, pod, the_claim, the_volume, volume
+from tests.scenarios.trials import unheard
 
 pytestmark = pytest.mark.virtual
 
@@ -76,6 +77,25 @@ async def test_the_server_has_the_last_word_about_pods() -> None:
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
         await cluster.sleep(60)
         assert not await is_gone(cluster, PERSISTENT_VOLUME_CLAIMS, "c")
+
+
+async def test_a_claim_goes_after_a_pod_that_came_and_went_unheard() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*ON)
+        await add(cluster, claim())
+        await cluster.settle()
+        replica.network.intercept(unheard(PODS.path()))
+        replica.network.cut()
+        replica.network.mend()
+        await add(cluster, pod(nodeName="node-1"))
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
+        await cluster.sleep(10)
+        assert PVC_PROTECTION in (await the_claim(cluster)).metadata.finalizers
+        await cluster.client.delete(PODS, Key("default", "p"), grace=0)
+        await cluster.sleep(10)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await is_gone(cluster, PERSISTENT_VOLUME_CLAIMS, "c")
 
 
 async def test_the_finalizer_comes_where_it_is_missing() -> None:

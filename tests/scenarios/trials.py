@@ -42,6 +42,19 @@ class SmallDiscovery:
         return self._answers.get(request.path)
 
 
+def unheard(path: str) -> Callable[[Request], Response | None]:
+    """Answers nobody who follows the collection at `path`, and has watches begin anew: what comes and goes meanwhile is
+    never heard of.
+    """
+
+    def intercept(request: Request) -> Response | None:
+        if request.method != "GET" or request.path != path:
+            return None
+        return Response(500 if dict(request.query).get("sendInitialEvents") else 410, {}, b"")
+
+    return intercept
+
+
 def _answer(items: list[Any]) -> Response:
     return Response(200, {}, json.dumps({"kind": "APIGroupDiscoveryList", "items": items}).encode())
 
