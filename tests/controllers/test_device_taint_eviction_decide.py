@@ -17,7 +17,7 @@ from controller_manager.api.devices import (
 )
 from controller_manager.api.model import ObjectMeta
 from controllers._device_claims import selector_of
-from controllers.device_taint_eviction import (
+from controllers.device_taint_eviction.decide import (
     Counts,
     causes,
     progress,

@@ -15,7 +15,8 @@ from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
 from controller_manager.api.resource import Key
 from controllers._device_claims import is_over
-from controllers.resource_claim import prefix, released, source_of, to_make, to_reserve
+from controllers.resource_claim.decide import prefix, released, to_make, to_reserve
+from controllers.resource_claim.metrics import source_of
 
 MADE = PodResourceClaim(name="made", resource_claim_template_name="t")
 GIVEN = PodResourceClaim(name="given", resource_claim_name="c")

@@ -2,14 +2,14 @@
 that taint devices how far that is (KEP-5055).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import PODS, Pod, Taint, Toleration, is_pod_terminal
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
 from controller_manager.api.devices import (
     DEVICE_TAINT_RULES,
     GROUP,
@@ -17,19 +17,16 @@ from controller_manager.api.devices import (
     RESOURCE_SLICES,
     AllocatedDevice,
     DeviceTaintRule,
-    ResourceClaim,
     ResourceSlice,
 )
 from controller_manager.api.errors import NotFound
-from controller_manager.api.scheduling import FOR_GOOD, NO_EXECUTE, tolerates
+from controller_manager.api.scheduling import NO_EXECUTE
 from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.controller import (
-    Change,
     Context,
     ControllerSpec,
-    Informers,
     Key,
     Mapped,
     PolicyRule,
@@ -38,29 +35,32 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from ._device_claims import (
-    current,
-    devices_of,
-    is_meant,
-    is_of_pod,
-    is_reserved_for,
-    known_claims,
-    pools_of,
-    selector_of,
+from .._device_claims import devices_of, selector_of
+from .._pods import Eviction, evict
+from .decide import IN_PROGRESS, Cause, Counts, Origin, causes, claims_in_use, progress, published_devices
+from .watches import (
+    CLAIMS_BY_POOL,
+    SLICES_BY_POOL,
+    OfRule,
+    changed_pod,
+    pods_of,
+    pods_of_claim,
+    pods_of_slice,
+    rules_of_claim,
+    rules_of_pod,
+    slices_of_pool,
+    work_of_rule,
 )
-from ._pods import Eviction, evict
 
 NAME = "device-taint-eviction-controller"
 GATE, RULES_GATE = "DRADeviceTaints", "DRADeviceTaintRules"
 REASON, EVENT = "DeletionByDeviceTaintManager", "DeviceTaintManagerEviction"
-IN_PROGRESS = "EvictionInProgress"
 # Seconds until another look when what was seen is no longer so.
 LATE = 1.0
 # Seconds between two statuses of a rule.
 PERIOD = 10.0
 # Users of 1.36 wait for these very words.
 _MESSAGE = "Device Taint manager: deleting due to NoExecute taint"
-_POOL = "device pool"
 
 _DELETIONS = Family(
     "device_taint_eviction_controller_pod_deletions_total",
@@ -83,31 +83,6 @@ class DeviceTaintEvictionOptions(Options):
     concurrent_device_taint_eviction_syncs: Int32 = flag(
         8, "pods evicted, and device taint rules whose status is written, at the same time", minimum=1
     )
-
-
-class OfRule(NamedTuple):
-    """A rule whose status is to say how far evictions are."""
-
-    name: str
-
-
-Origin = ResourceSlice | DeviceTaintRule
-
-
-class Cause(NamedTuple):
-    """A NoExecute taint of a device, tolerated until `due` (seconds since the Unix epoch), and where it comes from."""
-
-    origin: Origin
-    due: float
-
-
-class Counts(NamedTuple):
-    """What a rule does: devices published and allocated that it taints, pods to evict, and in how many namespaces."""
-
-    published: int
-    allocated: int
-    pods: int
-    namespaces: int
 
 
 # Observed: a pod on a node, its allocated claims that are reserved for it, the NoExecute taints of their devices: those
@@ -179,7 +154,7 @@ class DeviceTaintEvictionController:
         return [cause for device in allocated for cause in causes(device, self._pool(device), rules)]
 
     def _pool(self, device: AllocatedDevice) -> list[ResourceSlice]:
-        return self._slices.by_index(_POOL, pool_key(device.driver, device.pool))
+        return slices_of_pool(self._slices, device.driver, device.pool)
 
     async def _is_current(self, pod: Pod, origin: Origin) -> bool:
         """Return whether the server has the taint and the claims as they were seen: nobody is evicted by hearsay."""
@@ -256,91 +231,8 @@ class DeviceTaintEvictionController:
         return pod.metadata.deletion_timestamp is None and any(map(_is_rule, self._causes(pod, rules)))
 
 
-def pool_key(driver: str, pool: str) -> str:
-    """The key of a pool in the indexes of slices and claims."""
-    return f"{driver}/{pool}"
-
-
-def _pool_of(one: ResourceSlice) -> Iterable[str]:
-    return (pool_key(one.spec.driver, one.spec.pool.name),)
-
-
-def _pools_of(claim: ResourceClaim) -> Iterable[str]:
-    return {pool_key(device.driver, device.pool) for device in devices_of(claim)}
-
-
-def changed_pod(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """A pod with claims that came, went, was bound, or was given other claims."""
-    before, after = change.before, change.after
-    if not change.object.spec.resource_claims:
-        return
-    if before is None or after is None or _facts(before) != _facts(after):
-        yield change.key
-
-
-def _facts(pod: Pod) -> object:
-    meta = pod.metadata
-    return meta.uid, meta.deletion_timestamp, pod.spec.node_name, pod.status.resource_claim_statuses
-
-
-def pods_of_claim(_: Informers, change: Change[ResourceClaim]) -> Iterator[Key]:
-    """The pods that a claim is or was reserved for, if that or its allocation has changed."""
-    before, after = change.before, change.after
-    if before is not None and after is not None and before.status == after.status:
-        return
-    for claim in (before, after):
-        if claim is not None:
-            yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
-
-
-def pods_of_slice(informers: Informers, change: Change[ResourceSlice]) -> Iterator[Key]:
-    """The pods with devices of a pool whose slices change, if there are or were taints that evict."""
-    states = [one for one in (change.before, change.after) if one is not None]
-    if len(states) == 2 and states[0].spec == states[1].spec:
-        return
-    for pool in {pool_key(one.spec.driver, one.spec.pool.name) for one in states}:
-        if any(map(_evicts, (*states, *informers.get(RESOURCE_SLICES).by_index(_POOL, pool)))):
-            for claim in informers.get(RESOURCE_CLAIMS).by_index(_POOL, pool):
-                yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
-
-
-def _evicts(one: ResourceSlice) -> bool:
-    return any(taint.effect == NO_EXECUTE for device in one.spec.devices for taint in device.taints)
-
-
-def work_of_rule(informers: Informers, change: Change[DeviceTaintRule]) -> Iterator[Key | OfRule]:
-    """The status of a rule that has changed, first, and the pods with devices that it selects, or did."""
-    before, after = change.before, change.after
-    states = [(one.metadata.uid, one.spec) for one in (before, after) if one is not None]
-    if len(states) == 2 and states[0] == states[1]:
-        return
-    yield OfRule(change.key.name)
-    selectors = [selector_of(rule) for rule in (before, after) if rule is not None and _acts(rule)]
-    for claim in informers.get(RESOURCE_CLAIMS).list() if selectors else ():
-        if any(selects(device) for device in devices_of(claim) for selects in selectors):
-            yield from (Key(claim.metadata.namespace, name) for name in pods_of(claim))
-
-
-def _acts(rule: DeviceTaintRule) -> bool:
-    return rule.spec.taint.effect == NO_EXECUTE
-
-
-def rules_of_claim(informers: Informers, change: Change[ResourceClaim]) -> Iterator[OfRule]:
-    """The rules that taint devices of a claim whose pods may be others now."""
-    yield from _rules_of(informers, devices_of(change.object))
-
-
-def rules_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[OfRule]:
-    """The rules that taint devices of a pod which came, went, was bound or is being deleted."""
-    for _ in changed_pod(informers, change):
-        for claim in claims_in_use(change.object, informers.get(RESOURCE_CLAIMS).get):
-            yield from _rules_of(informers, devices_of(claim))
-
-
-def _rules_of(informers: Informers, devices: Sequence[AllocatedDevice]) -> Iterator[OfRule]:
-    for rule in informers.get(DEVICE_TAINT_RULES).list() if devices else ():
-        if _acts(rule) and any(map(selector_of(rule), devices)):
-            yield OfRule(rule.metadata.name)
+def _is_rule(cause: Cause) -> bool:
+    return isinstance(cause.origin, DeviceTaintRule)
 
 
 def _period(_: object) -> float:
@@ -357,8 +249,8 @@ SPECS = (
         watches=(
             Mapped(DEVICE_TAINT_RULES, work_of_rule, gate=RULES_GATE),
             Mapped(PODS, changed_pod),
-            Mapped(RESOURCE_CLAIMS, pods_of_claim, indexes={_POOL: _pools_of}),
-            Mapped(RESOURCE_SLICES, pods_of_slice, indexes={_POOL: _pool_of}),
+            Mapped(RESOURCE_CLAIMS, pods_of_claim, indexes=CLAIMS_BY_POOL),
+            Mapped(RESOURCE_SLICES, pods_of_slice, indexes=SLICES_BY_POOL),
             Mapped(PODS, rules_of_pod, delay=_period, gate=RULES_GATE),
             Mapped(RESOURCE_CLAIMS, rules_of_claim, delay=_period, gate=RULES_GATE),
         ),
@@ -373,87 +265,3 @@ SPECS = (
         ),
     ),
 )
-
-
-def pods_of(claim: ResourceClaim) -> list[str]:
-    """The names of the pods that a claim is reserved for."""
-    return [one.name for one in claim.status.reserved_for if is_of_pod(one)]
-
-
-def claims_in_use(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
-    """Return the claims of a pod that are allocated and reserved for it."""
-    known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
-    meant = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
-    return [claim for claim in meant if claim.status.allocation is not None and is_reserved_for(claim, pod)]
-
-
-def published_devices(slices: Iterable[ResourceSlice]) -> Iterator[AllocatedDevice]:
-    """The devices of current slices, named as those of allocations."""
-    for (driver, pool), of_pool in pools_of(slices).items():
-        for one in of_pool:
-            yield from (AllocatedDevice(driver=driver, pool=pool, device=device.name) for device in one.spec.devices)
-
-
-def causes(
-    allocated: AllocatedDevice, pool: Sequence[ResourceSlice], rules: Iterable[DeviceTaintRule]
-) -> Iterator[Cause]:
-    """Yield the NoExecute taints of an allocated device that are not tolerated for good, of its pool and of rules."""
-    taints: list[tuple[Origin, Taint]] = [
-        (one, taint)
-        for one in current(pool)
-        for device in one.spec.devices
-        if device.name == allocated.device
-        for taint in device.taints
-    ]
-    taints += [(rule, rule.spec.taint) for rule in rules if selector_of(rule)(allocated)]
-    for origin, taint in taints:
-        seconds = tolerated_seconds(taint, allocated.tolerations) if taint.effect == NO_EXECUTE else FOR_GOOD
-        if seconds != FOR_GOOD:
-            added = time_of(taint.time_added)
-            yield Cause(origin, added.timestamp() + seconds if added is not None else 0.0)
-
-
-def tolerated_seconds(taint: Taint, tolerations: Iterable[Toleration]) -> float:
-    """Return how long a taint of a device is tolerated: `FOR_GOOD` if any toleration says so, else the shortest time
-    of those that match (resource/v1 DeviceToleration), 0 if none does.
-    """
-    limits = [one.toleration_seconds for one in tolerations if tolerates(one, taint)]
-    if None in limits:
-        return FOR_GOOD
-    return max(0.0, min((float(limit) for limit in limits if limit is not None), default=0.0))
-
-
-def progress(rule: DeviceTaintRule, counts: Counts, evicted: int) -> Condition:
-    """Return what the status of a rule says, but for the time."""
-    effect, pods = rule.spec.taint.effect, _some(counts.pods, "pod")
-    namespaces = "1 namespace" if counts.namespaces == 1 else f"{counts.namespaces} different namespaces"
-    status, reason, message = "False", "OtherEffect", "Eviction only happens for the NoExecute effect."
-    if effect == NO_EXECUTE and counts.pods:
-        need = "needs" if counts.pods == 1 else "need"
-        status, reason, message = "True", "PodsPendingEviction", f"{pods} {need} to be evicted in {namespaces}."
-    elif effect == NO_EXECUTE:
-        reason, message = "Completed" if evicted else "NotStarted", ""
-    elif effect == "None":
-        reason = "NoEffect"
-        message = (
-            f"{_some(counts.published, 'published device')} selected. "
-            f"{_some(counts.allocated, 'allocated device')} selected. "
-            f"{pods} would be evicted in {namespaces} if the effect was NoExecute. "
-            "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
-        )
-    so_far = f"{_some(evicted, 'pod')} evicted since starting the controller." if evicted else ""
-    return Condition(
-        type=IN_PROGRESS,
-        status=status,
-        reason=reason,
-        message=f"{message} {so_far}".strip(),
-        observed_generation=rule.metadata.generation,
-    )
-
-
-def _some(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _is_rule(cause: Cause) -> bool:
-    return isinstance(cause.origin, DeviceTaintRule)

@@ -2,31 +2,20 @@
 frees claims once nobody uses them any more (dynamic resource allocation, KEP-4381).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-import msgspec
 from msgspec.structs import replace
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from controller_manager.api.core import PODS, Pod, PodResourceClaim
 from controller_manager.api.devices import (
-    DELETE_PROTECTION,
     GROUP,
-    POD_CLAIM,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     ConsumerReference,
     ResourceClaim,
-    ResourceClaimTemplate,
 )
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.quota.device_claims import EXTENDED_CLAIM
-from controller_manager.base.metrics import Counters, Family, Shown
 from controller_manager.base.random import seeded
-from controller_manager.cache import Change, Informer, Informers
 from controller_manager.controller import (
     Context,
     ControllerSpec,
@@ -42,16 +31,11 @@ from controller_manager.controller import (
 from controller_manager.controller.writes import Refusal, refusal_of
 from controller_manager.options import Int32, Options, flag
 
-from ._controlled import BY_CONTROLLER, controlled_by
-from ._device_claims import (
-    PODS_BY_CLAIM,
-    is_meant,
-    is_of_pod,
-    is_over,
-    is_reserved_for,
-    known_claims,
-    pods_with_claim,
-)
+from .._controlled import BY_CONTROLLER, controlled_by
+from .._device_claims import PODS_BY_CLAIM, is_meant, is_of_pod, is_over
+from .decide import claim_from_template, is_made_for, needs_claims, released, to_make, to_reserve, wants_admin_access
+from .metrics import ResourceClaimMetrics
+from .watches import PODS_BY_TEMPLATE, OfPod, pods_of_claim, pods_of_template, work_of_pod
 
 ADMIN_ACCESS = "DRAAdminAccess"
 ALTERNATIVES = "DRAPrioritizedList"
@@ -60,22 +44,6 @@ EVENT = "FailedResourceClaimCreation"
 FIELD_MANAGER = "ResourceClaimController"
 # Names that are tried for a claim, each of which another one may have.
 _ATTEMPTS = 5
-_LONGEST_PREFIX = 57  # what is drawn for a name comes behind it, and a label holds 63 characters
-_TEMPLATE = "resource claim template"
-
-_CREATES = Family(
-    "resourceclaim_controller_creates_total",
-    "Claims that were asked to be created, by outcome, and by whether they are for the administration of devices.",
-    "counter",
-    ("status", "admin_access"),
-)
-_CLAIMS = Family(
-    "resourceclaim_controller_resource_claims",
-    "Claims, by whether they are allocated, whether they are for the administration of devices, and what they were "
-    "made of: resource_claim_template, extended_resource, or empty for those that people made.",
-    "gauge",
-    ("allocated", "admin_access", "source"),
-)
 
 
 class ResourceClaimOptions(Options):
@@ -84,12 +52,6 @@ class ResourceClaimOptions(Options):
     title: ClassVar[str] = "Resource claim controller"
 
     concurrent_resourceclaim_syncs: Int32 = flag(50, "pods and resource claims looked at at the same time", minimum=1)
-
-
-class OfPod(NamedTuple):
-    """A pod whose claims are to be made and reserved."""
-
-    pod: Key
 
 
 class Refused(Exception):
@@ -125,8 +87,7 @@ class ResourceClaimController:
         self._templates = context.informers.get(RESOURCE_CLAIM_TEMPLATES)
         self._admin_access = context.enabled(ADMIN_ACCESS)
         self._alternatives = context.enabled(ALTERNATIVES)
-        self._creates = Counters(_CREATES, context.runtime.registry)
-        context.runtime.registry.register(_Census(self._claims))
+        self._metrics = ResourceClaimMetrics(context.runtime.registry, self._claims)
 
     async def reconcile(self, key: Key | OfPod) -> None:
         """Give pod `key` its claims, or free claim `key` of those who need it no more."""
@@ -185,7 +146,7 @@ class ResourceClaimController:
             return known
         template = self._templates.get(Key(pod.metadata.namespace, entry.resource_claim_template_name))
         if template is None:
-            raise Refused(f'{_TEMPLATE} "{entry.resource_claim_template_name}": there is none of that name')
+            raise Refused(f'resource claim template "{entry.resource_claim_template_name}": there is none of that name')
         claim = claim_from_template(pod, entry, template)
         if not self._admin_access and wants_admin_access(claim):
             raise Refused("admin access is requested, but the feature is disabled")
@@ -215,7 +176,6 @@ class ResourceClaimController:
         return is_made_for(claim, entry) and is_meant(pod, entry, claim)
 
     async def _create_as(self, name: str, claim: ResourceClaim) -> str | None:
-        admin = _said(wants_admin_access(claim))
         try:
             await self._client.create(RESOURCE_CLAIMS, replace(claim, metadata=replace(claim.metadata, name=name)))
         except AlreadyExists:
@@ -223,9 +183,9 @@ class ResourceClaimController:
         except ApiError as error:
             if refusal_of(error) is Refusal.NAMESPACE_ENDS:
                 return None
-            self._creates.add("failure", admin)
+            self._metrics.created(claim, failed=True)
             raise
-        self._creates.add("success", admin)
+        self._metrics.created(claim, failed=False)
         return name
 
     async def _release(self, claim: ResourceClaim) -> None:
@@ -278,65 +238,6 @@ class ResourceClaimController:
         return pod if pod.metadata.uid == uid else None
 
 
-class _Census(Collector):
-    """The claims that there are, counted when Prometheus asks."""
-
-    def __init__(self, claims: Informer[ResourceClaim]) -> None:
-        self._claims = claims
-
-    def describe(self) -> Iterable[Metric]:
-        """The family without samples."""
-        return (Shown(_CLAIMS),)
-
-    def collect(self) -> Iterable[Metric]:
-        """Return how many there are of each sort."""
-        counted: dict[tuple[str, ...], float] = {}
-        for claim in self._claims.list():
-            allocated = _said(claim.status.allocation is not None)
-            labels = (allocated, _said(wants_admin_access(claim)), source_of(claim))
-            counted[labels] = counted.get(labels, 0.0) + 1.0
-        return (Shown(_CLAIMS, list(counted.items())),)
-
-
-def _templates_of(pod: Pod) -> Iterable[str]:
-    namespace = pod.metadata.namespace
-    names = [one.resource_claim_template_name for one in pod.spec.resource_claims]
-    return dict.fromkeys(f"{namespace}/{name}" for name in names if name)
-
-
-def work_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key | OfPod]:
-    """What a change of a pod makes to do: its claims once it is over or gone, and else the pod itself."""
-    before, after = change.before, change.after
-    claims = informers.get(RESOURCE_CLAIMS)
-    if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-        yield from used_by(before, claims)
-    if after is not None and is_over(after):
-        yield from used_by(after, claims)
-    elif after is not None and after.spec.resource_claims:
-        yield OfPod(change.key)
-
-
-def used_by(pod: Pod, claims: Informer[ResourceClaim]) -> Iterator[Key]:
-    """The claims of a pod, with those it has not noted, and the one made by a scheduler for its extended resources."""
-    namespace, extended = pod.metadata.namespace, pod.status.extended_resource_claim_status
-    for _, name in known_claims(pod):
-        yield Key(namespace, name)
-    yield from map(key_of, controlled_by(claims, pod.metadata.uid))
-    if extended is not None:
-        yield Key(namespace, extended.resource_claim_name)
-
-
-def pods_of_claim(informers: Informers, change: Change[ResourceClaim]) -> Iterator[OfPod]:
-    """The pods that use a claim."""
-    yield from (OfPod(key_of(pod)) for pod in pods_with_claim(informers.get(PODS), change.key))
-
-
-def pods_of_template(informers: Informers, change: Change[ResourceClaimTemplate]) -> Iterator[OfPod]:
-    """The pods that name a template which has come or changed."""
-    if change.after is not None:
-        yield from (OfPod(key_of(pod)) for pod in informers.get(PODS).by_index(_TEMPLATE, str(change.key)))
-
-
 SPECS = (
     ControllerSpec(
         name="resourceclaim-controller",
@@ -351,7 +252,7 @@ SPECS = (
         watches=(
             For(RESOURCE_CLAIMS, indexes=BY_CONTROLLER),
             Mapped(RESOURCE_CLAIMS, pods_of_claim),
-            Mapped(PODS, work_of_pod, indexes={**PODS_BY_CLAIM, _TEMPLATE: _templates_of}),
+            Mapped(PODS, work_of_pod, indexes={**PODS_BY_CLAIM, **PODS_BY_TEMPLATE}),
             Mapped(RESOURCE_CLAIM_TEMPLATES, pods_of_template),
         ),
         rbac=(
@@ -368,92 +269,3 @@ SPECS = (
         ),
     ),
 )  # fmt: skip
-
-
-def to_make(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[PodResourceClaim]:
-    """Return the entries of a pod that need a claim made of a template, or the one that was made to be noted."""
-    settled = {one.name for one in pod.status.resource_claim_statuses if one.resource_claim_name is None}
-    for entry, name in known_claims(pod):
-        claim = claim_of(Key(pod.metadata.namespace, name))
-        if claim is not None and is_meant(pod, entry, claim):
-            settled.add(entry.name)
-    templated = (one for one in pod.spec.resource_claims if one.resource_claim_template_name)
-    return [entry for entry in templated if entry.name not in settled]
-
-
-def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
-    """Return the allocated claims that are to be reserved for a pod, which its scheduler has not done."""
-    if not pod.spec.node_name:
-        return []
-    known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
-    usable = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
-    return [
-        claim
-        for claim in usable
-        if claim.status.allocation is not None
-        and claim.metadata.deletion_timestamp is None
-        and not is_reserved_for(claim, pod)
-    ]
-
-
-def needs_claims(pod: Pod) -> bool:
-    """Return whether claims are made and reserved for a pod."""
-    return pod.metadata.deletion_timestamp is None and not is_over(pod)
-
-
-def is_made_for(claim: ResourceClaim, entry: PodResourceClaim) -> bool:
-    """Return whether a claim of a pod was made for that entry."""
-    return (claim.metadata.annotations or {}).get(POD_CLAIM) == entry.name
-
-
-def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """Return the claim that is made of a template for an entry of a pod, which controls it, all but its name."""
-    meta, of_claims = pod.metadata, template.spec.metadata
-    made = ObjectMeta(
-        generate_name=prefix(meta.name, entry.name),
-        namespace=meta.namespace,
-        labels=of_claims.labels,
-        annotations={**(of_claims.annotations or {}), POD_CLAIM: entry.name},
-        owner_references=(OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True),),
-    )
-    kind = {"apiVersion": RESOURCE_CLAIMS.api_version, "kind": RESOURCE_CLAIMS.kind}
-    spec = template.spec.spec if bytes(template.spec.spec) not in (b"", b"null") else {}
-    return ResourceClaim.decode(msgspec.json.encode({**kind, "metadata": made, "spec": spec}))
-
-
-def prefix(pod: str, entry: str) -> str:
-    """Return what the name of a claim begins with; of names that are too long together, as much of each."""
-    whole = f"{pod}-{entry}-"
-    if len(whole) <= _LONGEST_PREFIX:
-        return whole
-    first, second = (name[: len(name) * _LONGEST_PREFIX // len(whole)] for name in (pod, entry))
-    return f"{first}-{second}"
-
-
-def released(claim: ResourceClaim, remaining: Sequence[ConsumerReference]) -> ResourceClaim:
-    """Return the claim as it is to be while only `remaining` need it."""
-    status, meta = claim.status, claim.metadata
-    was_used = len(remaining) < len(status.reserved_for)
-    is_idle = not remaining and (was_used or meta.deletion_timestamp is not None)
-    status = replace(status, reserved_for=tuple(remaining)) if was_used else status
-    if not (is_idle and DELETE_PROTECTION in meta.finalizers):
-        return replace(claim, status=status)
-    finalizers = tuple(one for one in meta.finalizers if one != DELETE_PROTECTION)
-    return replace(claim, status=replace(status, allocation=None), metadata=replace(meta, finalizers=finalizers))
-
-
-def wants_admin_access(claim: ResourceClaim) -> bool:
-    """Return whether a claim is for the administration of devices; alternatives cannot be (KEP-5018)."""
-    return any(one.exactly is not None and one.exactly.admin_access for one in claim.spec.devices.requests)
-
-
-def source_of(claim: ResourceClaim) -> str:
-    """Return what metrics say that a claim was made of."""
-    annotations = claim.metadata.annotations or {}
-    if annotations.get(EXTENDED_CLAIM) == "true":
-        return "extended_resource"
-    return "resource_claim_template" if annotations.get(POD_CLAIM) else ""
-
-
-def _said(answer: bool) -> str:
-    return "true" if answer else "false"
