@@ -1,12 +1,12 @@
 """Attaches volumes to the nodes of the pods that use them, by asking CSI drivers for it, and detaches them.
 
-What is known is kept in `state`, what is next for a volume is decided in `decide`, and done in `operations`.
+What is known is kept in `state`, what is next for a volume is decided in `decide`, done in `operations`, and verified
+in `verifier`.
 """
 
 import asyncio
 import math
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Self
 
@@ -20,9 +20,6 @@ from controller_manager.api.storage import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     VOLUME_ATTACHMENTS,
-    CSIDriver,
-    PersistentVolume,
-    PersistentVolumeClaim,
     VolumeAttachment,
 )
 from controller_manager.base.clock import monotonic
@@ -33,26 +30,37 @@ from controller_manager.controller import (
     Change,
     Context,
     ControllerSpec,
-    Informers,
     Key,
     Mapped,
     PolicyRule,
     Requeue,
-    in_parallel,
     key_of,
 )
 from controller_manager.options import Duration, Options, flag
 
-from .._claims import PODS_BY_CLAIM, pods_of_claim, pods_with_claim
+from .._claims import PODS_BY_CLAIM
 from .._pods import PODS_BY_NODE, pods_on
 from .._volume_specs import CSI, VolumeSpec, VolumeSpecs, has_volumes, spec_of_name, spec_of_volume
 from .attachments import attachment_name
 from .decide import NodeFacts, decide, is_managed, needs_volumes, node_facts, note_wishes
-from .flex_call import DriverError
 from .flex_drivers import FlexDrivers
 from .metrics import AttachDetachMetrics
 from .operations import Operations
-from .state import ActualState, AttachableVolume, Attachment, DesiredState, Verb
+from .state import ActualState, DesiredState, Verb
+from .verifier import Verifier
+from .watches import (
+    AttachmentName,
+    DriverName,
+    NodeName,
+    Verification,
+    VolumeName,
+    changed_attachments,
+    changed_drivers,
+    changed_nodes,
+    changed_pods,
+    pods_of_bound_claim,
+    pods_of_volume,
+)
 
 _WORKERS = 32
 """Volumes worked on at the same time; a worker waits for answers of the server only, never for a driver."""
@@ -84,41 +92,6 @@ class AttachDetachOptions(Options):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeName:
-    """A volume, by its unique name."""
-
-    volume: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeName:
-    """A node, whose list of volumes is written and read."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentName:
-    """A VolumeAttachment that has changed."""
-
-    attachment: str
-
-
-@dataclass(frozen=True, slots=True)
-class DriverName:
-    """A driver, of CSI or FlexVolume, whose volumes have to be attached from now on, or have not."""
-
-    driver: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """A node to which what is attached is to be verified."""
-
-    verified: str
-
-
 # Observed, by key:            taken down:                                        looked at next:
 #   a pod                        the volumes that it needs on its node              those that it needs anew, or no more
 #   a node                       what it uses; whether its volumes are our matter   its pods, its volumes that wait
@@ -144,9 +117,10 @@ class AttachDetachController:
         self._attachments = context.informers.get(VOLUME_ATTACHMENTS)
         self._specs = VolumeSpecs(context.informers)
         self._actual, self._desired = ActualState(), DesiredState()
-        self._metrics = AttachDetachMetrics(context.runtime.registry, self._actual, self._desired)
+        metrics = AttachDetachMetrics(context.runtime.registry, self._actual, self._desired)
         self._flex = FlexDrivers(options.flex_volume_plugin_dir, context.log)
-        self._operations = Operations(context, self._actual, self._desired, self._metrics, self._flex, self._changed)
+        self._operations = Operations(context, self._actual, self._desired, metrics, self._flex, self._changed)
+        self._verifier = Verifier(context, self._actual, self._operations, self._specs, self._flex, metrics)
         self._managed: set[str] = set()
         self._started = False
         # Who orders work, and what was ordered before that is known.
@@ -168,7 +142,7 @@ class AttachDetachController:
                     await asyncio.sleep(self._options.attach_detach_reconcile_sync_period)
                     for node in self._actual.nodes():
                         add(Verification(node), "what is attached is verified")
-                    await self._verify_with_drivers()
+                    await self._verifier.verify_with_drivers()
                 await asyncio.Event().wait()
         finally:
             end()
@@ -195,7 +169,7 @@ class AttachDetachController:
             case DriverName(driver=name):
                 await self._reconcile_driver(name)
             case Verification(verified=name):
-                await self._verify(name)
+                await self._verifier.verify_node(name)
             case Key():
                 self._reconcile_pod(key)
         return None
@@ -353,102 +327,6 @@ class AttachDetachController:
     def _facts(self, volume: str, node: str) -> NodeFacts:
         return node_facts(self._nodes.get(Key("", node)), uses=self._actual.is_used(volume, node))
 
-    async def _verify(self, node: str) -> None:
-        """See whether the drivers still have attached to a node what they had."""
-        began, failed = monotonic(), True
-        try:
-            for volume, attachment in self._actual.at(node):
-                if volume.spec.plugin != CSI or not attachment.confirmed or not self._specs.is_attachable(volume.spec):
-                    continue
-                found = await self._find(volume, node)
-                if not attachment.confirmed or attachment.operation is not None or (found and found.status.attached):
-                    continue
-                self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
-                if found is None:
-                    self._operations.detached(volume, node)
-                else:
-                    attachment.confirmed = attachment.reported = False
-                    self._changed(volume.spec.name, node)
-            failed = False
-        finally:
-            self._metrics.verified(monotonic() - began, failed=failed)
-
-    async def _verify_with_drivers(self) -> None:
-        """See whether FlexVolume drivers still have attached what they had."""
-        there = [(volume, one) for volume in self._actual.volumes.values() for one in volume.attachments.values()]
-        asked = [(volume, one) for volume, one in there if volume.spec.is_flex and one.confirmed]
-
-        async def ask(volume: AttachableVolume, attachment: Attachment) -> None:
-            node = attachment.node
-            try:
-                if await self._flex.is_attached(volume.spec, node):
-                    return
-            except DriverError as error:
-                self._log.warning("not verified", volume=volume.spec.name, node=node, problem=str(error))
-                return
-            if volume.attachments.get(node) is attachment and attachment.confirmed and attachment.operation is None:
-                self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
-                self._operations.detached(volume, node)
-
-        await in_parallel(asked, lambda one: ask(*one))
-
-    async def _find(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
-        key = Key("", attachment_name(volume.spec, node))
-        found = self._attachments.get(key)
-        if found is not None:
-            return found
-        try:
-            return await self._client.get(VOLUME_ATTACHMENTS, key)
-        except NotFound:
-            return None
-
-
-def _pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """Yield a pod with volumes whose needs may have changed."""
-    before, after = (one is not None and needs_volumes(one) for one in (change.before, change.after))
-    if before != after and has_volumes(change.object):
-        yield change.key
-
-
-def _nodes(_: Informers, change: Change[Node]) -> Iterator[NodeName]:
-    """Yield a node of which something has changed that matters to volumes."""
-    before, after = (_facts_of(one) if one is not None else None for one in (change.before, change.after))
-    if before != after or change.initial:
-        yield NodeName(change.key.name)
-
-
-def _facts_of(node: Node) -> object:
-    status = node.status
-    return (node_facts(node, uses=False), is_managed(node), set(status.volumes_in_use), set(status.volumes_attached))
-
-
-def _pods_of_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
-    """Yield the pods of a claim that is bound to a volume now."""
-    before, after = change.before, change.after
-    if after is None or after.status.phase != "Bound":
-        return
-    if before is None or (before.status.phase, before.spec.volume_name) != (after.status.phase, after.spec.volume_name):
-        yield from pods_of_claim(informers, change)
-
-
-def _pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
-    """Yield the pods of the claim that a volume is bound to now."""
-    now = change.after.spec.claim_ref if change.after is not None else None
-    was = change.before.spec.claim_ref if change.before is not None else None
-    if now is not None and (was is None or was.uid != now.uid):
-        yield from (key_of(pod) for pod in pods_with_claim(informers, Key(now.namespace, now.name)))
-
-
-def _attachments(_: Informers, change: Change[VolumeAttachment]) -> Iterator[AttachmentName]:
-    yield AttachmentName(change.key.name)
-
-
-def _drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[DriverName]:
-    """Yield a driver whose volumes have to be attached now, or have not any more."""
-    required = [one is None or one.spec.attach_required is not False for one in (change.before, change.after)]
-    if required[0] != required[1]:
-        yield DriverName(change.key.name)
-
 
 SPECS = (
     ControllerSpec(
@@ -460,12 +338,12 @@ SPECS = (
         options=AttachDetachOptions,
         workers=lambda _: _WORKERS,
         watches=(
-            Mapped(PODS, _pods, indexes={**PODS_BY_CLAIM, **PODS_BY_NODE}),
-            Mapped(NODES, _nodes),
-            Mapped(PERSISTENT_VOLUME_CLAIMS, _pods_of_claim),
-            Mapped(PERSISTENT_VOLUMES, _pods_of_volume),
-            Mapped(VOLUME_ATTACHMENTS, _attachments),
-            Mapped(CSI_DRIVERS, _drivers),
+            Mapped(PODS, changed_pods, indexes={**PODS_BY_CLAIM, **PODS_BY_NODE}),
+            Mapped(NODES, changed_nodes),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, pods_of_bound_claim),
+            Mapped(PERSISTENT_VOLUMES, pods_of_volume),
+            Mapped(VOLUME_ATTACHMENTS, changed_attachments),
+            Mapped(CSI_DRIVERS, changed_drivers),
         ),
         rbac=(
             PolicyRule(

@@ -104,6 +104,11 @@ class Operations:
         self.places.pop(attachment_name(volume.spec, node), None)
         self._changed(volume.spec.name, node)
 
+    def unconfirm(self, volume: AttachableVolume, attachment: Attachment) -> None:
+        """A volume may not be attached to a node any more."""
+        attachment.confirmed = attachment.reported = False
+        self._changed(volume.spec.name, attachment.node)
+
     def _local(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
         return self._attachments.get(Key("", attachment_name(volume.spec, node)))
 

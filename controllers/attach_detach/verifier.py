@@ -1,0 +1,83 @@
+"""Verifies that what is attached still is: nobody tells when a driver, or somebody by hand, has detached a volume."""
+
+from controller_manager.api.errors import NotFound
+from controller_manager.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
+from controller_manager.base.clock import monotonic
+from controller_manager.controller import Context, Key, in_parallel
+
+from .._volume_specs import CSI, VolumeSpecs
+from .attachments import attachment_name
+from .flex_call import DriverError
+from .flex_drivers import FlexDrivers
+from .metrics import AttachDetachMetrics
+from .operations import Operations
+from .state import ActualState, AttachableVolume, Attachment
+
+
+class Verifier:
+    """Asks the server, and FlexVolume drivers, about each attachment that is believed to be there."""
+
+    def __init__(
+        self,
+        context: Context,
+        actual: ActualState,
+        operations: Operations,
+        specs: VolumeSpecs,
+        flex: FlexDrivers,
+        metrics: AttachDetachMetrics,
+    ) -> None:
+        self._client = context.client
+        self._log = context.log
+        self._attachments = context.informers.get(VOLUME_ATTACHMENTS)
+        self._actual = actual
+        self._operations = operations
+        self._specs = specs
+        self._flex = flex
+        self._metrics = metrics
+
+    async def verify_node(self, node: str) -> None:
+        """See whether the drivers still have attached to a node what they had."""
+        began, failed = monotonic(), True
+        try:
+            for volume, attachment in self._actual.at(node):
+                if volume.spec.plugin != CSI or not attachment.confirmed or not self._specs.is_attachable(volume.spec):
+                    continue
+                found = await self._find(volume, node)
+                if not attachment.confirmed or attachment.operation is not None or (found and found.status.attached):
+                    continue
+                self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
+                if found is None:
+                    self._operations.detached(volume, node)
+                else:
+                    self._operations.unconfirm(volume, attachment)
+            failed = False
+        finally:
+            self._metrics.verified(monotonic() - began, failed=failed)
+
+    async def verify_with_drivers(self) -> None:
+        """See whether FlexVolume drivers still have attached what they had."""
+        there = [(volume, one) for volume in self._actual.volumes.values() for one in volume.attachments.values()]
+        asked = [(volume, one) for volume, one in there if volume.spec.is_flex and one.confirmed]
+        await in_parallel(asked, lambda one: self._verify_with_driver(*one))
+
+    async def _verify_with_driver(self, volume: AttachableVolume, attachment: Attachment) -> None:
+        node = attachment.node
+        try:
+            if await self._flex.is_attached(volume.spec, node):
+                return
+        except DriverError as error:
+            self._log.warning("not verified", volume=volume.spec.name, node=node, problem=str(error))
+            return
+        if volume.attachments.get(node) is attachment and attachment.confirmed and attachment.operation is None:
+            self._log.warning("a volume is no longer attached", volume=volume.spec.name, node=node)
+            self._operations.detached(volume, node)
+
+    async def _find(self, volume: AttachableVolume, node: str) -> VolumeAttachment | None:
+        key = Key("", attachment_name(volume.spec, node))
+        found = self._attachments.get(key)
+        if found is not None:
+            return found
+        try:
+            return await self._client.get(VOLUME_ATTACHMENTS, key)
+        except NotFound:
+            return None

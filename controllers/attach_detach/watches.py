@@ -1,0 +1,95 @@
+"""What is to be looked at since an object has changed: pods, volumes, nodes, attachments and drivers; pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller_manager.api.core import Node, Pod
+from controller_manager.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
+from controller_manager.controller import Change, Informers, Key, key_of
+
+from .._claims import pods_of_claim, pods_with_claim
+from .._volume_specs import has_volumes
+from .decide import is_managed, needs_volumes, node_facts
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeName:
+    """A volume, by its unique name."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """A node, whose list of volumes is written and read."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentName:
+    """A VolumeAttachment that has changed."""
+
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverName:
+    """A driver, of CSI or FlexVolume, whose volumes have to be attached from now on, or have not."""
+
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A node to which what is attached is to be verified."""
+
+    verified: str
+
+
+def changed_pods(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """Yield a pod with volumes whose needs may have changed."""
+    before, after = (one is not None and needs_volumes(one) for one in (change.before, change.after))
+    if before != after and has_volumes(change.object):
+        yield change.key
+
+
+def changed_nodes(_: Informers, change: Change[Node]) -> Iterator[NodeName]:
+    """Yield a node of which something has changed that matters to volumes."""
+    before, after = (_facts_of(one) if one is not None else None for one in (change.before, change.after))
+    if before != after or change.initial:
+        yield NodeName(change.key.name)
+
+
+def _facts_of(node: Node) -> object:
+    status = node.status
+    return (node_facts(node, uses=False), is_managed(node), set(status.volumes_in_use), set(status.volumes_attached))
+
+
+def pods_of_bound_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+    """Yield the pods of a claim that is bound to a volume now."""
+    before, after = change.before, change.after
+    if after is None or after.status.phase != "Bound":
+        return
+    if before is None or (before.status.phase, before.spec.volume_name) != (after.status.phase, after.spec.volume_name):
+        yield from pods_of_claim(informers, change)
+
+
+def pods_of_volume(informers: Informers, change: Change[PersistentVolume]) -> Iterator[Key]:
+    """Yield the pods of the claim that a volume is bound to now."""
+    now = change.after.spec.claim_ref if change.after is not None else None
+    was = change.before.spec.claim_ref if change.before is not None else None
+    if now is not None and (was is None or was.uid != now.uid):
+        yield from (key_of(pod) for pod in pods_with_claim(informers, Key(now.namespace, now.name)))
+
+
+def changed_attachments(_: Informers, change: Change[VolumeAttachment]) -> Iterator[AttachmentName]:
+    """Yield a VolumeAttachment that has changed."""
+    yield AttachmentName(change.key.name)
+
+
+def changed_drivers(_: Informers, change: Change[CSIDriver]) -> Iterator[DriverName]:
+    """Yield a driver whose volumes have to be attached now, or have not any more."""
+    required = [one is None or one.spec.attach_required is not False for one in (change.before, change.after)]
+    if required[0] != required[1]:
+        yield DriverName(change.key.name)
