@@ -14,7 +14,7 @@ from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.trees import deep_copy
 
 _MISSING = object()
-_CONTAINERS = (dict, list)
+_CONTAINERS = frozenset({dict, list})
 
 
 def may_share(kind: ResourceInfo) -> bool:
@@ -69,12 +69,17 @@ def fit_others(tree: Tree, stored: Tree, kind: ResourceInfo) -> Report:
 def _own_metadata(part: Any) -> Any:
     if type(part) is not dict:
         return part
-    return {name: value if name == "managedFields" else _own(value) for name, value in part.items()}
+    return {
+        name: value if type(value) not in _CONTAINERS or name == "managedFields" else _own(value)
+        for name, value in part.items()
+    }
 
 
 def _own(value: Any) -> Any:
     if type(value) not in _CONTAINERS:
         return value
+    if type(value) is dict and _CONTAINERS.isdisjoint(map(type, value.values())):
+        return value.copy()
     try:
         return orjson.loads(orjson.dumps(value))
     except TypeError:  # numbers that YAML may have, and JSON has not

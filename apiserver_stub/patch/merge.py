@@ -7,7 +7,7 @@ The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$dele
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
@@ -19,12 +19,14 @@ Identity = tuple[bool, object]
 """The key that tells elements of a merged list apart: the merge key's value or the scalar itself, and whether it is
 boolean (Python takes True for 1, JSON does not).
 """
+_Known = tuple[Identity | None, Any]  # an element, and what it is known by
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 _GONE: Any = object()
+_CONTAINERS = frozenset({dict, list})
 _MOST_REPEATS = 100  # of an element in one list of a patch: each copies what the others before have made of it
 
 
@@ -68,25 +70,28 @@ def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:
         case "delete":
             return {}
     merged = _retained(target, patch)
+    directives: list[str] = []
     for name, value in patch.items():
-        if _is_directive(name):
-            continue
-        if value is None:
+        if name[:1] == "$" and _is_directive(name):
+            directives.append(name)
+        elif value is None:
             merged.pop(name, None)
-            continue
-        order = patch.get(_ORDER + name)
-        value = _merge_value(merged.get(name, _GONE), value, order, _child(schema, name))
-        if value is not _GONE:
+        elif type(value) not in _CONTAINERS:
             merged[name] = value
-    for name, value in patch.items():
+        else:
+            value = _merge_value(merged.get(name, _GONE), value, patch.get(_ORDER + name), _child(schema, name))
+            if value is not _GONE:
+                merged[name] = value
+    for name in directives:
         if name.startswith(_DELETE):
-            _delete_scalars(merged, name[len(_DELETE) :], value)
+            _delete_scalars(merged, name[len(_DELETE) :], patch[name])
         elif name.startswith(_ORDER) and name[len(_ORDER) :] not in patch:
-            _reorder(merged, name[len(_ORDER) :], value, schema)
+            _reorder(merged, name[len(_ORDER) :], patch[name], schema)
     return merged
 
 
 def _merge_value(current: Any, value: Any, order: Any, schema: Schema) -> Any:
+    """Merge an object or a list."""
     replaced = type(current) is not type(value) or "replace" in schema.patch_strategy
     if type(value) is dict and not replaced:
         return _merge_map(current, value, schema)
@@ -101,14 +106,14 @@ def _merge_list(current: list[Any], patch: list[Any], order: Any, schema: Schema
         merged, wanted = _merge_keyed(current, patch, schema)
     else:
         wanted = [_identity(value, key) for value in patch]
-        merged = list(dict(zip(_identities(current + patch, key), current + patch, strict=True)).values())
+        merged = list(dict(zip(_identities(current + patch, key), current + patch, strict=True)).items())
     listed = _listed(order, key)
     if listed:
         _check_order(wanted, listed)
     return _ordered(merged, listed or wanted, current, key)
 
 
-def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[list[Any], list[Identity]]:
+def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[list[_Known], list[Identity]]:
     """Return the merged elements in no particular order, and the identities that the patch sets, in its order.
 
     An element with `$patch: replace` only says that the others replace the whole list.
@@ -118,7 +123,7 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
     removed: set[Identity] = set()
     replace = False
     for item in patch:
-        directive = _directive(item) if type(item) is dict else ""
+        directive = _directive(item) if type(item) is dict and _PATCH in item else ""
         if directive == "replace":
             replace = True
         elif directive == "delete":
@@ -126,28 +131,29 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
         else:
             changes.append((_identity(item, key), item))
     if replace:
-        return [_members(item) for _, item in changes], []
+        return [(identity, _members(item)) for identity, item in changes], []
     if len(changes) > _MOST_REPEATS and max(Counter(one for one, _ in changes).values()) > _MOST_REPEATS:
         raise BadRequest(f"a list of a patch has more than {_MOST_REPEATS} elements with the same {key!r}")
-    merged = [item for item in current if _known(item, key) not in removed]
+    merged = [one for one in _all_known(current, key) if one[0] not in removed]
     places: dict[Identity | None, int] = {}
-    for place, item in enumerate(merged):
-        places.setdefault(_known(item, key), place)
+    for place, (known, _) in enumerate(merged):
+        places.setdefault(known, place)
     for identity, change in changes:
         found = places.setdefault(identity, len(merged))
         if found == len(merged):
-            merged.append(_members(change))
+            merged.append((identity, _members(change)))
         else:
-            merged[found] = _merge_map(merged[found], change, schema.items or ANYTHING)
+            merged[found] = identity, _merge_map(merged[found][1], change, schema.items or ANYTHING)
     return merged, [identity for identity, _ in changes]
 
 
-def _ordered(items: list[Any], wanted: list[Identity], before: list[Any], key: str) -> list[Any]:
+def _ordered(known: Sequence[_Known], wanted: list[Identity], before: list[Any], key: str) -> list[Any]:
     """Return the elements in order: those that the patch orders as it says, the others before the first ordered
     element that came after them in the list as it was.
     """
+    if [identity for identity, _ in known] == wanted:
+        return [item for _, item in known]
     rank = _ranks(wanted)
-    known = [(_known(item, key), item) for item in items]
     ours = sorted((one for one in known if one[0] in rank), key=lambda one: rank[one[0]])
     if len(ours) == len(known):
         return [item for _, item in ours]
@@ -168,7 +174,7 @@ def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
     listed = _listed(order, child.patch_merge_key)
     current = merged.get(name)
     if type(current) is list and "merge" in child.patch_strategy:
-        merged[name] = _ordered(current, listed, current, child.patch_merge_key)
+        merged[name] = _ordered(_all_known(current, child.patch_merge_key), listed, current, child.patch_merge_key)
 
 
 def _check_order(wanted: list[Identity], listed: list[Identity]) -> None:
@@ -211,17 +217,24 @@ def _retained(target: Tree, patch: Tree) -> Tree:
 def _plain(value: Any) -> Any:
     """Return a value of the patch where there is nothing to merge with; `_GONE` if it says `$patch: delete`."""
     if type(value) is dict:
-        return _GONE if _directive(value) == "delete" else _members(value)
+        return _GONE if _PATCH in value and _directive(value) == "delete" else _members(value)
     if type(value) is list:
-        kept = (item for item in value if type(item) is not dict or _directive(item) != "replace")
+        kept = (item for item in value if type(item) is not dict or _PATCH not in item or _directive(item) != "replace")
         return [item for item in map(_plain, kept) if item is not _GONE]
     return value
 
 
 def _members(patch: Tree) -> Tree:
     """Return the members that a patch sets, without directives and nulls."""
-    members = {name: _plain(value) for name, value in patch.items() if value is not None and not _is_directive(name)}
-    return {name: value for name, value in members.items() if value is not _GONE}
+    members: Tree = {}
+    for name, value in patch.items():
+        if value is None or (name[:1] == "$" and _is_directive(name)):
+            continue
+        if type(value) in _CONTAINERS:
+            value = _plain(value)
+        if value is not _GONE:
+            members[name] = value
+    return members
 
 
 def _directive(patch: Tree) -> str:
@@ -233,7 +246,7 @@ def _directive(patch: Tree) -> str:
 
 
 def _is_directive(name: str) -> bool:
-    return name[:1] == "$" and (name in (_PATCH, _RETAIN) or name.startswith((_ORDER, _DELETE)))
+    return name in (_PATCH, _RETAIN) or name.startswith((_ORDER, _DELETE))
 
 
 def _child(schema: Schema, name: str) -> Schema:
@@ -255,6 +268,10 @@ def _known(item: Any, key: str) -> Identity | None:
     if value is None or type(value) in (dict, list):
         return None
     return type(value) is bool, value
+
+
+def _all_known(items: Iterable[Any], key: str) -> list[_Known]:
+    return [(_known(item, key), item) for item in items]
 
 
 def _identities(items: Iterable[Any], key: str) -> list[Identity]:

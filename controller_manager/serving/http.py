@@ -34,7 +34,14 @@ def parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     path, _, query = target.partition("?")
     if "%" in path:
         path = unquote(_ENCODED_SLASH.sub("%252F", path))
-    return path, tuple(parse_qsl(query, keep_blank_values=True)) if query else ()
+    return path, _parameters(query) if query else ()
+
+
+def _parameters(query: str) -> tuple[tuple[str, str], ...]:
+    if "%" in query or "+" in query:
+        return tuple(parse_qsl(query, keep_blank_values=True))
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return tuple((name, value) for name, _, value in pairs)
 
 
 def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:

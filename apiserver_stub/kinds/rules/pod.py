@@ -204,7 +204,7 @@ _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _cond
 def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, errors: ErrorList) -> None:
     """A container that ended for good does not run again."""
     policy = "Never" if name.startswith("ephemeral") else spec.get("restartPolicy")
-    if policy == "Always":
+    if policy == "Always" or not before.get(name):
         return
     running = {s.get("name") for s in status.get(name) or () if "terminated" not in (s.get("state") or {})}
     restarting = {

@@ -172,13 +172,20 @@ async def test_patches_are_answered_alike(api: Any, name: str) -> None:
 
 def test_what_is_stored_is_never_changed() -> None:
     kind = next(kind for kind in resources() if kind.name == "deployments.apps")
-    stored = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, **OBJECTS["deployment"][1]}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "1"}
+    metadata = {"name": "a", "labels": {"a": "b"}, "ownerReferences": [owner]}
+    stored = {**OBJECTS["deployment"][1], "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
     shared_parts.fit_others(stored, {}, kind)
     before = json.dumps(stored)
-    changed = {**stored, "spec": {**stored["spec"], "template": stored["spec"]["template"], "strategy": {}}}
+    changed = {
+        **stored,
+        "metadata": {**stored["metadata"], "generation": 2},
+        "spec": {**stored["spec"], "template": stored["spec"]["template"], "strategy": {}},
+    }
     own = shared_parts.detached(changed, stored)
     shared_parts.fit_others(own, stored, kind)
-    own["metadata"]["labels"] = {"a": "b"}
+    own["metadata"]["labels"]["a"] = "c"
+    own["metadata"]["ownerReferences"][0]["name"] = "c"
     own["spec"]["template"]["spec"]["containers"].clear()
     assert json.dumps(stored) == before
     assert own["status"] is stored["status"]

@@ -1,5 +1,7 @@
 """Targets, headers and status lines as pure functions."""
 
+from urllib.parse import parse_qsl
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,11 @@ def test_a_target_is_split_and_decoded(target, path, query):
 def test_decoding_never_makes_a_new_separator(target):
     path, _ = http.parse_target(target)
     assert path.count("/") == target.partition("?")[0].count("/")
+
+
+@given(st.text(st.sampled_from("ab2%+&=;?\u00e9"), max_size=30))
+def test_parameters_are_read_as_forms_are(query):
+    assert http.parse_target(f"/a?{query}")[1] == tuple(parse_qsl(query, keep_blank_values=True))
 
 
 def test_headers_are_folded_by_lower_case_name():
