@@ -51,6 +51,8 @@ READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
 NODES_MADE = ("a", "b", "c")
 ALONE, SHARED = ("v", "w", "x"), ("shared",)
 ROUNDS = 12
+# Seconds from when the server is asked for a node, and then for its pods, until what follows from that reaches it.
+ON_THE_WAY = 4 * LONGEST_DELAY
 
 
 class World:
@@ -65,6 +67,7 @@ class World:
         self.busy: set[str] = set()
         self.mounted: dict[str, set[str]] = defaultdict(set)
         self.pods: dict[str, Pod] = {}
+        self.came: dict[str, float] = {}
         self.made = 0
         # By volume the VolumeAttachments, by node; by volume and node when a pod last wanted it there.
         self.there: dict[str, dict[str, VolumeAttachment]] = defaultdict(dict)
@@ -84,6 +87,7 @@ class World:
                 if change.deleted:
                     self.pods.pop(found.metadata.name, None)
                 else:
+                    self.came.setdefault(found.metadata.name, monotonic())
                     self.pods[found.metadata.name] = found
 
     def _judge(self, found: VolumeAttachment, *, deleted: bool) -> None:
@@ -103,16 +107,20 @@ class World:
         if volume not in self.mounted[node]:
             return
         age = monotonic() - self.wanted.get((volume, node), 0.0)
-        # A request that was right when it was sent may be on its way while the node speaks again.
-        silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= LONGEST_DELAY
-        if not silent or age < FORCE_AFTER or self._wants(volume, node):
+        silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= ON_THE_WAY
+        if not silent or age < FORCE_AFTER or self._wants(volume, node, since=ON_THE_WAY):
             self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
 
     def _volumes(self, found: Pod) -> set[str]:
         return {one.persistent_volume_claim.claim_name for one in found.spec.volumes if one.persistent_volume_claim}
 
-    def _wants(self, volume: str, node: str) -> bool:
-        return any(one.spec.node_name == node and volume in self._volumes(one) for one in self.pods.values())
+    def _wants(self, volume: str, node: str, since: float = 0.0) -> bool:
+        """Return whether a pod that came at least so many seconds ago wants a volume on a node."""
+        latest = monotonic() - since
+        return any(
+            one.spec.node_name == node and volume in self._volumes(one) and self.came[name] <= latest
+            for name, one in self.pods.items()
+        )
 
     async def run(self) -> None:
         """Have the nodes mount and unmount, in steps of a second while anything changes."""
@@ -239,7 +247,7 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
             await check(cluster, world)
             assert await attachments(cluster) == {}
             kubelets.cancel()
-        assert world.wrong == []
+        assert world.wrong == [], world.wrong
 
 
 async def check(cluster: Cluster, world: World) -> None:

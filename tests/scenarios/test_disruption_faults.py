@@ -5,11 +5,11 @@ What holds for every seed, while pods go only by eviction:
 1. Once all pods were healthy, never fewer are than the budget says, however many are asked to go.
 2. Once everything works again, the status counts what there is, and nobody writes anything any more.
 
-A budget whose controller hears nothing of pods for two minutes takes those that were let go for still there; so it is
-deaf for less than that.
+A budget whose controller hears nothing of pods for two minutes takes those that were let go for still there, as
+upstream's does. That it hears nothing for so long is seldom; then the first promise is not held to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,11 +17,14 @@ import pytest
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.apps import REPLICA_SETS
 from controller_manager.api.core import PODS, Pod, is_pod_ready
-from controller_manager.api.policy import POD_DISRUPTION_BUDGETS
+from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from controller_manager.api.timestamps import time_of
+from controller_manager.base.clock import utc_now
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
+from controllers.disruption import DELETION_TIMEOUT
 from tests.scenarios.test_disruption import evict, numbers, protect
 from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import pods, replica_set
@@ -43,10 +46,14 @@ BUDGETS: tuple[tuple[dict[str, Any], int], ...] = (
 
 
 class Healthy:
-    """How many pods were ready and not being deleted, after each change of one."""
+    """How many pods were ready and not being deleted, after each change of one; whether one that was let go was
+    `overlooked`, since its time was over before its deletion was heard of.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.least = REPLICAS
+        self.overlooked = False
+        self._let_go: Mapping[str, str] = {}
         self._pods: dict[str, bool] = {}
         cluster.api.store.subscribe(self._note)
 
@@ -60,7 +67,14 @@ class Healthy:
                 pod = Pod.decode(one.row.data)
                 stays = not one.deleted and pod.metadata.deletion_timestamp is None
                 self._pods[one.row.key] = stays and is_pod_ready(pod)
+            elif one.row.resource == POD_DISRUPTION_BUDGETS.name:
+                self._note_budget(PodDisruptionBudget.decode(one.row.data).status.disrupted_pods)
         self.least = min(self.least, self._count())
+
+    def _note_budget(self, let_go: Mapping[str, str]) -> None:
+        dropped = [when for name, text in self._let_go.items() if name not in let_go and (when := time_of(text))]
+        self.overlooked = self.overlooked or any(utc_now() - when >= DELETION_TIMEOUT for when in dropped)
+        self._let_go = let_go
 
     def _count(self) -> int:
         return sum(self._pods.values())
@@ -89,6 +103,6 @@ async def test_never_more_go_than_a_budget_allows() -> None:
 
         await go_on(cluster, (drain, drain, drain, drain, faults.kill, faults.cut, deafen), ACTIONS, longest=10)
         await calm(cluster, faults)
-        assert healthy.least >= desired
+        assert healthy.least >= desired or healthy.overlooked
         assert await numbers(cluster) == (REPLICAS, desired, REPLICAS, REPLICAS - desired)
         await is_quiet(cluster)
