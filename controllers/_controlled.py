@@ -10,6 +10,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Resource
 from controller_manager.api.selectors import LabelSelector
+from controller_manager.base.metrics import Counters, Family
 from controller_manager.client import Client, TransportError, Write
 from controller_manager.controller import (
     Change,
@@ -52,6 +53,17 @@ def claimable_by(objects: Informer[T], owner: Object) -> list[T]:
     return mine + objects.by_index(_CONTROLLER, _orphans(owner.metadata.namespace))
 
 
+def stale_syncs(controller: str) -> Family:
+    """Return the family in which a controller of that name counts reconciles for which a local copy was too old."""
+    return Family(
+        f"{controller}_controller_stale_sync_skips_total",
+        "Reconciles that asked the server, since a local copy lacked what the controller had written, by what that is "
+        "a copy of.",
+        "counter",
+        ("group", "resource"),
+    )
+
+
 # Whether the local copy of objects shows what was written.
 Seen = Callable[[], bool]
 
@@ -60,17 +72,17 @@ class OwnedObjects(Generic[T]):
     """The objects of owners by the local copy, and by the server where the copy is known to lack what was written.
 
     The framework holds a key back until the copy shows what its last run wrote; where that takes too long, or a write
-    got no answer, an owner that went by the copy would write once more what is there already. `on_stale` is called each
-    time the server is asked. The controller needs `list` on the objects.
+    got no answer, an owner that went by the copy would write once more what is there already. `stale`, of the family
+    `stale_syncs`, counts how often the server is asked. The controller needs `list` on the objects.
     """
 
     def __init__(
-        self, client: Client, objects: Informer[T], resource: Resource[T], on_stale: Callable[[], None] | None = None
+        self, client: Client, objects: Informer[T], resource: Resource[T], stale: Counters | None = None
     ) -> None:
         self._client = client
         self._objects = objects
         self._resource = resource
-        self._on_stale = on_stale
+        self._stale = stale
         self._unseen: dict[Key, tuple[Seen, ...]] = {}
 
     async def claimable_by(self, owner: Object, selector: LabelSelector) -> list[T]:
@@ -81,8 +93,8 @@ class OwnedObjects(Generic[T]):
         if all(seen() for seen in self._unseen.get(key, ())):
             self._unseen.pop(key, None)
             return claimable_by(self._objects, owner)
-        if self._on_stale is not None:
-            self._on_stale()
+        if self._stale is not None:
+            self._stale.add(self._resource.group, self._resource.plural)
         listing = await self._client.list(self._resource, key.namespace, labels=str(selector))
         # This is behind all that was awaited.
         self._unseen[key] = (partial(self._objects.has_seen, Write(self._resource, key, listing.resource_version)),)

@@ -1,6 +1,7 @@
 """Which pods of an owner go first when it has too many; pure.
 
-The first difference between two pods decides; the one that is named first is deleted first:
+For replica sets (`first_to_go`) the first difference between two pods decides; the one that is named first is deleted
+first:
 
 1. it is bound to no node                    5. more active pods of the same workload are on its node
 2. it is pending; then in an unknown phase   6. it has been ready for a shorter time (*)
@@ -10,7 +11,8 @@ The first difference between two pods decides; the one that is named first is de
 (*) Times are compared by the logarithm of how long ago they are; of pods that are equal then the one with the lower uid
 goes, which is as good as at random (KEP-2185). Where times are the same to the second the original takes whichever its
 copy of the pods tells of first, by chance; here the lower uid goes then, too. What has no time is deleted first.
-Deletion costs are those of KEP-2255.
+Deletion costs are those of KEP-2255. Pods of jobs (`progress_of`) are compared likewise, but for 4 and 5, and with
+times as they are.
 """
 
 import math
@@ -46,6 +48,26 @@ def first_to_go(pods: Sequence[Pod], count: int, related: Iterable[Pod], now: da
     in_turn = sorted(pods, key=lambda pod: pod.metadata.uid)  # of equals the lower uid goes, whatever the order was
     ranked = sorted((_standing(pod, crowds[pod.spec.node_name], now) for pod in in_turn), key=cmp_to_key(_compare))
     return [one.pod for one in ranked[:count]]
+
+
+def progress_of(pod: Pod) -> tuple[bool, int, bool, float, tuple[int, int], float]:
+    """Return what sorts the pods of a job that got least far, or are youngest, first."""
+    condition = condition_of(pod.status.conditions, "Ready")
+    ready = condition is not None and condition.status == "True"
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        ready,
+        _later_first(condition.last_transition_time if condition is not None and ready else None),
+        _restarts(pod),
+        _later_first(pod.metadata.creation_timestamp),
+    )
+
+
+def _later_first(text: str | None) -> float:
+    """Return what is less for later times; least for none."""
+    moment = time_of(text)
+    return -moment.timestamp() if moment is not None else -math.inf
 
 
 class _Age(NamedTuple):

@@ -12,7 +12,7 @@ from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import ApiError
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.metrics import Counters
 from controller_manager.client import TransportError
 from controller_manager.controller import (
     Change,
@@ -34,7 +34,16 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned, selector_of, selects
+from .._controlled import (
+    BY_CONTROLLER,
+    OwnedObjects,
+    claimable_by,
+    may_be_done,
+    owners_concerned,
+    selector_of,
+    selects,
+    stale_syncs,
+)
 from .._pods import PODS_BY_NODE, pods_on, workload_facts
 from .backoff import FailedPodsBackoff
 from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, status_of, until_next_available
@@ -46,12 +55,7 @@ COMPARES = "TaintTolerationComparisonOperators"
 # Pods that one look creates or deletes at most.
 BURST = 250
 
-_STALE = Family(
-    "daemonset_controller_stale_sync_skips_total",
-    "Looks at a daemon set for which the local copy of its pods was known to be too old, by what that is a copy of.",
-    "counter",
-    ("group", "resource"),
-)
+_STALE = stale_syncs("daemonset")
 
 
 class DaemonSetOptions(Options):
@@ -93,8 +97,7 @@ class DaemonSetController:
         self._revision_informer = context.informers.get(CONTROLLER_REVISIONS)
         self._control = PodControl(context.client, context.events)
         self._revisions = Revisions(context.client, self._control)
-        stale = partial(Counters(_STALE, context.runtime.registry).add, PODS.group, PODS.plural)
-        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
+        self._own = OwnedObjects(context.client, self._pods, PODS, Counters(_STALE, context.runtime.registry))
         self._backoff = FailedPodsBackoff()
         self._compares = context.enabled(COMPARES)
 

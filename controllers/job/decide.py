@@ -28,9 +28,10 @@ from datetime import datetime
 
 from controller_manager.api.batch import FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, Job
 from controller_manager.api.conditions import Condition, condition_of
-from controller_manager.api.core import Pod, is_pod_ready
+from controller_manager.api.core import Pod
 from controller_manager.api.timestamps import format_time, time_of
 
+from .._pod_ranking import progress_of
 from .._pods import is_terminating
 from .backoff import backoff_of_index
 from .indexes import Indexes, index_of
@@ -53,8 +54,6 @@ BATCH = 1.0
 
 # What a reconcile has done, as metrics call it.
 RECONCILING, TRACKING, PODS_CREATED, PODS_DELETED = "reconciling", "tracking", "pods_created", "pods_deleted"
-
-_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,32 +188,11 @@ def pending_indexes(seen: Observation, count: int) -> list[int]:
 def _removable(seen: Observation, at_least: int) -> Sequence[Pod]:
     """Return active pods to delete: those of no index, all but one of each, and others until there are `at_least`."""
     first: list[Pod] = []
-    others = sorted(seen.active, key=_worth)
+    others = sorted(seen.active, key=progress_of)
     if is_indexed(seen.job):
         best = {valid_index(seen.job, pod): pod for pod in others}
         best.pop(None, None)
         kept = {pod.metadata.uid for pod in best.values()}
         first = [pod for pod in others if pod.metadata.uid not in kept]
-        others = sorted(best.values(), key=_worth)
+        others = sorted(best.values(), key=progress_of)
     return [*first, *others[: max(0, at_least - len(first))]]
-
-
-def _worth(pod: Pod) -> tuple[bool, int, bool, float, int, float]:
-    """Return what sorts the pods that got least far, or are youngest, first."""
-    ready = condition_of(pod.status.conditions, "Ready")
-    since = ready.last_transition_time if ready is not None and ready.status == "True" else None
-    restarts = max((one.restart_count for one in pod.status.container_statuses), default=0)
-    return (
-        bool(pod.spec.node_name),
-        _PHASES.get(pod.status.phase, 0),
-        is_pod_ready(pod),
-        _age(since),
-        -restarts,
-        _age(pod.metadata.creation_timestamp),
-    )
-
-
-def _age(text: str | None) -> float:
-    """Return what is less for later times; least for none."""
-    moment = time_of(text)
-    return -moment.timestamp() if moment is not None else -math.inf

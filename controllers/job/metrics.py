@@ -8,6 +8,7 @@ from controller_manager.api.batch import COMPLETE, Job, JobStatus
 from controller_manager.api.conditions import Condition
 from controller_manager.base.metrics import Counters, Family, Histograms
 
+from .._controlled import stale_syncs
 from .indexes import Indexes
 from .observation import Observation, completions_of, has_limit_per_index, is_indexed
 
@@ -67,12 +68,7 @@ _EXTERNAL = Family(
     "counter",
     ("controller_name",),
 )
-_SKIPS = Family(
-    "job_controller_stale_sync_skips_total",
-    "Reconciles that asked the server, since a local copy lacked what the controller had written.",
-    "counter",
-    ("group", "resource"),
-)
+_STALE = stale_syncs("job")
 
 
 class JobMetrics:
@@ -86,7 +82,7 @@ class JobMetrics:
         self._policy = Counters(_POLICY, registry)
         self._indexes = Counters(_INDEXES, registry)
         self._creations = Counters(_CREATIONS, registry)
-        self._skips = Counters(_SKIPS, registry)
+        self._stale = Counters(_STALE, registry)
         self.tracking = Counters(_TRACKING, registry)
         self.external = Counters(_EXTERNAL, registry)
 
@@ -98,7 +94,7 @@ class JobMetrics:
 
     def stale(self, resource: str) -> None:
         """Count a reconcile that could not rely on the local copy of jobs or pods."""
-        self._skips.add("batch" if resource == "jobs" else "", resource)
+        self._stale.add("batch" if resource == "jobs" else "", resource)
 
     def ended(self, job: Job, ending: Condition) -> None:
         """Count a job that has ended."""

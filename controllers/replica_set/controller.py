@@ -35,7 +35,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned
+from .._controlled import BY_CONTROLLER, OwnedObjects, controlled_by, may_be_done, owners_concerned, stale_syncs
 from .._pods import is_active, is_terminating, workload_facts
 from .replicas import Decision, Replicated, decide, next_look, status_of
 
@@ -48,12 +48,7 @@ _AGE_RATIO = Family(
     "histogram",
     buckets=(0.25, 0.5, 1, 2, 4, 8),
 )
-_STALE = Family(
-    "replicaset_controller_stale_sync_skips_total",
-    "Looks at a replica set for which the local copy of its pods was known to be too old, by what that is a copy of.",
-    "counter",
-    ("group", "resource"),
-)
+_STALE = stale_syncs("replicaset")
 
 
 class ReplicaSetOptions(Options):
@@ -107,8 +102,7 @@ class ReplicaSetController:
         self._control = PodControl(context.client, context.events)
         self._counts_terminating = kind.counts_terminating and context.enabled(COUNTS_TERMINATING)
         registry = context.runtime.registry if kind is REPLICA_SET else None  # whose metrics these are
-        stale = partial(Counters(_STALE, registry).add, PODS.group, PODS.plural)
-        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
+        self._own = OwnedObjects(context.client, self._pods, PODS, Counters(_STALE, registry))
         self._age_ratio = Histograms(_AGE_RATIO, registry).of()
 
     async def reconcile(self, key: Key) -> Requeue | None:

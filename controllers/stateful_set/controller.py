@@ -34,7 +34,16 @@ from controller_manager.controller import (
 from controller_manager.controller.writes import LARGEST_BATCH
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, OwnedObjects, claimable_by, may_be_done, owners_concerned, selector_of, selects
+from .._controlled import (
+    BY_CONTROLLER,
+    OwnedObjects,
+    claimable_by,
+    may_be_done,
+    owners_concerned,
+    selector_of,
+    selects,
+    stale_syncs,
+)
 from .._pods import workload_facts
 from .decide import Observed, Row, by_ordinal, decide, max_unavailable
 from .identity import claim_names, ordinal_of
@@ -58,12 +67,7 @@ _UNAVAILABLE = Family(
     "gauge",
     _LABELS,
 )
-_STALE = Family(
-    "statefulset_controller_stale_sync_skips_total",
-    "Looks at a stateful set for which the local copy of its pods was known to be too old, by what that is a copy of.",
-    "counter",
-    ("group", "resource"),
-)
+_STALE = stale_syncs("statefulset")
 
 
 class StatefulSetOptions(Options):
@@ -96,8 +100,7 @@ class StatefulSetController:
         self._revision_informer = context.informers.get(CONTROLLER_REVISIONS)
         self._revisions = Revisions(context.client)
         registry = context.runtime.registry
-        stale = partial(Counters(_STALE, registry).add, PODS.group, PODS.plural)
-        self._own = OwnedObjects(context.client, self._pods, PODS, stale)
+        self._own = OwnedObjects(context.client, self._pods, PODS, Counters(_STALE, registry))
         self._limits = context.enabled(LIMITS)
         self._metrics = Metrics(Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)) if self._limits else None
 

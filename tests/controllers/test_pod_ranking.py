@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from controller_manager.api.conditions import Condition
 from controller_manager.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from controller_manager.api.model import ObjectMeta
-from controllers._pod_ranking import DELETION_COST, first_to_go
+from controllers._pod_ranking import DELETION_COST, first_to_go, progress_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 OLD, MIDDLE, YOUNG = "2026-01-01T00:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T11:59:59Z"
@@ -72,6 +72,8 @@ def test_the_first_difference_decides(first: dict[str, Any], then: dict[str, Any
     one, other = pod("z", **first), pod("a", **then)
     for pods in ([one, other], [other, one]):
         assert [found.metadata.uid for found in first_to_go(pods, 1, [], NOW)] == ["z"]
+    if "cost" not in first | then:
+        assert progress_of(one) < progress_of(other), "so it is with the pods of a job"
 
 
 def test_times_of_the_same_magnitude_leave_it_to_the_uid() -> None:
