@@ -12,7 +12,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
-from controllers.cronjob.decide import SCHEDULED_AT
+from controllers.cron_job.decide import SCHEDULED_AT
 from tests.scenarios.batch import cron_job
 from tests.scenarios.test_manager_flags import most_in_work
 from tests.scenarios.workloads import events

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller_manager.api.batch import CronJob, Job
-from controllers.cronjob.decide import (
+from controllers.cron_job.decide import (
     Start,
     new_job,
     review,
@@ -17,8 +17,8 @@ from controllers.cronjob.decide import (
     unexpected,
     with_job,
 )
-from controllers.cronjob.schedule import ScheduleError
-from controllers.cronjob.times import DELTA, due, schedule_of, until_next
+from controllers.cron_job.schedule import ScheduleError
+from controllers.cron_job.times import DELTA, due, schedule_of, until_next
 
 # A Thursday.
 TOP = datetime(2016, 5, 19, 10, tzinfo=UTC)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cronjob.schedule import Every, Schedule, ScheduleError, parse
-from controllers.cronjob.times import schedule_of
+from controllers.cron_job.schedule import Every, Schedule, ScheduleError, parse
+from controllers.cron_job.times import schedule_of
 
 ROWS: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("cron_schedules.jsonl").read_text().splitlines()
