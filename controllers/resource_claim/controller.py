@@ -23,6 +23,7 @@ from controller_manager.controller import (
     Key,
     Mapped,
     PolicyRule,
+    Requeue,
     TerminalError,
     controller_of,
     in_parallel,
@@ -44,6 +45,7 @@ EVENT = "FailedResourceClaimCreation"
 FIELD_MANAGER = "ResourceClaimController"
 # Names that are tried for a claim, each of which another one may have.
 _ATTEMPTS = 5
+_AGAIN = 30.0  # seconds until a claim is looked at again of whose pod only the server knows
 
 
 class ResourceClaimOptions(Options):
@@ -69,7 +71,8 @@ class Refused(Exception):
 #
 # Observed of a claim: for whom it is reserved.
 #   a pod that is gone, or another one by now,      it is reserved for it no longer. That a pod is gone is believed of
-#   or is over                                      the server alone, since a local copy may lag behind
+#   or is over                                      the server alone, since a local copy may lag behind; while that
+#                                                   does not know the pod, which may go unheard, look again
 #   so it is reserved for nobody any more,          the allocation goes, if the claim is protected, and then the
 #   or it is for nobody and is being deleted        protection
 #   it is for nobody, was made for a pod, and       it is deleted, if it is still as it was seen
@@ -89,16 +92,15 @@ class ResourceClaimController:
         self._alternatives = context.enabled(ALTERNATIVES)
         self._metrics = ResourceClaimMetrics(context.runtime.registry, self._claims)
 
-    async def reconcile(self, key: Key | OfPod) -> None:
+    async def reconcile(self, key: Key | OfPod) -> Requeue | None:
         """Give pod `key` its claims, or free claim `key` of those who need it no more."""
         if isinstance(key, OfPod):
             pod = self._pods.get(key.pod)
             if pod is not None and needs_claims(pod):
                 await self._provide(pod)
-        else:
-            claim = self._claims.get(key)
-            if claim is not None:
-                await self._release(claim)
+            return None
+        claim = self._claims.get(key)
+        return await self._release(claim) if claim is not None else None
 
     async def _provide(self, pod: Pod) -> None:
         if to_make(pod, self._claims.get):
@@ -188,7 +190,7 @@ class ResourceClaimController:
         self._metrics.created(claim, failed=False)
         return name
 
-    async def _release(self, claim: ResourceClaim) -> None:
+    async def _release(self, claim: ResourceClaim) -> Requeue | None:
         consumers = claim.status.reserved_for
         judged = await in_parallel(consumers, lambda one: self._needs(claim.metadata.namespace, one))
         if judged.error is not None:
@@ -206,6 +208,12 @@ class ResourceClaimController:
         if not remaining and meta.deletion_timestamp is None and await self._is_left_over(claim):
             key, version = key_of(claim), meta.resource_version
             await self._client.delete(RESOURCE_CLAIMS, key, uid=meta.uid, resource_version=version)
+        return None if all(self._knows(meta.namespace, one) for one in remaining) else Requeue(_AGAIN)
+
+    def _knows(self, namespace: str, consumer: ConsumerReference) -> bool:
+        """Return whether it would be heard of that somebody goes."""
+        pod = self._pods.get(Key(namespace, consumer.name))
+        return not is_of_pod(consumer) or (pod is not None and pod.metadata.uid == consumer.uid)
 
     async def _needs(self, namespace: str, consumer: ConsumerReference) -> bool:
         """Return whether a claim stays reserved for somebody; of others than pods nothing is known."""

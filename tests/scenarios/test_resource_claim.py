@@ -27,6 +27,7 @@ from tests.scenarios.devices import (
     template,
 )
 from tests.scenarios.test_manager_flags import most_in_work
+from tests.scenarios.trials import unheard
 
 GPU = {"example.org/gpu": "1"}
 pytestmark = pytest.mark.virtual
@@ -214,6 +215,24 @@ async def test_an_allocated_claim_is_reserved_for_a_pod_that_is_bound_without() 
         await end(cluster, "fixed")
         await cluster.settle()
         assert await reserved(cluster) == ["p"]
+
+
+async def test_a_claim_is_freed_of_a_pod_that_came_and_went_unheard() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+        made = await cluster.client.create(RESOURCE_CLAIMS, claim())
+        await cluster.settle()
+        replica.network.intercept(unheard(PODS.path()))
+        replica.network.cut()
+        replica.network.mend()
+        await allocate(cluster, made, await cluster.client.create(PODS, pod(gpu="shared")))
+        await cluster.sleep(10)
+        assert await reserved(cluster) == ["p"]
+        await cluster.client.delete(PODS, Key("default", "p"), grace=0)
+        await cluster.sleep(10)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await reserved(cluster) == []
 
 
 async def test_a_reservation_for_nobody_is_dropped_and_one_for_others_than_pods_stays() -> None:
