@@ -144,9 +144,15 @@ class AssociativeList(Typed):
         if None in value:
             raise IndistinctError("an element is null")
         found: Fields = {}
+        declared = self._element.declared
         for step, element in zip(self.steps(value), value, strict=True):
-            self._check(step, again=step in found)
-            found[step] = as_member(self._below(step, element))
+            if step in found or step == _KEYLESS:
+                raise self._indistinct(step)
+            try:
+                below = declared(element)
+            except IndistinctError as problem:
+                raise problem.below(step) from None
+            found[step] = {SELF: LEAF, **below} if below else LEAF
         return {step: found[step] for step in sorted(found)}
 
     def whole(self, value: Any) -> Fields:
@@ -209,12 +215,6 @@ class AssociativeList(Typed):
                 kept.append(self._element.prune(element, inner, ours or LEAF))
         return kept
 
-    def _below(self, step: str, element: Any) -> Fields:
-        try:
-            return self._element.declared(element)
-        except IndistinctError as problem:
-            raise problem.below(step) from None
-
     def _merged(self, before: Elements, wanted: Elements, steps: Iterable[str]) -> Iterable[Any]:
         for step in steps:
             known, element = before.get(step, ()), wanted[step][0]
@@ -226,9 +226,9 @@ class AssociativeList(Typed):
             found.setdefault(step, []).append(element)
         return found
 
-    def _check(self, step: str, *, again: bool) -> None:
-        if again:
-            raise IndistinctError(f"duplicate entries for key {render((step,))}")
+    def _indistinct(self, step: str) -> IndistinctError:
+        """Return what is wrong with elements of the same step, or with one that has no keys."""
+        return IndistinctError(f"duplicate entries for key {render((step,))}")
 
 
 class ListMap(AssociativeList):
@@ -263,10 +263,11 @@ class ListMap(AssociativeList):
         found = ((name, element.get(name, default)) for name, default in self._keys)
         return to_keyed({name: value for name, value in found if value is not None})
 
-    def _check(self, step: str, *, again: bool) -> None:
+    def _indistinct(self, step: str) -> IndistinctError:
+        """See `AssociativeList`."""
         if step == _KEYLESS:
-            raise IndistinctError(f"an element omits all key fields: {', '.join(name for name, _ in self._keys)}")
-        super()._check(step, again=again)
+            return IndistinctError(f"an element omits all key fields: {', '.join(name for name, _ in self._keys)}")
+        return super()._indistinct(step)
 
 
 class Set(AssociativeList):

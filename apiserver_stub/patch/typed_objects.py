@@ -149,9 +149,13 @@ class Struct(Members):
         if not layout.others:
             return layout.steps
         found = layout.steps.copy()
-        for name, step, _, _ in layout.others:
+        for name, step, kind, _ in layout.others:
             inner = value[name]
-            if inner is not None and ((below := self._below(name, inner)) or inner == {}):
+            try:
+                below = None if inner is None else kind.declared(inner)
+            except IndistinctError as problem:
+                raise problem.below(step) from None
+            if below or (below is not None and inner == {}):
                 found[step] = below
             else:
                 del found[step]
