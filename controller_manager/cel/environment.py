@@ -15,7 +15,7 @@ from controller_manager.cel.library.kubernetes import BASE_LIBRARIES
 from controller_manager.cel.library.standard import STANDARD
 from controller_manager.cel.macros import MACROS, Macro, MacroKey
 from controller_manager.cel.parser import parse
-from controller_manager.cel.planner import plan, plan_over
+from controller_manager.cel.plan import plan, plan_over
 from controller_manager.cel.syntax import CompileError, Issue, Node, in_order
 from controller_manager.cel.types import ObjectType, Type
 from controller_manager.cel.validators import validate

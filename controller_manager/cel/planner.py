@@ -1,4 +1,4 @@
-"""Makes a closure of a checked tree, in which constant parts have been evaluated already."""
+"""Plans the nodes of a checked tree: what they are evaluated as, where constant parts have been evaluated already."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from controller_manager.cel.calls import (
     text_comparison,
 )
 from controller_manager.cel.comprehensions import Loop, bound, general, mapped, quantified
-from controller_manager.cel.frame import LIMIT, SLOTS, SPENT, UNSET, Evaluate, Frame, charge
-from controller_manager.cel.library import LIST_BASE, MAP_BASE, STRUCT_BASE, Function
+from controller_manager.cel.frame import SLOTS, Evaluate, Frame
+from controller_manager.cel.library import LIST_BASE, Function
+from controller_manager.cel.literals import list_of, map_of, struct_of
 from controller_manager.cel.messages import MESSAGES
-from controller_manager.cel.shown import go_type, shown
+from controller_manager.cel.parts import Constant, Part, closure, folded, membership
+from controller_manager.cel.shown import go_type
 from controller_manager.cel.syntax import (
     ACCUMULATOR,
     Call,
@@ -32,118 +34,17 @@ from controller_manager.cel.syntax import (
     Node,
     Select,
     StructLiteral,
-    walk,
 )
 from controller_manager.cel.types import Kind, ObjectType, Type, is_dyn, is_optional, is_scalar, object_reader
 from controller_manager.cel.values import (
-    INT_MAX,
-    CostBudget,
-    CostExceeded,
     EvaluationError,
     Optional,
-    Uint,
     equal_operands,
     unequal_operands,
-    unsupported_key,
 )
 
 _REGEX_ARGUMENTS = {"matches": 1, "find": 1, "findAll": 1}
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
-
-
-class Constant:
-    """A part whose value is known before anything is evaluated; it costs nothing."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-Part = Constant | Attribute | Evaluate
-
-
-class Plan:
-    """A closure with the names that it wants values of."""
-
-    def __init__(self, evaluate: Evaluate, variables: Mapping[str, Type], loops: int) -> None:
-        self._evaluate = evaluate
-        self._names = tuple(variables)
-        self._readers = [(SLOTS + at, one.reader) for at, one in enumerate(variables.values()) if one.reader]
-        self._loops = [UNSET] * loops
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Return the names of the variables that are wanted."""
-        return frozenset(self._names)
-
-    def run(self, variables: Mapping[str, Any], budget: CostBudget) -> Any:
-        """Return the value; `budget.spent` grows by its cost. Raises EvaluationError and CostExceeded."""
-        frame: Frame = [budget.spent, budget.limit, {}]
-        frame += [variables.get(name, UNSET) for name in self._names]
-        frame += self._loops
-        error: EvaluationError | None = None
-        value = None
-        try:
-            for slot, reader in self._readers:
-                if frame[slot] is not UNSET and frame[slot] is not None:
-                    frame[slot] = reader(frame[slot])
-            value = self._evaluate(frame)
-        except CostExceeded:
-            budget.spent = frame[SPENT]
-            raise
-        except EvaluationError as caught:
-            error = caught
-        except RecursionError:
-            error = EvaluationError("the expression is nested too deeply")
-        if frame[SPENT] > frame[LIMIT]:
-            budget.spent = frame[LIMIT] + 1
-            raise CostExceeded
-        budget.spent = frame[SPENT]
-        if error is not None:
-            raise error
-        return value
-
-
-def plan(tree: Node, functions: Mapping[str, Function], variables: Mapping[str, Type]) -> Plan:
-    """Return the plan of a checked tree. Raises EvaluationError if a constant part has no value."""
-    names = {name: variables[name] for name in _names(tree) if name in variables}
-    planner = Planner(functions, tuple(names))
-    evaluate = closure(planner.part(tree))
-    return Plan(evaluate, names, planner.loops)
-
-
-def plan_over(tree: Node, functions: Mapping[str, Function], names: tuple[str, ...]) -> Evaluate:
-    """Return the closure of a checked tree for frames in which the values of `names` stand in that order, so that many
-    evaluations can share one. Raises EvaluationError if a constant part has no value.
-    """
-    planner = Planner(functions, names)
-    evaluate = closure(planner.part(tree))
-    loops, begin = [UNSET] * planner.loops, SLOTS + len(names)
-    if not loops:
-        return evaluate
-
-    def with_loops(frame: Frame) -> Any:
-        frame[begin:] = loops
-        return evaluate(frame)
-
-    return with_loops
-
-
-def _names(tree: Node) -> Iterator[str]:
-    for node in walk(tree):
-        if isinstance(node, Ident):
-            yield node.name
-        elif isinstance(node, Select) and node.resolved is not None:
-            yield node.resolved.name
-
-
-def closure(part: Part) -> Evaluate:
-    """Return the closure of a part."""
-    if isinstance(part, Constant):
-        value = part.value
-        return lambda _: value
-    return part.evaluator() if isinstance(part, Attribute) else part
 
 
 class Planner:
@@ -193,7 +94,7 @@ class Planner:
         parts = [self.part(operand) for operand in node.operands]
         chosen = choose(node, self.functions[node.function])
         if node.function == "@in" and len(node.overloads) == 1 and node.overloads[0].id == "in_list":
-            member = _membership(parts)
+            member = membership(parts)
             if member is not None:
                 return member
         position = _REGEX_ARGUMENTS.get(node.function)
@@ -273,19 +174,7 @@ class Planner:
 
     def list_literal(self, node: ListLiteral) -> Part:
         parts = [self.part(element) for element in node.elements]
-        elements = [closure(part) for part in parts]
-        optional = node.optional
-
-        def make(frame: Frame) -> list[Any]:
-            try:
-                values = [element(frame) for element in elements]
-            except EvaluationError:
-                charge(frame, LIST_BASE)
-                raise
-            charge(frame, LIST_BASE)
-            return _present(values, optional) if optional else values
-
-        return _folded(parts, make)
+        return folded(parts, list_of([closure(part) for part in parts], node.optional))
 
     def map_literal(self, node: MapLiteral) -> Part:
         parts = [(self.part(entry.key), self.part(entry.value)) for entry in node.entries]
@@ -293,38 +182,12 @@ class Planner:
             (closure(key), closure(value), entry.optional)
             for (key, value), entry in zip(parts, node.entries, strict=True)
         ]
-
-        def make(frame: Frame) -> dict[Any, Any]:
-            made: dict[Any, Any] = {}
-            try:
-                for key, value, optional in entries:
-                    _insert(made, key(frame), value(frame), optional)
-            except EvaluationError:
-                charge(frame, MAP_BASE)
-                raise
-            charge(frame, MAP_BASE)
-            return made
-
-        return _folded([part for pair in parts for part in pair], make)
+        return folded([part for pair in parts for part in pair], map_of(entries))
 
     def struct_literal(self, node: StructLiteral) -> Part:
         fields = [(_property(node.type, one.key), self.closure(one.value), one.optional) for one in node.entries]
-
         message = MESSAGES.get(node.name)
-        finish = message.make if message is not None else _make_of(node.type)
-
-        def make(frame: Frame) -> Any:
-            made: dict[Any, Any] = {}
-            try:
-                for name, value, optional in fields:
-                    _insert(made, name, value(frame), optional)
-            except EvaluationError:
-                charge(frame, STRUCT_BASE)
-                raise
-            charge(frame, STRUCT_BASE)
-            return made if finish is None else finish(made)
-
-        return make
+        return struct_of(fields, message.make if message is not None else _make_of(node.type))
 
     def comprehension(self, node: Comprehension) -> Part:
         if node.accumulator != ACCUMULATOR:
@@ -466,66 +329,6 @@ def _make_of(one: Type) -> Callable[[Mapping[str, Any]], Any] | None:
 def _is_made(one: Any) -> bool:
     """Return whether a type is one whose values only expressions make."""
     return isinstance(one, ObjectType) and one.make is not None
-
-
-def _folded(parts: list[Part], make: Callable[[Frame], Any]) -> Part:
-    """Return the constant that a literal of constants is, or how the literal is made."""
-    if all(isinstance(part, Constant) for part in parts):
-        return Constant(make([0, INT_MAX, {}]))
-    return make
-
-
-def _present(values: list[Any], optional: frozenset[int]) -> list[Any]:
-    """Return the elements of a list that are there."""
-    kept = []
-    for index, value in enumerate(values):
-        if index not in optional:
-            kept.append(value)
-        elif type(value) is not Optional:
-            message = f"cannot initialize optional list element from non-optional value {shown(value)}"
-            raise EvaluationError(message)
-        elif value.present:
-            kept.append(value.value)
-    return kept
-
-
-def _insert(made: dict[Any, Any], key: Any, value: Any, optional: bool) -> None:
-    """Put an entry into a map, unless it is absent."""
-    if optional:
-        if type(value) is not Optional:
-            message = f"cannot initialize optional entry '{shown(key)}' from non-optional value {shown(value)}"
-            raise EvaluationError(message)
-        if not value.present:
-            made.pop(key, None)
-            return
-        value = value.value
-    try:
-        made[key] = value
-    except TypeError:
-        raise unsupported_key(key) from None
-
-
-def _membership(parts: list[Part]) -> Part | None:
-    """Return how a value is looked up in a constant list of scalars, which costs nothing; None for other lists."""
-    members = parts[1]
-    if not isinstance(members, Constant):
-        return None
-    if not members.value:
-        return Constant(False)
-    known = set()
-    for item in members.value:
-        if type(item) not in KEY_TYPES:
-            return None
-        known.add((type(item) is bool, item))
-        if type(item) is int or type(item) is Uint:
-            known.add((False, float(item)))
-    evaluate = closure(parts[0])
-
-    def contained(frame: Frame) -> bool:
-        value = evaluate(frame)
-        return type(value) in KEY_TYPES and (type(value) is bool, value) in known
-
-    return contained
 
 
 def _compile(pattern: str) -> None:
