@@ -35,6 +35,7 @@ DEVICE_EXTENDED_RESOURCES = "DRAExtendedResource"
 DEVICE_TAINTS = "DRADeviceTaints"
 DEVICE_TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_POOL_STATUS = "DRAResourcePoolStatus"
+EXPECTED_NODES = "NominatedNodeNameForExpectation"
 
 READ: Mapping[str, str] = MappingProxyType(
     {
@@ -61,6 +62,7 @@ READ: Mapping[str, str] = MappingProxyType(
         DEVICE_TAINT_RULES: "heeds the device taint rules of resource.k8s.io/v1beta2, and writes their status",
         DEVICE_ALTERNATIVES: "makes claims with alternatives of templates",
         TOLERATION_COMPARISON: "lets tolerations compare numbers, of pods evicted for taints and of daemon sets",
+        EXPECTED_NODES: "says of pods that wait for volumes or devices to which node they come",
         ROUTES_BY_WATCHES: "compares the routes of the cloud when nodes change, instead of periodically",
     }
 )

@@ -7,12 +7,19 @@ import msgspec
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import PODS, Pod
+from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
-from controller_manager.client import Client
+from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.client import Call
 
 SCHEDULED = "PodScheduled"
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
+
+
+async def nominate(client: Client, pod: Pod, node: str) -> None:
+    """Have a pod say that it is expected on a node. Raises what the server answers."""
+    change = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
+    await client.patch(PODS, key_of(pod), change, STRATEGIC_MERGE_PATCH, subresource="status")
 
 
 async def bind(client: Client, pod: Pod, node: str) -> None:

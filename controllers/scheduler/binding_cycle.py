@@ -12,15 +12,18 @@ from controller_manager.base import clock
 from controller_manager.client import TransportError
 from controller_manager.controller import Context, Requeue
 
-from .binding import bind
+from .binding import bind, nominate
 from .device_binding import DeviceBinding, DevicesLostError
 from .failure_handler import FailureHandler
 from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, SchedulerMetrics
+from .requirements import nominated_node
 from .scheduler import Assigned, Scheduler, Unplaced
 from .storage import Storage
 from .volume_binding import LONGEST as LONGEST_VOLUMES
 from .volume_binding import VolumeBinding, VolumesLostError
 
+# The gate for telling beforehand to which node a pod comes that waits for its volumes or devices.
+EXPECTATION = "NominatedNodeNameForExpectation"
 # Seconds between two looks at claims that a pod waits for, if nothing is heard of them.
 _POLL = 10.0
 
@@ -39,6 +42,8 @@ class BindingCycle:
     ) -> None:
         self._client = context.client
         self._events = context.events
+        self._log = context.log
+        self._nominates = context.enabled(EXPECTATION)
         self._scheduler = scheduler
         self._storage = storage
         self._failures = failures
@@ -49,6 +54,14 @@ class BindingCycle:
         # When attempts began, by uid, and the pods of which the server is asked whether they are bound.
         self._began: dict[str, float] = {}
         self._asks: set[str] = set()
+        # Those that wait for their volumes or devices, and those of which it was told where they are expected.
+        self._waiting: set[str] = set()
+        self._expected: set[str] = set()
+
+    @property
+    def under_way(self) -> int:
+        """Return how many pods are being bound; those that wait for volumes or devices keep nobody else waiting."""
+        return len(self._scheduler.binding) - len(self._waiting)
 
     def begin(self, uid: str, began: float) -> None:
         """A node was found for a pod, in an attempt that began then."""
@@ -67,6 +80,7 @@ class BindingCycle:
     async def run(self, uid: str) -> Requeue | None:
         """Bind a pod to the node that was found."""
         step = self._scheduler.binding.get(uid)
+        self._waiting.discard(uid)
         if step is None:
             self._forget(uid)
             return None
@@ -74,8 +88,9 @@ class BindingCycle:
         if uid in self._asks and not await self._is_unbound(pod, step.node):
             self._end(step)
             return None
+        await self._expect(step)
         if uid not in self._asks and not (await self._has_volumes(step) and await self._has_devices(step)):
-            return Requeue(_POLL) if uid in self._scheduler.binding else None
+            return self._wait(uid) if uid in self._scheduler.binding else None
         try:
             await bind(self._client, pod, step.node)
         except (Conflict, TransportError):
@@ -93,6 +108,24 @@ class BindingCycle:
             return None
         self._bound(step)
         return None
+
+    async def _expect(self, step: Assigned) -> None:
+        """Tell where a pod is expected that may have to wait. It is bound without that, too."""
+        uid = step.queued.uid
+        if not (self._nominates and (step.volumes.claims or step.devices)) or uid in self._expected:
+            return
+        self._expected.add(uid)
+        if nominated_node(step.queued.pod) == step.node:
+            return
+        try:
+            await nominate(self._client, step.queued.pod, step.node)
+        except (ApiError, TransportError) as error:
+            self._log.warning("where a pod is expected was not told", pod=str(key_of(step.queued.pod)), why=str(error))
+
+    def _wait(self, uid: str) -> Requeue:
+        self._waiting.add(uid)
+        self._go_on()
+        return Requeue(_POLL)
 
     async def _has_volumes(self, step: Assigned) -> bool:
         """Return whether the claims of a pod that is on its way are bound; it is no longer if that cannot be."""
@@ -173,7 +206,10 @@ class BindingCycle:
         uid, now = step.queued.uid, clock.monotonic()
         self._metrics.attempted(ERROR, now - self._began.get(uid, now))
         self._scheduler.not_bound(uid, now, again=True)
-        self._failures.tell(Unplaced(step.queued, f"binding was refused: {error}", failed=True), "its binding failed")
+        told = "" if uid in self._expected or step.queued.nominated else None
+        step.queued.nominated = ""
+        failed = Unplaced(step.queued, f"binding was refused: {error}", nominated=told, failed=True)
+        self._failures.tell(failed, "its binding failed")
         self._end(step)
 
     def _end(self, step: Assigned) -> None:
@@ -185,3 +221,5 @@ class BindingCycle:
         self._volumes.pop(uid, None)
         self._devices.pop(uid, None)
         self._asks.discard(uid)
+        self._waiting.discard(uid)
+        self._expected.discard(uid)

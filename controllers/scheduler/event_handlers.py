@@ -1,6 +1,7 @@
 """Takes in what happens in the cluster: it is noted as informers tell it, and taken in between two decisions."""
 
 import asyncio
+import importlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -35,12 +36,16 @@ from .sources import RULES, STORAGE
 from .volumes import BY_VOLUMES, LIMITS
 from .workloads import DefaultSpread
 
+# What evaluates the selectors of devices: few clusters have some, and loading it takes long.
+_SELECTORS = "controller_manager.cel.devices"
 AT_ONCE = 100
 """Changes that are taken in before other work has its turn."""
 
 
 class EventHandlers:
-    """What was noted and is not taken in yet. Pods on their way that wait for a claim go on when it changes."""
+    """What was noted and is not taken in yet. Pods on their way that wait for a claim go on when it changes. Slices of
+    devices wait until their selectors can be evaluated, which is loaded by a thread when there are some.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class EventHandlers:
         self._failures = failures
         self._enqueue = enqueue
         self._noted: deque[Callable[[], None]] = deque()
+        self._slices: list[Change[ResourceSlice]] = []
+        self._has_selectors = False
         self._wake = asyncio.Event()
 
     async def run(self, go_on: Callable[[], None]) -> None:
@@ -70,10 +77,19 @@ class EventHandlers:
                 while self._noted:
                     self._take_in(AT_ONCE)
                     await asyncio.sleep(0)
+                if self._slices:
+                    await self._load_selectors()
                 go_on()
         finally:
             for end in ends:
                 end()
+
+    async def _load_selectors(self) -> None:
+        await asyncio.to_thread(importlib.import_module, _SELECTORS)
+        self._has_selectors = True
+        self._noted.extend(partial(self._take_slice, change) for change in self._slices)
+        self._slices.clear()
+        self._wake.set()
 
     def take_in_all(self) -> None:
         """Take in all that was noted."""
@@ -139,6 +155,9 @@ class EventHandlers:
             self._enqueue(Binding(uid), "its claim changed")
 
     def _take_slice(self, change: Change[ResourceSlice]) -> None:
+        if not self._has_selectors:
+            self._slices.append(change)
+            return
         if self._scheduler.devices is not None:
             self._scheduler.devices.pools.set_slice(change.key.name, change.after)
         self._take_devices(RESOURCE_SLICES, change)

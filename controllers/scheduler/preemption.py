@@ -233,7 +233,7 @@ def is_on_its_way_out(placed: PlacedPod) -> bool:
 def _is_waiting(wanted: Wanted, why: NoFit, decider: Decider) -> bool:
     """Return whether room is being made for a pod already."""
     node = decider.state.nodes.get(wanted.nominated)
-    if node is None or any(one.final for one in why.rejections.get(node.name, ())):
+    if node is None or node.node is None or any(one.final for one in why.rejections.get(node.name, ())):
         return False
     priority = wanted.requirements.priority
     return any(one.requirements.priority < priority and is_on_its_way_out(one) for one in node.pods.values())

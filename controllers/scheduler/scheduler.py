@@ -128,8 +128,12 @@ class Scheduler:
             self._happened(NodeEvent(self.state.nodes[after.metadata.name], is_new=is_new, change=change), now)
 
     def node_gone(self, name: str, now: float) -> None:
-        """A node is gone."""
+        """A node is gone. Those that wait for room there may look elsewhere."""
         node = self.state.nodes.get(name)
+        for uid in self.state.nominated.get(name, ()):
+            queued = self.queue.pods.get(uid)
+            if queued is not None and not queued.held:
+                self.queue.retry(queued, "NodeDelete", now)
         if node is not None:
             self.state.remove_node(name)
             if self.devices is not None:
@@ -384,6 +388,8 @@ class Scheduler:
 
     def _pod_waits(self, before: Pod | None, pod: Pod, now: float) -> None:
         known = self.queue.pods.get(pod.metadata.uid)
+        if known is not None and before is not None:
+            self._renominated(known, nominated_node(before), nominated_node(pod), now)
         if known is not None and before is not None and are_alike(before, pod):
             known.pod = pod
             if pod.status.resource_claim_statuses != before.status.resource_claim_statuses and not known.held:
@@ -400,6 +406,17 @@ class Scheduler:
             known.pod = pod
         else:
             self.queue.change(known, pod, asked, now)
+
+    def _renominated(self, queued: QueuedPod, before: str, after: str, now: float) -> None:
+        """The server names another node for which a pod waits: that counts, whoever wrote it."""
+        if before == after or after == queued.nominated:
+            return
+        queued.nominated = after
+        if after:
+            self.state.nominate(queued.uid, queued.requirements, after)
+        else:
+            self.state.forget_nomination(queued.uid)
+        self._happened(_NO_LONGER_WAITING, now)
 
     def _pod_placed(self, before: Pod | None, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid

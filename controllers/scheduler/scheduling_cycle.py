@@ -16,7 +16,7 @@ from .scheduler import Assigned, Scheduler, Unplaced
 
 
 class SchedulingCycle:
-    """Decisions, as long as no more than `most` pods are on their way."""
+    """Decisions, as long as no more than `most` pods are being bound."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SchedulingCycle:
         began: float | None = None
         for _ in range(AT_ONCE):
             self._handlers.take_in_all()
-            if len(self._scheduler.binding) >= self._most:
+            if self._bindings.under_way >= self._most:
                 return None  # the next one that is bound goes on
             now = clock.monotonic()
             began = began or now

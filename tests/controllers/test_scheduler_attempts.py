@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller_manager.api.core import Pod
@@ -232,3 +233,40 @@ def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
     assert isinstance(step, Unplaced)
     assert step.plan is not None
     assert step.plan.node != "n0"
+
+
+def test_a_nomination_by_others_counts_from_when_it_is_made() -> None:
+    scheduler = of(0, 1)
+    plain, status = (
+        pod("p", {"cpu": "3"}, priority=5, schedulingGates=[{"name": "x.org/a"}]),
+        {"nominatedNodeName": "n0"},
+    )
+    named = Pod.decode(msgspec.json.encode({**msgspec.json.decode(plain.raw), "status": status}))
+    scheduler.pod_changed(None, plain, 0.0)
+    scheduler.pod_changed(plain, named, 0.0)
+    assert list(scheduler.state.nominated) == ["n0"]
+    scheduler.pod_changed(None, pod("low", {"cpu": "2"}), 0.0)
+    step, _ = ended(scheduler)
+    assert isinstance(step, Assigned)
+    assert step.node == "n1"
+    scheduler.pod_changed(named, plain, 0.0)
+    assert not scheduler.state.nominated
+
+
+def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> None:
+    placed = {"n0": [pod("low", {"cpu": "4"})], "n1": [pod("middle", {"cpu": "4"}, priority=1)]}
+    scheduler = of(0, 1, placed=placed)
+    scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
+    first, _ = ended(scheduler)
+    assert isinstance(first, Unplaced)
+    assert first.plan is not None
+    assert first.plan.node == "n0"
+    scheduler.room_made(first.queued, first.plan, 0.0, succeeded=True)
+    again = scheduler.step(5.0)
+    assert isinstance(again, Unplaced)
+    assert again.plan is None
+    scheduler.node_gone("n0", 10.0)
+    second = scheduler.step(10.0)
+    assert isinstance(second, Unplaced)
+    assert second.plan is not None
+    assert (second.plan.node, second.nominated) == ("n1", "n1")

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import controller_manager.cel.devices  # noqa: F401  loading it takes longer than a loop may be held
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import NODES, PODS, Pod
 from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, ResourceClaim

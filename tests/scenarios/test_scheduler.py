@@ -1,13 +1,14 @@
 """The scheduler in a whole cluster, in virtual time."""
 
 import contextlib
+import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-import controller_manager.cel.devices  # noqa: F401  loading it takes longer than a loop may be held
 from controller_manager.api.apps import REPLICA_SETS
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
@@ -36,7 +37,7 @@ from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers._device_claims import devices_of
-from controllers.scheduler import SPECS
+from controllers.scheduler import SPECS, event_handlers
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.requirements import nominated_node
 from tests.scenarios.trials import one_of
@@ -309,6 +310,42 @@ async def test_a_volume_is_made_at_the_node_of_its_pod() -> None:
         assert await nodes_of(cluster) == {"p": "a"}
 
 
+async def nominated(cluster: Cluster) -> str:
+    return nominated_node(await cluster.client.get(PODS, Key("default", "p")))
+
+
+@pytest.mark.parametrize("gate", [True, False])
+async def test_who_waits_for_volumes_says_where_it_is_expected(gate: bool) -> None:
+    async with Cluster() as cluster:
+        expects = f"--feature-gates=NominatedNodeNameForExpectation={str(gate).lower()}"
+        await cluster.manage(*WITH_VOLUMES, expects)
+        await make_node(cluster, "a")
+        await make_claim(cluster, "example.org/made")
+        await make_pod(cluster, "p", **USING)
+        await make_pod(cluster, "plain")
+        await cluster.settle()
+        assert await nodes_of(cluster) == {"p": "", "plain": "a"}
+        assert await nominated(cluster) == ("a" if gate else "")
+        gone = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
+        await cluster.client.patch(NODES, Key("", "a"), {"spec": {"unschedulable": True}})
+        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"), gone)
+        await cluster.advance(60)
+        assert await nominated(cluster) == ""
+
+
+async def test_who_waits_for_volumes_keeps_nobody_else_waiting() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*WITH_VOLUMES, "--concurrent-bindings=1")
+        await make_node(cluster, "a", cpu="64")
+        await make_claim(cluster, "example.org/made")
+        for number in range(5):
+            await make_pod(cluster, f"waits-{number}", **USING)
+        await cluster.settle()
+        await make_pod(cluster, "plain")
+        await cluster.settle()
+        assert (await nodes_of(cluster))["plain"] == "a"
+
+
 async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*WITH_VOLUMES)
@@ -369,6 +406,27 @@ async def test_claims_that_have_devices_are_honoured() -> None:
         await cluster.settle()
         assert await nodes_of(cluster) == {"p": "b"}
         assert [one.name for one in (await device_claim(cluster)).status.reserved_for] == ["p"]
+
+
+async def test_selectors_are_loaded_by_a_thread_before_slices_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, bool]] = []
+
+    def load(name: str) -> None:
+        loaded.append((name, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr(event_handlers, "importlib", SimpleNamespace(import_module=load))
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, "a")
+        await make_device_class(cluster)
+        await make_device_claim(cluster)
+        await cluster.settle()
+        assert not loaded
+        await publish(cluster, "a", "g0")
+        await make_pod(cluster, "p", **using("gpu"))
+        await cluster.settle()
+        assert loaded == [("controller_manager.cel.devices", False)]
+        assert await nodes_of(cluster) == {"p": "a"}
 
 
 async def test_claims_are_allocated_and_reserved_before_pods_are_bound() -> None:
