@@ -110,6 +110,17 @@ def until_available(pod: Pod, min_ready: int, now: datetime) -> float:
     return math.inf if since is None else max(0.0, min_ready - (now - since).total_seconds())
 
 
+def until_next_available(pods: Iterable[Pod], min_ready: int, now: datetime) -> float | None:
+    """Return the seconds until the next of these pods has been ready for so many; None if no ready one has yet to.
+
+    Whose clock is ahead is looked at no later for that.
+    """
+    if min_ready <= 0:
+        return None
+    left = (until_available(pod, min_ready, now) for pod in pods)
+    return min((min(seconds, float(min_ready)) for seconds in left if 0 < seconds < math.inf), default=None)
+
+
 def workload_facts(pod: Pod) -> object:
     """Return what of a pod the controller of a workload looks at, but for what merely ranks it."""
     meta = pod.metadata

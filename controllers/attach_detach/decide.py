@@ -74,25 +74,51 @@ def decide(
     force: bool = True,
 ) -> Plan:
     """Return what is next for a volume that pods want at these nodes; without `force` no silence is a reason."""
-    steps: list[Attach | Detach | Refuse] = []
-    again, busy = math.inf, volume.is_busy
+    if volume.is_busy:
+        return Plan(())
+    leaving = _detachments(volume, wanted, facts, now, force=force)
+    if leaving.steps and volume.spec.exclusive:
+        return leaving
+    coming = _attachments(volume, wanted, now)
+    return Plan((*leaving.steps, *coming.steps), min(leaving.again, coming.again))
+
+
+def _detachments(
+    volume: AttachableVolume,
+    wanted: Collection[str],
+    facts: Callable[[str], NodeFacts],
+    now: float,
+    *,
+    force: bool,
+) -> Plan:
+    """Return from where a volume is detached; of an exclusive one from one node at a time."""
+    steps: list[Detach] = []
+    again = math.inf
     for node, attachment in volume.attachments.items():
-        if node in wanted or attachment.operation is not None or busy:
+        if node in wanted or attachment.operation is not None:
             continue
-        since = attachment.unwanted if attachment.unwanted is not None else now
         pause = volume.paused(node, Verb.DETACH, now)
         if pause:
             again = min(again, pause)
             continue
+        since = attachment.unwanted if attachment.unwanted is not None else now
         step = _detachment(node, facts(node), expired=force and now >= since + FORCE_AFTER)
-        if step is None:
-            again = min(again, since + FORCE_AFTER) if force and now < since + FORCE_AFTER else again
-            continue
-        steps.append(step)
-        busy = volume.spec.exclusive
+        if step is not None:
+            steps.append(step)
+            if volume.spec.exclusive:
+                break
+        elif force and now < since + FORCE_AFTER:
+            again = min(again, since + FORCE_AFTER)
+    return Plan(tuple(steps), again)
+
+
+def _attachments(volume: AttachableVolume, wanted: Collection[str], now: float) -> Plan:
+    """Return where a volume is attached; an exclusive one only where it is at no other node."""
+    steps: list[Attach | Refuse] = []
+    again = math.inf
     for node in sorted(wanted):
-        attachment_there = volume.attachments.get(node)
-        if busy or (attachment_there and (attachment_there.operation is not None or attachment_there.confirmed)):
+        attachment = volume.attachments.get(node)
+        if attachment is not None and (attachment.operation is not None or attachment.confirmed):
             continue
         others = tuple(sorted(other for other in volume.attachments if other != node))
         if volume.spec.exclusive and others:
@@ -104,7 +130,8 @@ def decide(
             again = min(again, pause)
             continue
         steps.append(Attach(node))
-        busy = volume.spec.exclusive
+        if volume.spec.exclusive:
+            break
     return Plan(tuple(steps), again)
 
 

@@ -46,7 +46,7 @@ from .._controlled import (
 )
 from .._pods import PODS_BY_NODE, pods_on, workload_facts
 from .backoff import FailedPodsBackoff
-from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, status_of, until_next_available
+from .decide import FAILED, SUCCEEDED, Decision, Observed, by_node, decide, next_look, status_of
 from .placement import facts_of, is_concerned, node_of, placement_of
 from .revisions import Present, Revisions
 from .templates import Template, generation_of
@@ -142,7 +142,7 @@ class DaemonSetController:
         await update_status(self._client, DAEMON_SETS, daemon_set, replace(daemon_set, status=status))
         if failure is not None:
             raise failure
-        times = [seconds for seconds in (decision.seconds, until_next_available(seen)) if seconds is not None]
+        times = [seconds for seconds in (decision.seconds, next_look(seen)) if seconds is not None]
         return Requeue(min(times)) if times else None
 
     def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Observed:

@@ -6,6 +6,7 @@ One look either puts right what is wrong on nodes (`_repair`), or goes on with a
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from controller_manager.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStat
 from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
 
 from .._int_or_percent import part_of
-from .._pods import is_active, is_available, until_available
+from .._pods import is_active, is_available, until_next_available
 from .placement import Fit, node_of
 from .templates import is_updated
 
@@ -127,38 +128,42 @@ def _is_rolling(seen: Observed) -> bool:
 
 
 def _repair(seen: Observed, wait: Callable[[str], float]) -> Decision:
-    surges = _allows_surge(seen.daemon_set)
     create: list[str] = []
     delete: list[Pod] = []
     seconds: list[float] = []
+    surges = _allows_surge(seen.daemon_set)
     for node, fit in seen.fits.items():
         pods = seen.pods.get(node)
         if pods is None:
             if fit is Fit.RUN:
                 create.append(node)
-            continue
-        if fit is not Fit.NONE and len(pods) == 1 and is_active(pods[0]):
-            continue  # as nearly everywhere
-        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
-        if fit is Fit.NONE:
-            delete += alive
-            continue
-        running = [pod for pod in alive if not is_pod_terminal(pod)]
-        failed = [pod for pod in alive if pod.status.phase == FAILED]
-        left = wait(node) if failed else 0.0
-        if left > 0:
-            seconds.append(left)
-        else:
-            delete += failed
-        delete += (pod for pod in alive if pod.status.phase == SUCCEEDED)
-        if len(running) > 1:
-            # The first stays: one that is available, or at least ready, where there is one.
-            running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
-            delete += _superfluous(seen, running) if surges else running[1:]
-        elif surges and not running and left <= 0 and fit is Fit.RUN:
-            create.append(node)
+        elif fit is Fit.NONE:
+            delete += (pod for pod in pods if pod.metadata.deletion_timestamp is None)
+        elif len(pods) > 1 or not is_active(pods[0]):  # which is seldom
+            found = _repair_node(seen, node, pods, wait, surges=surges)
+            create += found.create
+            delete += found.delete
+            seconds += [found.seconds] if found.seconds is not None else []
     delete += _never_came(seen)
     return Decision(create, delete, min(seconds, default=None))
+
+
+def _repair_node(
+    seen: Observed, node: str, pods: Sequence[Pod], wait: Callable[[str], float], *, surges: bool
+) -> Decision:
+    """Return what puts a node right that may have a pod, and has several, or one that has ended or is being deleted."""
+    alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+    failed = [pod for pod in alive if pod.status.phase == FAILED]
+    running = [pod for pod in alive if not is_pod_terminal(pod)]
+    left = wait(node) if failed else 0.0
+    delete = [] if left > 0 else [*failed]
+    delete += (pod for pod in alive if pod.status.phase == SUCCEEDED)
+    if len(running) > 1:
+        # The first stays: one that is available, or at least ready, where there is one.
+        running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
+        delete += _superfluous(seen, running) if surges else running[1:]
+    lacks = surges and not running and left <= 0 and seen.fits[node] is Fit.RUN
+    return Decision([node] if lacks else [], delete, left if left > 0 else None)
 
 
 def _allows_surge(daemon_set: DaemonSet) -> bool:
@@ -284,10 +289,7 @@ def status_of(seen: Observed) -> DaemonSetStatus:
     )
 
 
-def until_next_available(seen: Observed) -> float | None:
+def next_look(seen: Observed) -> float | None:
     """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
-    least = seen.daemon_set.spec.min_ready_seconds
-    if least <= 0:
-        return None
-    left = (until_available(pod, least, seen.now) for pods in seen.pods.values() for pod in pods)
-    return min((seconds for seconds in left if 0 < seconds <= least), default=None)
+    pods = chain.from_iterable(seen.pods.values())
+    return until_next_available(pods, seen.daemon_set.spec.min_ready_seconds, seen.now)

@@ -14,7 +14,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.controller.pod_control import FAILED_CREATE, FAILED_DELETE
 
 from .._pod_ranking import first_to_go
-from .._pods import is_available, until_available
+from .._pods import is_available, until_next_available
 
 Replicated = ReplicaSet | ReplicationController
 
@@ -69,8 +69,8 @@ def next_look(owner: Replicated, active: Iterable[Pod], status: ReplicaSetStatus
     min_ready = owner.spec.min_ready_seconds
     if min_ready <= 0 or status.ready_replicas == status.available_replicas:
         return None
-    left = (until_available(pod, min_ready, now) for pod in active)
-    return min((seconds for seconds in left if 0 < seconds <= min_ready), default=float(min_ready))
+    # That there is no time when a pod became ready is no reason not to look again.
+    return until_next_available(active, min_ready, now) or float(min_ready)
 
 
 def _conditions(

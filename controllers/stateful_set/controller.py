@@ -14,7 +14,7 @@ from controller_manager.api.selectors import LabelSelector
 from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
-from controller_manager.base.metrics import Counters, Family, Gauges
+from controller_manager.base.metrics import Counters
 from controller_manager.client import TransportError
 from controller_manager.controller import (
     Change,
@@ -45,8 +45,9 @@ from .._controlled import (
     stale_syncs,
 )
 from .._pods import workload_facts
-from .decide import Observed, Row, by_ordinal, decide, max_unavailable
+from .decide import Observed, Row, by_ordinal, decide
 from .identity import claim_names, ordinal_of
+from .metrics import StatefulSetMetrics
 from .pod_control import StatefulPodControl
 from .revisions import Recorded, Revisions
 from .status import next_look, status_of
@@ -54,19 +55,6 @@ from .status import next_look, status_of
 LIMITS = "MaxUnavailableStatefulSet"
 """The gate of the number of pods that may be unavailable in an update; without it that is one."""
 
-_LABELS = ("statefulset_namespace", "statefulset_name", "pod_management_policy")
-_MOST = Family(
-    "statefulset_controller_statefulset_max_unavailable",
-    "Pods of a stateful set that may be unavailable in an update.",
-    "gauge",
-    _LABELS,
-)
-_UNAVAILABLE = Family(
-    "statefulset_controller_statefulset_unavailable_replicas",
-    "Pods of a stateful set that are not available, or not there.",
-    "gauge",
-    _LABELS,
-)
 _STALE = stale_syncs("statefulset")
 
 
@@ -102,7 +90,7 @@ class StatefulSetController:
         registry = context.runtime.registry
         self._own = OwnedObjects(context.client, self._pods, PODS, Counters(_STALE, registry))
         self._limits = context.enabled(LIMITS)
-        self._metrics = Metrics(Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)) if self._limits else None
+        self._metrics = StatefulSetMetrics(registry) if self._limits else None
 
     async def reconcile(self, key: Key) -> Requeue | None:
         """Take the next steps of stateful set `key`."""
@@ -167,28 +155,6 @@ class StatefulSetController:
 
     def _find(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         return self._claims.get(Key(namespace, name))
-
-
-class Metrics:
-    """The gauges of the limits of updates, by set."""
-
-    def __init__(self, most: Gauges, unavailable: Gauges) -> None:
-        self._gauges = most, unavailable
-        self._labels: dict[Key, tuple[str, str, str]] = {}
-
-    def set(self, owner: StatefulSet, unavailable: int) -> None:
-        """So many pods of a set are not available."""
-        key = Key(owner.metadata.namespace, owner.metadata.name)
-        labels = self._labels[key] = (*key, owner.spec.pod_management_policy)
-        for gauge, value in zip(self._gauges, (max_unavailable(owner), unavailable), strict=True):
-            gauge.set(value, *labels)
-
-    def forget(self, key: Key) -> None:
-        """There is no such set any more."""
-        labels = self._labels.pop(key, None)
-        if labels is not None:
-            for gauge in self._gauges:
-                gauge.forget(*labels)
 
 
 def pods_left(pods: Sequence[Pod], deleted: Sequence[Pod], now: datetime) -> Iterator[Pod]:

@@ -23,7 +23,7 @@ CONFLICTING_CONTROLLER = "ConflictingController"
 class StatefulPodControl:
     """Writes the pods and the claims of `owner`, as `recorded` says; claims are found in a local copy.
 
-    `pods` are those that there are as far as is known, `made` and `deleted` what this one did.
+    `made` and `deleted` are the pods that it has created and deleted.
     """
 
     def __init__(self, client: Client, events: Recorder, owner: StatefulSet, recorded: Recorded, find: Find) -> None:

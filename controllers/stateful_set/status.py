@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from controller_manager.api.apps import ROLLING_UPDATE, StatefulSet, StatefulSetStatus
 from controller_manager.api.core import Pod
 
-from .._pods import is_available, until_available
+from .._pods import is_available, until_next_available
 from .decide import is_running
 from .identity import revision_of
 from .revisions import Recorded
@@ -42,6 +42,4 @@ def status_of(owner: StatefulSet, pods: Iterable[Pod], recorded: Recorded, now: 
 
 def next_look(owner: StatefulSet, pods: Iterable[Pod], now: datetime) -> float | None:
     """Return the seconds until the next pod that is ready becomes available; None if all of them are."""
-    least = owner.spec.min_ready_seconds
-    seconds = (until_available(pod, least, now) for pod in pods if least > 0 and is_running(pod))
-    return min((one for one in seconds if 0.0 < one < float("inf")), default=None)
+    return until_next_available(filter(is_running, pods), owner.spec.min_ready_seconds, now)

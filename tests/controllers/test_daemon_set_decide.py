@@ -1,8 +1,9 @@
 """Where pods of daemon sets belong, what is created and deleted, and the status, as tables."""
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controllers._pods import is_active
 from controllers.daemon_set.backoff import FIRST, LONGEST, FailedPodsBackoff
-from controllers.daemon_set.decide import Limits, Observed, by_node, decide, limits_of, status_of, until_next_available
+from controllers.daemon_set.decide import Limits, Observed, by_node, decide, limits_of, next_look, status_of
 from controllers.daemon_set.placement import (
     AUTOMATIC,
     AUTOMATIC_ON_HOST_NETWORK,
@@ -175,12 +176,18 @@ def test_failed_pods_wait_and_nobody_takes_their_place_meanwhile() -> None:
 def test_availability_takes_its_time() -> None:
     owner = daemon_set(0, 1, least=30)
     seen = observed(owner, THREE, ["p a new ready10", "q b ready40", "r c ready40"])
-    assert (decide(seen, never_waits).delete, until_next_available(seen)) == ((), 20.0)
+    assert (decide(seen, never_waits).delete, next_look(seen)) == ((), 20.0)
     seen = observed(owner, THREE, ["p a new ready30", "q b ready40", "r c ready40"])
-    assert ([one.metadata.name for one in decide(seen, never_waits).delete], until_next_available(seen)) == (
+    assert ([one.metadata.name for one in decide(seen, never_waits).delete], next_look(seen)) == (
         ["q"],
         None,
     )
+
+
+def test_a_clock_that_is_ahead_is_looked_at_again() -> None:
+    seen = observed(daemon_set(0, 1, least=5), ONE, ["p a new ready5"])
+    early = dataclasses.replace(seen, now=seen.now - timedelta(minutes=1))
+    assert next_look(early) == 5.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The metrics of the stateful set controller, by the names of kube-controller-manager."""
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.api.apps import StatefulSet
+from controller_manager.base.metrics import Family, Gauges
+from controller_manager.controller import Key
+
+from .decide import max_unavailable
+
+_LABELS = ("statefulset_namespace", "statefulset_name", "pod_management_policy")
+_MOST = Family(
+    "statefulset_controller_statefulset_max_unavailable",
+    "Pods of a stateful set that may be unavailable in an update.",
+    "gauge",
+    _LABELS,
+)
+_UNAVAILABLE = Family(
+    "statefulset_controller_statefulset_unavailable_replicas",
+    "Pods of a stateful set that are not available, or not there.",
+    "gauge",
+    _LABELS,
+)
+
+
+class StatefulSetMetrics:
+    """The gauges of the limits of updates, by set."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._gauges = Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)
+        self._labels: dict[Key, tuple[str, str, str]] = {}
+
+    def set(self, owner: StatefulSet, unavailable: int) -> None:
+        """So many pods of a set are not available."""
+        key = Key(owner.metadata.namespace, owner.metadata.name)
+        labels = self._labels[key] = (*key, owner.spec.pod_management_policy)
+        for gauge, value in zip(self._gauges, (max_unavailable(owner), unavailable), strict=True):
+            gauge.set(value, *labels)
+
+    def forget(self, key: Key) -> None:
+        """There is no such set any more."""
+        labels = self._labels.pop(key, None)
+        if labels is not None:
+            for gauge in self._gauges:
+                gauge.forget(*labels)
