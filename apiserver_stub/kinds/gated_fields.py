@@ -53,6 +53,15 @@ FIELDS: Mapping[str, Fields] = MappingProxyType({
 })  # fmt: skip
 """The gated fields of kinds."""
 
+
+def _features(fields: Fields) -> Iterator[str]:
+    for inner in fields.values():
+        yield from (inner,) if isinstance(inner, str) else _features(inner)
+
+
+GATES = frozenset(_features(FIELDS)) - {_GONE}
+"""The features that any fields depend on."""
+
 # What goes with a field: what holds it, if nothing else is in that, or whatever is.
 _WITH_ALL, _WITH_NOTHING_LEFT = frozenset({"dataSourceRef"}), frozenset({"lifecycle"})
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from apiserver_stub.flags.features import TOLERATION_COMPARISON
 from apiserver_stub.kinds import built_in as built_in_kinds
 from apiserver_stub.kinds.api_service import priority_of, version_rank
-from apiserver_stub.kinds.gated_fields import gated_fields
+from apiserver_stub.kinds.gated_fields import GATES, gated_fields
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.tolerations import POD_TOLERATIONS, without_comparisons
 
@@ -117,14 +118,20 @@ def built_in(
     """Return a registry of the built-in resources that are served: by default those of stable versions. Their objects
     have nothing of features that are not enabled.
     """
-    return ResourceRegistry(_without_gated(info, enabled) for info in built_in_kinds.resources() if serves(info))
+    off = frozenset(feature for feature in (*GATES, TOLERATION_COMPARISON) if not enabled(feature))
+    return ResourceRegistry(info for info in _without_gated(off) if serves(info))
 
 
-def _without_gated(info: ResourceInfo, enabled: Callable[[str], bool]) -> ResourceInfo:
+@lru_cache(maxsize=8)  # the servers of tests are many, and most have the same features
+def _without_gated(off: frozenset[str]) -> Sequence[ResourceInfo]:
+    return tuple(_reduced(info, off) for info in built_in_kinds.resources())
+
+
+def _reduced(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
     name = f"{info.plural}.{info.group}".rstrip(".")
-    fields, tolerations = gated_fields(name, enabled), POD_TOLERATIONS.get(name)
+    fields, tolerations = gated_fields(name, lambda feature: feature not in off), POD_TOLERATIONS.get(name)
     if fields:
         info = replace(info, strategy=replace(info.strategy, gated=fields))
-    if tolerations is not None and not enabled(TOLERATION_COMPARISON):
+    if tolerations is not None and TOLERATION_COMPARISON in off:
         info = replace(info, rules=without_comparisons(info.rules, tolerations))
     return info

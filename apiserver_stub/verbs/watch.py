@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from msgspec import structs
+
 from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.verbs.query import check_watch, flag, number, revision
@@ -39,7 +41,7 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         trigger=chosen.trigger,
     )
     if chosen.shard is not None and scope.shards is not None:
-        options = replace(options, shard=chosen.shard, left_out=scope.shards.filtered(kind.storage))
+        options = structs.replace(options, shard=chosen.shard, left_out=scope.shards.filtered(kind.storage))
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
         rows = None if kind.converter is None else scope.conversions.of(kind)

@@ -1,8 +1,9 @@
 """One watcher: what it asked for, its place in the history, what it should be sent next; without clock or I/O."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import Struct
 
 from apiserver_stub.offload import is_large
 from apiserver_stub.storage.interface import TooNew, TooOld
@@ -19,12 +20,14 @@ _SCAN = 1000  # rows or changes looked at in one go
 _ADDED, _END = encode("ADDED", b"\0").split(b"\0")  # what is around an object
 
 
+_ANY_LABELS, _ANY_FIELDS = LabelSelector(), FieldSelector()
+
+
 def _nobody_counts() -> None:
     """Nobody counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
+class WatchOptions(Struct, frozen=True):
     """`start` is the revision after which changes are wanted; None begins with the current state as ADDED events.
 
     `namespace` and `name` are empty for any. `bookmarks` asks for one about every minute and one at the end,
@@ -35,8 +38,8 @@ class WatchOptions:
 
     namespace: str = ""
     name: str = ""
-    labels: LabelSelector = field(default_factory=LabelSelector)
-    fields: FieldSelector = field(default_factory=FieldSelector)
+    labels: LabelSelector = _ANY_LABELS
+    fields: FieldSelector = _ANY_FIELDS
     start: int | None = None
     bookmarks: bool = False
     initial_end: bool = False

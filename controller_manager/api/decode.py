@@ -42,6 +42,7 @@ class Decoder(Generic[T]):
         return self._strict.decode(msgspec.json.encode(_fit(_type_of(self._kind), tree)))
 
 
+@cache
 def carries_json(kind: type) -> bool:
     """Tell whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
 

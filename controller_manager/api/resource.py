@@ -29,6 +29,9 @@ class Resource(Generic[T]):
     namespaced: bool
     type: type[T]
 
+    def __hash__(self) -> int:
+        return hash(self.plural)  # the rest seldom differs, and to hash all of it would take four times as long
+
     @property
     def api_version(self) -> str:
         """`group/version`, or the version alone in the core group."""

@@ -8,6 +8,15 @@ from types import TracebackType
 from typing import Self
 
 
+async def wait_or_set(event: asyncio.Event, at: float) -> None:
+    """Wait until an event is set; at that time of the loop, set it. Nobody is cancelled for that."""
+    timer = asyncio.get_running_loop().call_at(at, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+
+
 class Deadlines:
     """Hands out deadlines, each `seconds` from when its block is entered. There is a timer only while a block is."""
 

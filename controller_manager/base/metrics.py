@@ -7,6 +7,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar, cast
 
@@ -66,6 +67,11 @@ class _Samples:
                 yield Sample(name, labels, kept)
             elif kept.shown or kept.value or not names:
                 yield Sample(name, labels, kept.value)
+
+
+@cache  # there are some hundred families, which every new registry asks for
+def _without_samples(family: Family) -> Shown:
+    return Shown(family)
 
 
 class Count:
@@ -129,7 +135,7 @@ class Series(Collector, Generic[V]):
 
     def describe(self) -> Iterable[Metric]:
         """The family without its samples."""
-        return (Shown(self.family),)
+        return (_without_samples(self.family),)
 
     def collect(self) -> Iterable[Metric]:
         """The family with its samples; called by the registry."""

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from controller_manager.api import errors
 from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response, Upgrade, push_bookmarks
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import loop_clock, monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.client.codec import (
     Codec,
@@ -44,8 +44,7 @@ _DECODED_AT_ONCE = 500
 _NOT_MODIFIED = 304
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A request before it has headers: what to do, where, and what to send and accept; with the `etag` of an answer
     that is known already, which need not come again.
     """
@@ -318,12 +317,13 @@ class Client:
             self._on_write(write)
 
     async def _answer(self, call: Call) -> bytes:
-        began, labels = monotonic(), (call.method, self._transport.host)
+        time, observed = loop_clock(), self._metrics.of(call.method, self._transport.host)
+        began = time()
         try:
             body = await whole_body(await self._send(call))
         finally:
-            self._metrics.duration.observe(monotonic() - began, *labels)
-        self._metrics.response_size.observe(len(body), *labels)
+            observed.duration.observe(time() - began)
+        observed.response_size.observe(len(body))
         return body
 
     async def _send(self, call: Call) -> Response:
@@ -341,8 +341,9 @@ class Client:
 
     async def _exchange(self, call: Call, *, again: bool) -> Response:
         metrics, method, host = self._metrics, call.method, self._transport.host
-        metrics.limiter.observe(await self._throttle.wait(), method, host)
-        metrics.request_size.observe(len(call.body), method, host)
+        observed = metrics.of(method, host)
+        observed.limiter.observe(await self._throttle.wait())
+        observed.request_size.observe(len(call.body))
         headers = {"accept": call.accept, "user-agent": self._user_agent}
         if call.body:
             headers["content-type"] = call.content_type
@@ -358,7 +359,7 @@ class Client:
             metrics.requests.add(code, method, host)
             if again:
                 metrics.retries.add(code, method, host)
-            tell_of_answer(self._log, method, call.path, call.query, status, monotonic() - began)
+            tell_of_answer(self._log, method, call.path, call.query, status, began)
         return response
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ class ServedResource:
     subresources: Mapping[str, frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Discovery:
     """All resources, the preferred version of a group first; and why a group version (`group/version`, `group/*`,
     or `/apis` and `/api` as a whole) could not be read."""
@@ -51,6 +52,10 @@ class Discovery:
 
     def preferred(self) -> tuple[ServedResource, ...]:
         """Each resource of a group once, in the first version that has it."""
+        return self._preferred
+
+    @cached_property
+    def _preferred(self) -> tuple[ServedResource, ...]:
         first: dict[tuple[str, str], ServedResource] = {}
         for found in self.resources:
             first.setdefault((found.resource.group, found.resource.plural), found)

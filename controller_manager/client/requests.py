@@ -6,7 +6,7 @@ Answers are asked for as JSON always, since that is what this client reads faste
 import asyncio
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
@@ -17,7 +17,7 @@ from controller_manager.api.resource import Resource
 from controller_manager.base.bucket import TokenBucket
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
-from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.base.metrics import Counters, Distribution, Family, Histograms
 from controller_manager.client.adaptive_rate import AdaptiveRate
 
 
@@ -127,10 +127,13 @@ _STATUS = {one.value: f"{one.value} {one.phrase}" for one in HTTPStatus}
 
 
 def tell_of_answer(
-    log: Logger, method: str, path: str, query: tuple[tuple[str, str], ...], status: int, seconds: float
+    log: Logger, method: str, path: str, query: tuple[tuple[str, str], ...], status: int, began: float
 ) -> None:
-    """Log an exchange as client-go does; `status` 0 is none. Costs nothing where nobody listens."""
+    """Log an exchange as client-go does; `status` 0 is none, `began` is the loop's time then. Costs nothing where
+    nobody listens.
+    """
     if log.shows(LEVEL):
+        seconds = monotonic() - began
         url, shown = _url(path, query), _STATUS.get(status, str(status or ""))
         log.debug("Response", v=LEVEL, verb=method, url=url, status=shown, milliseconds=round(seconds * 1000))
 
@@ -182,6 +185,15 @@ _RECEIVED = Family(
 )
 
 
+class CallMetrics(NamedTuple):
+    """What is observed of each request of one method to one host."""
+
+    duration: Distribution
+    limiter: Distribution
+    request_size: Distribution
+    response_size: Distribution
+
+
 class ClientMetrics:
     """Made once per registry and shared by all clients of the process."""
 
@@ -192,3 +204,12 @@ class ClientMetrics:
         self.limiter = Histograms(_LIMITER, registry)
         self.request_size = Histograms(_SENT, registry)
         self.response_size = Histograms(_RECEIVED, registry)
+        self._calls: dict[tuple[str, str], CallMetrics] = {}
+
+    def of(self, method: str, host: str) -> CallMetrics:
+        """Return what is observed of requests of a method to a host, of which there are few."""
+        found = self._calls.get((method, host))
+        if found is None:
+            families = (self.duration, self.limiter, self.request_size, self.response_size)
+            found = self._calls[method, host] = CallMetrics(*(family.of(method, host) for family in families))
+        return found

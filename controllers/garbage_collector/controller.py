@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from msgspec.structs import replace
 
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.base import clock
+from controller_manager.base.deadlines import wait_or_set
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
 from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
@@ -282,9 +282,7 @@ class GarbageCollector:
 
     async def _until_due(self, at: float) -> None:
         await asyncio.sleep(SOONEST_REDISCOVERY)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, at - clock.monotonic())):
-                await self._kind_unknown.wait()
+        await wait_or_set(self._kind_unknown, at)
 
     def _tell_late(self, late: set[str]) -> None:
         if late:

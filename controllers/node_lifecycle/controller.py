@@ -13,6 +13,7 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.base.deadlines import wait_or_set
 from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
 
@@ -178,9 +179,7 @@ class NodeLifecycleController:
         return until
 
     async def _wait(self, until: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                await self._evicted.wait()
+        await wait_or_set(self._evicted, until)
         self._evicted.clear()
 
     async def _tell_silence(self, node: Node) -> Node:

@@ -147,13 +147,20 @@ class NodeMetrics:
         self._health = Gauges(_HEALTH, registry)
         self._size = Gauges(_SIZE, registry)
         self._unhealthy = Gauges(_UNHEALTHY, registry)
+        self._shown: dict[str, tuple[int, int]] = {}  # by zone
         self.evictions = Counters(_EVICTIONS, registry)
         self.one = Histograms(_ONE, registry).of()
         self.all = Histograms(_ALL, registry).of()
 
     def show(self, name: str, zone: Zone | None) -> None:
         """The zone of that name is like this, or has no nodes any more."""
-        size, unhealthy = (zone.size, zone.unhealthy) if zone else (0, 0)
+        size, unhealthy = shown = (zone.size, zone.unhealthy) if zone else (0, 0)
+        if zone is None:
+            self._shown.pop(name, None)
+        elif self._shown.get(name) == shown:
+            return
+        else:
+            self._shown[name] = shown
         self._size.set(size, name)
         self._unhealthy.set(unhealthy, name)
         self._health.set(100 * (size - unhealthy) / size if size else 100, name)

@@ -163,13 +163,13 @@ class Monitors:
         """Return the resources to watch after a discovery: those that it could not ask for as before, and in the
         version that is watched, while that is served.
         """
-        served = {_as(one.resource, WholeObject) for one in found.resources}
+        served = {_address(one.resource) for one in found.resources}
         wanted: dict[str, Resource[Any]] = {}
         for one in found.preferred():
             name = one.resource.name
             if _is_counted(one):
                 known = self._monitors.get(name)
-                is_same = known is not None and _as(known.resource, WholeObject) in served
+                is_same = known is not None and _address(known.resource) in served
                 wanted[name] = known.resource if known is not None and is_same else _typed(one.resource)
         for name, monitor in self._monitors.items():
             if name not in wanted and found.may_lack(monitor.resource):
@@ -216,6 +216,11 @@ def _typed(resource: Resource[PartialObject]) -> Resource[Any]:
     if resource.name in _WHOLE:
         return _WHOLE[resource.name]
     return _as(resource, WholeObject if resource.name == RESOURCE_CLAIMS else BareObject)
+
+
+def _address(resource: Resource[Any]) -> tuple[str, str, str, str, bool]:
+    """Return which resource it is, whatever its objects are decoded to."""
+    return resource.group, resource.version, resource.plural, resource.kind, resource.namespaced
 
 
 def _as(resource: Resource[Any], form: type[Object]) -> Resource[Any]:

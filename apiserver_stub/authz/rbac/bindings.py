@@ -1,6 +1,7 @@
 """Roles and bindings as they are now, read from the watch cache: which rules are given to whom, and by what."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ _DECODERS: Mapping[str, Decoder[Any]] = MappingProxyType(
 )
 # Namespace of a binding (empty for the cluster's), kind of a subject, its name.
 _Subject = tuple[str, str, str]
+_REMEMBERED = 256  # as many as are there by default, which servers of tests that start one by one all read
 _NOBODY: Mapping[str, "_Binding"] = MappingProxyType({})
 
 
@@ -103,19 +105,19 @@ class Bindings:
     def _put(self, row: Row, *, deleted: bool = False) -> None:
         found = None if deleted else _decoded(row)
         if row.resource in (ROLES, CLUSTER_ROLES):
-            changed = self._put_role(row.key, None if found is None else found.rules)
+            changed = self._put_role(row.key, found)
         else:
             changed = self._put_binding(row, None if found is None else _binding(row, found))
         if changed:
             self._changed(None if row.resource == CLUSTER_ROLES else row.namespace)
 
-    def _put_role(self, key: str, rules: Sequence[Any] | None) -> bool:
+    def _put_role(self, key: str, role: RoleRules | None) -> bool:
         known = self._roles.get(key)
-        if rules is None:
+        if role is None:
             return self._roles.pop(key, None) is not None
-        if known is not None and known.rules == rules:
+        if known is not None and known.rules == role.rules:
             return False
-        self._roles[key] = RoleRules(rules)
+        self._roles[key] = role
         return True
 
     def _put_binding(self, row: Row, binding: _Binding | None) -> bool:
@@ -152,11 +154,19 @@ def missing(reference: RoleRef) -> str:
 
 
 def _decoded(row: Row) -> Any:
-    """Return a role or binding; None if it cannot be read, which the log tells of when the store is opened."""
+    """Return the rules of a role, or a binding; None if it cannot be read, which the log tells of when the store is
+    opened.
+    """
     try:
-        return _DECODERS[row.resource].decode(row.data)
+        return _read(row.resource, row.data)
     except (Corrupt, msgspec.DecodeError):
         return None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read(resource: str, data: bytes) -> Any:
+    found = _DECODERS[resource].decode(data)
+    return RoleRules(found.rules) if resource in (ROLES, CLUSTER_ROLES) else found
 
 
 def _binding(row: Row, found: RoleBinding) -> _Binding:
