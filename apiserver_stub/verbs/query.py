@@ -4,6 +4,7 @@ What cannot be read is a `BadRequest`; what means nothing is `Invalid`, all of i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -16,6 +17,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.options.types import parse_duration
 
 Query = Mapping[str, str]
+Parameters = tuple[tuple[str, str], ...]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 FIELD_VALIDATION: Mapping[str, FieldValidation] = MappingProxyType(
     {"Ignore": "Ignore", "Warn": "Warn", "Strict": "Strict"}
@@ -83,11 +85,19 @@ def is_apply(request: APIRequest) -> bool:
 
 def check_write(request: APIRequest) -> None:
     """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
-    if not request.query and not (request.verb == "patch" and is_apply(request)):
+    applies = request.verb == "patch" and is_apply(request)
+    if not request.query and not applies:
         return
-    causes = [*_manager(request), *_dry_run(request), *_field_validation(request.query)]
+    causes = _unmeant(request.verb, tuple(request.query.items()), request.http.query, applies=applies)
     if causes:
         raise _refused(_OPTIONS[request.verb], causes)
+
+
+@lru_cache(256)  # programs say the same with each of their writes
+def _unmeant(verb: str, query: Parameters, given: Parameters, *, applies: bool) -> Sequence[Cause]:
+    """Return what is wrong with the parameters of a write: the last value of each, and all that were given."""
+    values = dict(query)
+    return (*_manager(verb, values, applies=applies), *_dry_run(given), *_field_validation(values))
 
 
 def check_list(query: Query) -> None:
@@ -133,7 +143,7 @@ def forbidden(field: str, why: str) -> Cause:
     return Cause(reason="FieldValueForbidden", message=f"Forbidden: {field} {why}", field=field)
 
 
-def _refused(options: str, causes: list[Cause]) -> Invalid:
+def _refused(options: str, causes: Sequence[Cause]) -> Invalid:
     return invalid(f"meta.{GROUP_DOMAIN}", options, "", causes)
 
 
@@ -141,11 +151,11 @@ def _versions(query: Query) -> tuple[str, str, str]:
     return query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""), query.get("continue", "")
 
 
-def _manager(request: APIRequest) -> Iterator[Cause]:
-    manager = request.query.get("fieldManager", "")
-    if request.verb == "patch":
-        if not is_apply(request):
-            if "force" in request.query:
+def _manager(verb: str, query: Query, *, applies: bool) -> Iterator[Cause]:
+    manager = query.get("fieldManager", "")
+    if verb == "patch":
+        if not applies:
+            if "force" in query:
                 yield Cause(
                     reason="FieldValueForbidden",
                     message="Forbidden: may not be specified for non-apply patch",
@@ -164,8 +174,8 @@ def _manager(request: APIRequest) -> Iterator[Cause]:
             yield Cause(reason="FieldValueInvalid", message=message, field="fieldManager")
 
 
-def _dry_run(request: APIRequest) -> Iterator[Cause]:
-    values = [value for name, value in request.http.query if name == "dryRun"]
+def _dry_run(given: Parameters) -> Iterator[Cause]:
+    values = [value for name, value in given if name == "dryRun"]
     if any(value not in ("", "All") for value in values):
         yield unsupported_dry_run(values)
 

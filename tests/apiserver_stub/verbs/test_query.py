@@ -1,0 +1,52 @@
+"""Parameters of writes are judged alike however often, and beside which others, they come."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.kinds.built_in import resources
+from apiserver_stub.request_info import last_values
+from apiserver_stub.verbs.query import check_write
+from controller_manager.api.errors import Invalid
+from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User
+
+PODS = next(kind for kind in resources() if kind.name == "pods")
+MEDIA = ("application/apply-patch+yaml", "application/merge-patch+json")
+VALUES = st.sampled_from(["", "All", "none", "Strict", "me\n"])
+PARAMETERS = st.tuples(st.sampled_from(["dryRun", "fieldManager", "fieldValidation", "force"]), VALUES)
+WRITES = st.tuples(
+    st.sampled_from(["create", "update", "patch"]), st.sampled_from(MEDIA), st.lists(PARAMETERS, max_size=3)
+)
+
+
+def refused(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
+    http = Request("PATCH", "/", tuple(query), {"content-type": media})
+    try:
+        check_write(APIRequest(http, User("tester"), verb, PODS, "ns", "a", None, last_values(query)))
+    except Invalid as refusal:
+        return sorted(cause.field for cause in refusal.details.causes)
+    return []
+
+
+def expected(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
+    values, applies = dict(query), verb == "patch" and media == MEDIA[0]
+    manager = values.get("fieldManager", "")
+    found = ["fieldManager"] * ((applies and not manager) + (not manager.isprintable()))
+    found += ["force"] * (verb == "patch" and not applies and "force" in values)
+    found += ["dryRun"] * any(name == "dryRun" and value not in ("", "All") for name, value in query)
+    return sorted([*found, *["fieldValidation"] * (values.get("fieldValidation", "") not in ("", "Strict"))])
+
+
+@given(st.lists(WRITES, max_size=6))
+def test_writes_with_the_same_parameters_are_refused_for_what_they_are(
+    writes: list[tuple[str, str, list[tuple[str, str]]]],
+) -> None:
+    for write in (*writes, *writes):
+        assert refused(*write) == expected(*write)
+
+
+@pytest.mark.parametrize("given", [[("dryRun", "none"), ("dryRun", "All")], [("dryRun", "All")]])
+def test_each_value_of_a_repeated_parameter_counts(given: list[tuple[str, str]]) -> None:
+    assert refused("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)
