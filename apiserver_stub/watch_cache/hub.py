@@ -1,10 +1,9 @@
-"""Watches as streams of chunks, and the hub where they wait: publishing calls those concerned and copies nothing."""
+"""The hub where watches wait: publishing calls those concerned and copies nothing."""
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Self
 from weakref import WeakValueDictionary
 
 from apiserver_stub.offload import Offload
@@ -13,220 +12,16 @@ from apiserver_stub.watch_cache.collection import Window
 from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, RowConverter
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEncoder
 from apiserver_stub.watch_cache.row import Change, Corrupt
+from apiserver_stub.watch_cache.stream import ConvertingStream, Stream
 from apiserver_stub.watch_cache.watcher import Target, Watcher, WatchOptions
-from controller_manager.api.errors import ApiError
-from controller_manager.api.wire import Sink
 from controller_manager.base.clock import monotonic, precise_clock
-from controller_manager.base.slices import Share, give_way, share_beside
+from controller_manager.base.slices import Share, share_beside
 from controller_manager.base.tasks import spawn
 
 _AT_ONCE = 32  # streams that speak at once when something changes, each of which may take some 15 microseconds
 _SHORT = 0.0005  # seconds after which no more of them do, since what they say is long
 _EACH = 0.0001  # seconds for each stream of a round until the next: what a write costs besides its bytes is a tenth
 _LONGEST = 0.05  # seconds between two rounds at most
-_MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
-_NEVER = float("inf")
-_PUSHED = 256 << 10  # bytes of a chunk that is given to a sink at most
-
-
-class Stream(AsyncIterator[bytes]):
-    """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration.
-
-    `ends_at` is the time in seconds of the loop when it is over, taken by its reader or not.
-    """
-
-    def __init__(
-        self,
-        hub: "Hub",
-        resource: str,
-        watcher: Watcher,
-        offload: Offload,
-        trigger: tuple[str, str] | None = None,
-    ) -> None:
-        self._offload = offload
-        self._hub = hub
-        self._resource = resource
-        self._watcher = watcher
-        self.trigger = trigger
-        self.ends_at = watcher.ends_at
-        self._loop: asyncio.AbstractEventLoop | None = None  # in which it waits
-        self._waiter: asyncio.Future[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._took = False
-        self._is_waiting = False  # with nothing to look at
-        self._sink: Sink | None = None
-        self._bookmark_sink: Sink | None = None
-        self._left: bytes | None = None  # what the reader gets of what was pushed
-        self._initialized: Callable[[], None] | None = None
-
-    def when_initialized(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, as soon as the initial state has been handed out."""
-        self._initialized = tell
-
-    @property
-    def target(self) -> Target:
-        """Return what is watched."""
-        return self._watcher.target
-
-    @property
-    def is_sharded(self) -> bool:
-        """Return whether it is about a shard."""
-        return self._watcher.is_sharded
-
-    @property
-    def ended(self) -> bool:
-        """Return whether nothing more is said."""
-        return self._watcher.ended
-
-    @property
-    def is_late(self) -> bool:
-        """Return whether it is so far behind that it gives way to nobody, lest writers outrun it for good."""
-        return self._watcher.behind >= _TOO_MANY
-
-    def push_to(self, sink: Sink) -> None:
-        """See `Pushing`."""
-        self._sink = sink
-        self._hub.use_slices()
-
-    def push_bookmarks_to(self, sink: Sink) -> None:
-        """See `PushingBookmarks`."""
-        self._bookmark_sink = sink
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while True:
-            if self._initialized is not None and self._watcher.is_initialized:
-                self._initialized()
-                self._initialized = None
-            if self._took:
-                await self._pause()
-                if (left := self._left) is not None:
-                    self._left = None
-                    return left
-            self._took = True
-            work = self._watcher.work
-            if chunk := self._watcher.take(monotonic()) if work is None else await self._perform(work):
-                return chunk
-            if self._watcher.ended:
-                self._leave()
-                raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Stop at once."""
-        self.end()
-        self._leave()
-
-    def end(self) -> None:
-        """Say nothing more; a waiting reader learns that the stream is over."""
-        self._watcher.end()
-        self.wake()
-
-    def wake(self) -> None:
-        """There may be something to say."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def speak(self) -> None:
-        """Say what there is to say if somebody takes it; whatever else there is to do is the reader's, who wakes."""
-        if self._waiter is not None and not self._waiter.done() and not self._pushed(self._sink):
-            self._waiter.set_result(None)
-
-    def _pushed(self, sink: Sink | None) -> bool:
-        """Push, and return whether the stream waits again, with nothing left to do."""
-        watcher = self._watcher
-        if sink is None or watcher.work is not None:
-            return False
-        assert self._loop is not None
-        chunk = watcher.take(self._loop.time())
-        if len(chunk) > _PUSHED:
-            self._left = chunk
-            return False
-        if chunk and not sink(chunk):
-            self._left = b""
-            return False
-        if not watcher.idle:
-            return False
-        if not self._is_waiting:
-            self._hub.join(self._resource, self)
-            self._is_waiting = True
-        return True
-
-    def called(self, position: int | None = None, revision: int = 0) -> None:
-        """There is something to look at, and it will be woken: from that position on, behind `revision`, if one is
-        given. What comes later calls nobody who waits no more.
-        """
-        self._is_waiting = False
-        if position is not None:
-            self._watcher.skip(position, revision)
-
-    async def _perform(self, work: Callable[[], bytes]) -> bytes:
-        try:
-            line = await self._offload.run(work)
-        except ApiError as refusal:
-            return self._watcher.give_up(refusal)
-        return self._watcher.worked(line)
-
-    async def _pause(self) -> None:
-        """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""
-        if not self._watcher.idle:
-            await give_way()
-            return
-        self._loop = loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        self._set_alarm(loop)
-        self._hub.join(self._resource, self)
-        self._is_waiting = True
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            self._hub.leave(self._resource, self)
-        if _MANY < self._watcher.behind < _TOO_MANY:
-            await give_way()
-
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
-        due = self._watcher.deadline
-        if self._alarm is None and due != _NEVER:
-            self._alarm = loop.call_at(due, self._ring, loop)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm = None
-        if not self._is_waiting:
-            self.wake()
-            return
-        self._watcher.skip_all()
-        if self._waiter is not None and not self._waiter.done() and self._pushed(self._sink or self._bookmark_sink):
-            self._set_alarm(loop)
-        else:
-            self.wake()
-
-    def _leave(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-
-class ConvertingStream(Stream):
-    """A stream whose rows are converted before it goes on: what hangs there holds up this stream alone."""
-
-    def __init__(
-        self, hub: "Hub", resource: str, watcher: ConvertingWatcher, offload: Offload, converter: RowConverter
-    ) -> None:
-        super().__init__(hub, resource, watcher, offload)
-        self._converting = watcher
-        self._converter = converter
-
-    async def _pause(self) -> None:
-        unconverted = self._converting.unconverted
-        if not unconverted:
-            await super()._pause()
-            return
-        try:
-            self._converting.converted(await self._converter.convert(unconverted))
-        except ApiError as refusal:
-            self._converting.refuse(refusal)
 
 
 class Hub:

@@ -15,8 +15,9 @@ from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
-from apiserver_stub.watch_cache.hub import Hub, Stream
+from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import CorruptRow, Row
+from apiserver_stub.watch_cache.stream import Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.testing import virtual

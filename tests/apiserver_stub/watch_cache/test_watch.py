@@ -18,7 +18,8 @@ from apiserver_stub.streams import EndingStream, ObservedStream
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
-from apiserver_stub.watch_cache.hub import Hub, Stream
+from apiserver_stub.watch_cache.hub import Hub
+from apiserver_stub.watch_cache.stream import Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.base.slices import Share, Slices
