@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.batch import COMPLETE, INDEXED, JOB_TRACKING, JOBS, NON_INDEXED, Job, JobStatus, is_finished
+from controller_manager.api.batch import COMPLETE, INDEXED, JOBS, NON_INDEXED, Job, JobStatus, is_finished
 from controller_manager.api.conditions import Condition
 from controller_manager.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
 from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.api.selectors import LabelSelector
 from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
 from controller_manager.client import TransportError
@@ -21,22 +19,18 @@ from controller_manager.controller import (
     Add,
     Change,
     Context,
-    ControllerRefManager,
     ControllerSpec,
     Key,
     Mapped,
     PodControl,
     PolicyRule,
     Requeue,
-    controller_key,
-    controller_of,
-    key_of,
     slow_start,
     update_status,
 )
 from controller_manager.options import Int32, Options, flag
 
-from .._controlled import BY_CONTROLLER, claimable_by, may_be_done
+from .._controlled import BY_CONTROLLER, may_be_done
 from .accounting import Accounts, account, finish, settle, with_suspension
 from .decide import (
     BATCH,
@@ -49,16 +43,15 @@ from .decide import (
     plan,
     until_deadline,
 )
-from .memory import Memory, is_fresh
+from .memory import Memory
 from .metrics import JobMetrics
-from .observation import Observation, is_tracked, observe
-from .pods import new_pod, template_of
-from .watches import Orphan, jobs_of_pod, keys_of_new_state, keys_of_status
+from .observation import Observation, is_managed_elsewhere, is_tracked
+from .observer import Observer
+from .orphans import Orphan, Orphans
+from .pods import RELEASE, new_pod, template_of
+from .watches import jobs_of_pod, keys_of_new_state, keys_of_status
 
-MANAGER = f"{PLATFORM_DOMAIN}/job-controller"
 FORGETS_START = "MutableSchedulingDirectivesForSuspendedJobs"
-
-_RELEASE = {"metadata": {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}}
 
 
 class JobOptions(Options):
@@ -110,6 +103,8 @@ class JobController:
         self._forgets_start = context.enabled(FORGETS_START)
         self._memories: dict[Key, Memory] = {}
         self._metrics = JobMetrics(context.runtime.registry)
+        self._observer = Observer(context.client, self._jobs, self._pods, self._metrics)
+        self._orphans = Orphans(context.client, self._control, self._jobs, self._pods)
 
     async def run(self, _: Add) -> None:
         """Count pods that have ended, and jobs of other controllers, as they come."""
@@ -123,7 +118,7 @@ class JobController:
     async def reconcile(self, key: Key | Orphan) -> Requeue | None:
         """Bring a job and its pods on their way, or take the finalizer from an orphan."""
         if isinstance(key, Orphan):
-            await self._release(key)
+            await self._orphans.release(key)
             return None
         job = self._jobs.get(key)
         if job is None or is_finished(job) or is_managed_elsewhere(job):
@@ -142,10 +137,11 @@ class JobController:
         return again
 
     async def _sync(self, run: _Run) -> Requeue | None:
-        seen = await self._observe(run)
+        seen = await self._observer.observe(run.job, run.memory)
         if seen is None:
             return None
-        job, ending, wanted = seen.job, ending_of(seen), Plan()
+        run.job = job = seen.job
+        ending, wanted = ending_of(seen), Plan()
         goes_on = ending is None and job.metadata.deletion_timestamp is None
         if ending is not None:
             outcome = await self._delete(run, seen.active, release=False)
@@ -166,43 +162,6 @@ class JobController:
         if outcome.error is not None:
             raise outcome.error
         return None if ended else _again(seen, wanted, accounts)
-
-    async def _observe(self, run: _Run) -> Observation | None:
-        """Return what is so of a job, by the server where the local copies are not to be relied on; None if the job is
-        gone, or has ended.
-        """
-        memory = run.memory
-        stale = memory.stale(self._jobs, self._pods)
-        for resource in stale:
-            self._metrics.stale(resource)
-        if not memory.confirmed and is_fresh(run.job, clock.wall_seconds()):
-            memory.confirmed = True
-        if not stale and not memory.in_doubt:
-            mine = claimable_by(self._pods, run.job)
-            seen = await self._claimed(run, run.job, mine)
-            is_idle = not (seen.fresh_succeeded or seen.fresh_failed or plan(seen).create)
-            if memory.confirmed or is_idle:
-                return seen
-        return await self._ask(run)
-
-    async def _ask(self, run: _Run) -> Observation | None:
-        try:
-            job = await self._client.get(JOBS, key_of(run.job))
-        except NotFound:
-            return None
-        if job.metadata.uid != run.memory.uid or is_finished(job):
-            return None
-        pods = (await self._client.list(PODS, job.metadata.namespace, labels=str(_selector(job)))).items
-        seen = await self._claimed(run, job, pods)
-        run.memory.was_told(job, pods)
-        return seen
-
-    async def _claimed(self, run: _Run, job: Job, pods: Sequence[Pod]) -> Observation:
-        """Return what is so of a job with those of the pods that it controls or adopts."""
-        run.job, selector = job, _selector(job)
-        manager = ControllerRefManager(self._client, JOBS, job, finalizer=JOB_TRACKING)
-        claimed = await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))
-        return observe(job, claimed, run.memory.backoff, clock.utc_now())
 
     async def _carry_out(self, run: _Run, seen: Observation, wanted: Plan) -> Outcome:
         run.action = wanted.action
@@ -291,35 +250,14 @@ class JobController:
             run.memory.wrote_job(run.job)
             self._metrics.counted(run.job, before.status, run.job.status)
 
-    async def _untrack(self, memory: Memory | None, pod: Pod) -> str:
+    async def _untrack(self, memory: Memory, pod: Pod) -> str:
         """Take the finalizer from a pod, if it is there; return its uid. A conflict says nothing of the pod."""
         try:
-            changed = await self._control.patch(pod, _RELEASE)
+            changed = await self._control.patch(pod, RELEASE)
         except NotFound:
             return pod.metadata.uid
-        if memory is not None:
-            memory.wrote_pod(changed)
+        memory.wrote_pod(changed)
         return pod.metadata.uid
-
-    async def _release(self, orphan: Orphan) -> None:
-        pod = self._pods.get(Key(orphan.namespace, orphan.name))
-        if pod is not None and is_tracked(pod) and await self._is_orphan(pod):
-            await self._untrack(None, pod)
-
-    async def _is_orphan(self, pod: Pod) -> bool:
-        """Return whether no job will count the pod; that a job is gone is asked of the server."""
-        reference, key = controller_of(pod), controller_key(JOBS, pod)
-        if reference is None or key is None:
-            return reference is None
-        job = self._jobs.get(key)
-        if job is None or job.metadata.uid != reference.uid:
-            try:
-                job = await self._client.get(JOBS, key)
-            except NotFound:
-                return True
-        if job.metadata.uid != reference.uid:
-            return True
-        return is_finished(job) and not is_managed_elsewhere(job)
 
     def _tell_of_end(self, job: Job, ending: Condition) -> None:
         if ending.type != COMPLETE:
@@ -351,11 +289,6 @@ def _is_uncounted(pod: Pod | None) -> bool:
     return pod is not None and is_tracked(pod) and is_pod_terminal(pod)
 
 
-def is_managed_elsewhere(job: Job) -> bool:
-    """Return whether another controller manages the job (KEP-4368)."""
-    return job.spec.managed_by not in (None, MANAGER)
-
-
 def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | None:
     if accounts.partial:
         return Requeue(0.0)
@@ -363,10 +296,6 @@ def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | Non
         return None  # for its pods to be gone
     soonest = min(until_deadline(seen.job, accounts.status.start_time, seen.now), wanted.again)
     return Requeue(max(soonest, 0.0)) if soonest < math.inf else None
-
-
-def _selector(job: Job) -> LabelSelector:
-    return job.spec.selector.selector() if job.spec.selector is not None else LabelSelector()
 
 
 SPECS = (

@@ -8,11 +8,14 @@ from controller_manager.api.batch import INDEXED, JOB_TRACKING, Job, PodFailureP
 from controller_manager.api.core import Pod, is_pod_ready
 from controller_manager.api.decode import Decoder
 from controller_manager.api.model import Model
+from controller_manager.api.platform import PLATFORM_DOMAIN
 
 from .._pods import is_active, is_terminating
 from .backoff import INDEX_FAILURES, INDEX_IGNORED, Backoff, failures_before, finished_at
 from .indexes import Indexes, index_of
 from .policies import FAIL_INDEX, verdict_on
+
+MANAGER = f"{PLATFORM_DOMAIN}/job-controller"
 
 _REPLACE_FAILED = "Failed"
 
@@ -83,6 +86,11 @@ def observe(job: Job, pods: Sequence[Pod], backoff: Backoff, now: datetime) -> O
         retained=_retained(job, fresh, done) if failed_indexes is not None else {},
         backoff=backoff.after(succeeded, failed),
     )
+
+
+def is_managed_elsewhere(job: Job) -> bool:
+    """Return whether another controller manages the job (KEP-4368)."""
+    return job.spec.managed_by not in (None, MANAGER)
 
 
 def is_indexed(job: Job) -> bool:

@@ -15,6 +15,9 @@ from .indexes import COMPLETION_INDEX
 from .observation import has_limit_per_index, is_indexed
 from .policies import verdict_on
 
+# The patch that takes the finalizer from a pod.
+RELEASE: Mapping[str, Any] = {"metadata": {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}}
+
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
 # Characters of a generated name before those that the server appends.

@@ -1,7 +1,6 @@
 """Which jobs, and which pods that may be orphans, a change concerns; pure."""
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 
 from controller_manager.api.batch import JOBS, Job, is_finished
 from controller_manager.api.core import PODS, Pod
@@ -9,17 +8,7 @@ from controller_manager.controller import Change, Informers, Key, controller_key
 
 from .._controlled import controlled_by, owners_concerned
 from .observation import is_tracked
-
-
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """The key of a pod with the finalizer that maybe no job counts any more."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"pod {self.namespace}/{self.name}"
+from .orphans import Orphan
 
 
 def keys_of_new_state(informers: Informers, change: Change[Job]) -> Iterator[Hashable]:
