@@ -50,16 +50,19 @@ def _join(one: Fields, other: Fields) -> Fields:
 
 def gained(fields: Fields, more: Fields) -> Fields:
     """Return the fields in either in order, as `fields` are; it shares with them what it does not change."""
-    joined = dict(fields)
-    grows = False
+    joined, grows = fields, False
     for step, inner in more.items():
-        known = joined.get(step)
+        known = fields.get(step)
         if known is None:
-            joined[step] = ordered(inner)
-            grows = True
+            both, grows = ordered(inner), True
         else:
             both = gained(known, inner)
-            joined[step] = as_member(both) if is_member(known) or is_member(inner) else both
+            if not is_member(both) and (is_member(known) or is_member(inner)):
+                both = as_member(both)
+        if both is not known:
+            if joined is fields:
+                joined = fields.copy()
+            joined[step] = both
     return {step: joined[step] for step in sorted(joined)} if grows else joined
 
 
