@@ -120,14 +120,14 @@ class DaemonSetController:
         present = await self._revisions.present(daemon_set, selector, revisions, pods)
         if present is None:
             return None
-        return await self._go_on(daemon_set, present, pods)
+        return await self._sync(daemon_set, present, pods)
 
     async def _claim(self, daemon_set: DaemonSet, selector: LabelSelector) -> list[Pod]:
         pods = await self._own.claimable_by(daemon_set, selector)
         manager = ControllerRefManager(self._client, DAEMON_SETS, daemon_set)
         return await manager.claim(PODS, pods, lambda pod: selector.matches(pod.metadata.labels))
 
-    async def _go_on(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Requeue | None:
+    async def _sync(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Requeue | None:
         """Decide, do that, and tell."""
         key, meta = key_of(daemon_set), daemon_set.metadata
         self._backoff.begin(key, meta.uid, meta.generation, clock.monotonic())

@@ -88,7 +88,7 @@ class DeploymentController:
         found = await manager.claim(REPLICA_SETS, candidates, lambda one: selector.matches(one.metadata.labels))
         rollout = Rollout(self._client, self._events, deployment, found, clock.utc_now(), self._has_pods)
         try:
-            return await rollout.go_on(terminating=self._terminating)
+            return await rollout.sync(terminating=self._terminating)
         except (ApiError, TransportError) as error:
             if may_be_done(error):
                 self._own.doubt(deployment)

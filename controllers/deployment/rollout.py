@@ -71,14 +71,14 @@ class Rollout:
         self.written: list[ReplicaSet] = []
         """The replica sets that were written, as they were then."""
 
-    async def go_on(self, *, terminating: bool) -> Requeue | None:
+    async def sync(self, *, terminating: bool) -> Requeue | None:
         """Do what is next; `terminating` says whether pods that are being deleted are counted."""
         deployment = self._deployment
         rolls = False
         if deployment.metadata.deletion_timestamp is None:
             paused = pause_condition(deployment, self._now)
             if paused is not None:
-                self._say(paused)
+                self._set_condition(paused)
             await self._update_newest()
             revision = None if deployment.spec.paused else number_in(deployment, ROLLBACK)
             if revision is not None:
@@ -92,7 +92,7 @@ class Rollout:
                 return None
             if deployment.spec.paused:
                 await self._clean_up()
-        return await self._tell(rolls=rolls, terminating=terminating)
+        return await self._sync_status(rolls=rolls, terminating=terminating)
 
     @property
     def _every(self) -> Sequence[ReplicaSet]:
@@ -139,7 +139,7 @@ class Rollout:
             self._newest = newest = await self._write(wanted)
         self._note_revision(newest)
         if has_deadline(deployment) and condition_of(self._deployment.status.conditions, PROGRESSING) is None:
-            self._progress("True", FOUND, f"There is the replica set {newest.metadata.name} already.")
+            self._set_progress("True", FOUND, f"There is the replica set {newest.metadata.name} already.")
 
     async def _ensure_newest(self) -> ReplicaSet | None:
         """Return the replica set of the present template, which is created if need be.
@@ -182,7 +182,7 @@ class Rollout:
                 await self._tell_of_failure(f"The replica set {name} cannot be created: {error.message}")
             raise
         if made and has_deadline(self._deployment):
-            self._progress("True", CREATED, f"The replica set {name} was created.")
+            self._set_progress("True", CREATED, f"The replica set {name} was created.")
         if made and wanted.spec.replicas > 0:
             self._tell_of_size(made[0], 0)
         return made[0] if made else None
@@ -201,7 +201,7 @@ class Rollout:
         """Say why there is no replica set for the template; that it cannot be said is the smaller trouble."""
         self._events.warning(self._seen, CREATE_ERROR, message)
         if has_deadline(self._deployment):
-            self._progress("False", CREATE_ERROR, message)
+            self._set_progress("False", CREATE_ERROR, message)
             failed = replace(self._seen, status=self._deployment.status)
             await update_status(self._client, DEPLOYMENTS, self._seen, failed)
 
@@ -270,7 +270,7 @@ class Rollout:
         if to is not None:
             self._events.normal(deployment, "DeploymentRollback", f"Went back to revision {revision}")
 
-    async def _tell(self, *, rolls: bool, terminating: bool) -> Requeue | None:
+    async def _sync_status(self, *, rolls: bool, terminating: bool) -> Requeue | None:
         """Write the status, if it is another one; return when to look for progress."""
         deployment, newest, old = self._deployment, self._newest, self._old
         status = status_of(deployment, newest, old, self._now, terminating=terminating)
@@ -285,10 +285,10 @@ class Rollout:
         number = (newest.metadata.annotations or {}).get(REVISION, "")
         self._deployment = annotated(self._deployment, {REVISION: number})
 
-    def _progress(self, status: str, reason: str, message: str) -> None:
-        self._say(condition(PROGRESSING, status, reason, message, self._now))
+    def _set_progress(self, status: str, reason: str, message: str) -> None:
+        self._set_condition(condition(PROGRESSING, status, reason, message, self._now))
 
-    def _say(self, new: Condition) -> None:
+    def _set_condition(self, new: Condition) -> None:
         conditions = with_reason(self._deployment.status.conditions, new)
         status: DeploymentStatus = replace(self._deployment.status, conditions=conditions)
         self._deployment = replace(self._deployment, status=status)

@@ -108,7 +108,7 @@ class StatefulSetController:
         if recorded is None:
             return None
         pods = await self._claim(owner, selector)
-        return await self._go_on(owner, recorded, pods)
+        return await self._sync(owner, recorded, pods)
 
     async def _record(self, owner: StatefulSet, selector: LabelSelector) -> Recorded | None:
         """Return its revisions; of a set that is being deleted those that its status names."""
@@ -123,7 +123,7 @@ class StatefulSetController:
         pods = await self._own.claimable_by(owner, selector)
         return await manager.claim(PODS, pods, lambda pod: _is_member(owner, selector, pod))
 
-    async def _go_on(self, owner: StatefulSet, recorded: Recorded, pods: Sequence[Pod]) -> Requeue | None:
+    async def _sync(self, owner: StatefulSet, recorded: Recorded, pods: Sequence[Pod]) -> Requeue | None:
         now, find = clock.utc_now(), partial(self._find, owner.metadata.namespace)
         seen = Observed(owner, by_ordinal(owner, pods), find, recorded.update, now, self._limits)
         control = StatefulPodControl(self._client, self._events, owner, recorded, find)
