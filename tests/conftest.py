@@ -11,8 +11,6 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import PROGRAMS, is_there
 
-from controller_manager.base.runtime import collect_garbage_seldom
-
 settings.register_profile("busy machine", deadline=None)  # how long an example takes is no matter of these tests
 settings.load_profile("busy machine")
 
@@ -49,11 +47,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         lacking = [name for name in needs_of(item) if not there[name]]
         if lacking:
             item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(lacking)}"))
-
-
-def pytest_collection_finish() -> None:
-    """Look for garbage as seldom as the processes do that are tested."""
-    collect_garbage_seldom()
 
 
 def needs_of(item: pytest.Item) -> list[str]:

@@ -50,6 +50,14 @@ class Discovery:
         root = "/apis" if resource.group else "/api"
         return not {root, resource.api_version, _named(resource.group, "*")}.isdisjoint(self.failures)
 
+    def serves(self, resource: Resource[PartialObject]) -> bool:
+        """Return whether that resource is here, in the very version."""
+        return resource in self._served
+
+    @cached_property
+    def _served(self) -> frozenset[Resource[PartialObject]]:
+        return frozenset(one.resource for one in self.resources)
+
     def preferred(self) -> tuple[ServedResource, ...]:
         """Each resource of a group once, in the first version that has it."""
         return self._preferred

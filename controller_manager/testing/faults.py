@@ -14,7 +14,7 @@ from controller_manager.api.errors import (
     TooManyRequests,
 )
 from controller_manager.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
-from controller_manager.base.random import random_source
+from controller_manager.base.random import Random, random_source
 from controller_manager.client import Transport, TransportError
 from controller_manager.transport.credentials import Obtain
 from controller_manager.transport.transport import close_body, is_watch
@@ -201,6 +201,7 @@ class FaultyNetwork(Link):
         self._election = election
         self._reach = reach
         self._intercept: Intercept | None = None
+        self._random: Random | None = None  # that of the loop in which it carries
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """A transport; whatever the flags say, there is but one server."""
@@ -217,9 +218,15 @@ class FaultyNetwork(Link):
             return response
         return Response(response.status, response.headers, _TroubledBody(self, request, response.body))
 
+    def _draw(self, faults: type[F], rate: float) -> F | None:
+        """One of the faults, with probability `rate`."""
+        if self._random is None:
+            self._random = random_source()
+        return _one_of(*faults) if self._random.happens(rate) else None
+
     async def _send(self, inner: Transport, request: Request) -> Response:
         spared = not self._election and _is_of_election(request)
-        fault = _draw(Fault, 0.0 if spared else self.rate)
+        fault = self._draw(Fault, 0.0 if spared else self.rate)
         if fault is not None:
             self._note(fault.value, request)
         match fault:
@@ -242,7 +249,7 @@ class FaultyNetwork(Link):
 
     def trouble(self, request: Request) -> WatchFault | None:
         """What happens to the next chunk of a watch."""
-        fault = _draw(WatchFault, self.rate * CHUNK_RATE)
+        fault = self._draw(WatchFault, self.rate * CHUNK_RATE)
         if fault is not None:
             self.disturbed = True
             self._note(fault.value, request)
@@ -326,11 +333,6 @@ class _Link:
 def _is_of_election(request: Request) -> bool:
     process = request.headers.get("user-agent", "").endswith("/process")
     return process and "/leases" in request.path
-
-
-def _draw(faults: type[F], rate: float) -> F | None:
-    """One of the faults, with probability `rate`."""
-    return _one_of(*faults) if random_source().happens(rate) else None
 
 
 def _refusal(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from apiserver_stub.request_info import RequestInfo, last_values
+from apiserver_stub.request_info import RequestInfo, is_on, last_values
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.wire import DuplexStream, Request, Response
 from controller_manager.app.catalog import AnySpec
@@ -29,6 +29,8 @@ class RBACEnforcer:
             "events": EVENTS,
             **{spec.name: spec.rbac for spec in specs},
         }
+        # What was allowed to parts: method, path, and whether that is watched; found anew when it is too much.
+        self._allowed: set[tuple[str, str, str, bool]] = set()
         # The rules of a part for a verb and a resource, whatever the object; found anew when there are too many.
         self._known: dict[tuple[str, ...], Sequence[PolicyRule]] = {}
 
@@ -44,8 +46,15 @@ class RBACEnforcer:
         rules = self._rules.get(part)
         if rules is None:
             return None
-        info = RequestInfo.of(request.method, request.path, last_values(request.query))
+        query = last_values(request.query)
+        asked = part, request.method, request.path, is_on(query, "watch")  # nothing else of a query counts
+        if asked in self._allowed:
+            return None
+        info = RequestInfo.of(request.method, request.path, query)
         if not info.resource or self._allows(part, rules, info):
+            if len(self._allowed) >= _MOST_KNOWN:
+                self._allowed.clear()
+            self._allowed.add(asked)
             return None
         sentence = f"{part} did not declare that it may {_words(info)}"
         self._remember(sentence)

@@ -37,14 +37,14 @@ class KnownResources:
         """Return what is known after a discovery. What it could not ask for is as it was; a version in use is kept
         while it is served.
         """
-        served = {one.resource for one in found.resources}
         kinds = _kinds(found)
         watched: dict[Name, Resource[PartialObject]] = {}
         for one in found.preferred():
             name = one.resource.group, one.resource.plural
             if _is_watched(one):
                 before = self.watched.get(name)
-                watched[name] = before if before in served and before is not None else one.resource
+                is_same = before is one.resource or (before is not None and found.serves(before))
+                watched[name] = before if before is not None and is_same else one.resource
         for name, resource in self.watched.items():
             if name not in watched and found.may_lack(resource):
                 watched[name] = resource

@@ -43,6 +43,18 @@ def test_a_rule_allows_what_it_says(case: str) -> None:
     assert allows(rule, RequestInfo.of(method, path, {})) is allowed
 
 
+def test_what_was_allowed_once_allows_nothing_else() -> None:
+    rule = PolicyRule(("",), ("pods",), ("watch",))
+    enforcer = RBACEnforcer((replace(MEDDLER, rbac=(rule,)),))
+    headers, path = {"user-agent": "manager/meddler"}, "/api/v1/namespaces/a/pods"
+    for _ in range(2):
+        assert enforcer.refusal(Request("GET", path, (("watch", "true"),), headers)) is None
+        for query in ((), (("watch", "false"),)):
+            refused = enforcer.refusal(Request("GET", path, query, headers))
+            assert refused is not None
+            assert refused.status == 403
+
+
 class Meddler:
     """Reads the pod it is called for, which it may, and a namespace, which it may not."""
 
