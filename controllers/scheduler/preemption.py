@@ -22,6 +22,8 @@ from .requirements import Requirements
 from .time_slice import TimeSlice
 
 REASON = "PreemptionByScheduler"
+NEVER = "not eligible due to preemptionPolicy=Never."
+IS_WAITING = "not eligible due to a terminating pod on the nominated node."
 _DISRUPTED = "DisruptionTarget"
 _HELPLESS: Rejections = (Rejection(RESOURCES, "Preemption is not helpful for scheduling"),)
 _NOBODY: Rejections = (Rejection(RESOURCES, "No preemption victims found for incoming pod"),)
@@ -47,9 +49,9 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
     """Return the search for who has to go for a pod for which there was no node, or why that would not help."""
     asked, state = wanted.requirements, decider.state
     if not asked.preempts:
-        return "not eligible due to preemptionPolicy=Never."
+        return NEVER
     if _is_waiting(wanted, why, decider):
-        return "not eligible due to a terminating pod on the nominated node."
+        return IS_WAITING
     helpless = {name: any(one.final for one in every) for name, every in why.rejections.items()}
     reasons = {name: _HELPLESS if final else _NOBODY for name, final in helpless.items()}
     if not any(priority < asked.priority for priority in state.priorities):

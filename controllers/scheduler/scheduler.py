@@ -20,7 +20,7 @@ from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .extended_resources import resources_of
 from .node_info import PlacedPod
-from .preemption import Plan, make_room
+from .preemption import IS_WAITING, NEVER, Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
 from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of, with_devices
 from .storage import Storage
@@ -292,7 +292,7 @@ class Scheduler:
             self._nominate(queued, plan.node)
             return Unplaced(queued, why.message, plan, plan.node)
         message = f"{why.message} preemption: {plan}" if plan else why.message
-        if not queued.nominated or "terminating" in plan:
+        if not queued.nominated or plan in (NEVER, IS_WAITING):
             return Unplaced(queued, message)
         self._nominate(queued, "")
         return Unplaced(queued, message, None, "")

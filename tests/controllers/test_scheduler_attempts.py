@@ -270,3 +270,16 @@ def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> Non
     assert isinstance(second, Unplaced)
     assert second.plan is not None
     assert (second.plan.node, second.nominated) == ("n1", "n1")
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("Never", True), ("PreemptLowerPriority", False)])
+def test_who_may_ask_nobody_to_go_keeps_the_node_that_others_nominate(policy: str, kept: bool) -> None:
+    scheduler = of(0, placed={"n0": [pod("other", {"cpu": "4"}, priority=9)]})
+    asked = {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "status": {"nominatedNodeName": "n0"}}
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], "priority": 5, "preemptionPolicy": policy}
+    scheduler.pod_changed(None, Pod.decode(msgspec.json.encode({**asked, "spec": spec})), 0.0)
+    step, _ = ended(scheduler)
+    assert isinstance(step, Unplaced)
+    assert step.nominated == (None if kept else "")
+    assert (step.queued.nominated, list(scheduler.state.nominated)) == (("n0", ["n0"]) if kept else ("", []))
