@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -81,8 +83,8 @@ class DefinitionController:
 
     async def read(self) -> None:
         """Serve what is defined already, and hear of all changes from now on."""
-        for info in self._scope.kinds.all():
-            self._built_in[info.group] = self._built_in.get(info.group, Names()) | Names.of((info,))
+        for group, infos in groupby(self._scope.kinds.all(), key=attrgetter("group")):
+            self._built_in[group] = Names.of(infos)
         self._changed.update((row.key, None) for row in self._scope.store.snapshot(DEFINITIONS).items())
         self._scope.store.subscribe(self._hear)
         await self.serve_changed()

@@ -51,6 +51,7 @@ class ResourceRegistry:
     def __init__(self, resources: Iterable[ResourceInfo] = ()) -> None:
         self.generation = 0
         self._resources: dict[tuple[str, str, str], ResourceInfo] = {}
+        self._in_order: list[ResourceInfo] | None = None  # since the last change
         self._listeners: list[Listener] = []
         for info in resources:
             self.add(info)
@@ -88,11 +89,14 @@ class ResourceRegistry:
         return [each for each in self._resources.values() if each.storage == info.storage]
 
     def all(self) -> Iterator[ResourceInfo]:
-        """Yield every resource, group by group and the preferred version first."""
-        groups = {group.name: (rank, group.versions) for rank, group in enumerate(self.groups())}
-        yield from sorted(
-            self._resources.values(), key=lambda k: (groups[k.group][0], groups[k.group][1].index(k.version), k.plural)
-        )
+        """Go through every resource, group by group and the preferred version first."""
+        if self._in_order is None:
+            groups = {group.name: (rank, group.versions) for rank, group in enumerate(self.groups())}
+            self._in_order = sorted(
+                self._resources.values(),
+                key=lambda k: (groups[k.group][0], groups[k.group][1].index(k.version), k.plural),
+            )
+        return iter(self._in_order)
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups with their versions, in the order clients see them."""
@@ -104,6 +108,7 @@ class ResourceRegistry:
 
     def _tell(self, change: ResourceChange) -> None:
         self.generation += 1
+        self._in_order = None
         for listener in self._listeners:
             listener(change)
 
