@@ -174,13 +174,13 @@ class Clients:
         aliases: Sequence[str] = (),
     ) -> Client:
         """A client of the component `name`, with its `aliases`, for what only a leader may do; a busy one holds up no
-        other, and all clients of one component have one limit.
+        other, and all clients of one component and account have one limit.
 
         It acts as the service account `account`, if it names one and the flags say so. `unanswered` is called for each
         write that ends without an answer.
         """
         own = account if self._options.use_service_account_credentials else ""
-        limited = f"{name} of {own}" if own else name
+        limited = f"{name} of {account}" if account else name
         throttle = self._throttles.get(limited)
         if throttle is None:
             throttle = self._throttles[limited] = self._options.throttle(qps_factor, (name, *aliases))
@@ -193,10 +193,6 @@ class Clients:
             throttle=throttle,
             bodies=self._bodies,
         )
-
-    def acts_as_accounts(self) -> bool:
-        """Return whether controllers write as service accounts of their own."""
-        return self._options.use_service_account_credentials
 
     async def close(self) -> None:
         """Close every connection."""

@@ -278,9 +278,7 @@ class Manager:
         )
 
     def _events_of(self, account: str) -> EventWriter:
-        """Return who writes the events of controllers that act as a service account."""
-        if not self._clients.acts_as_accounts():
-            return self._events
+        """Return who writes the events of the controllers of a service account, whatever others tell of."""
         if account not in self._account_events:
             client = self._clients.writer("events", self.may_write, account=account)
             self._account_events[account] = self._events.through(client)

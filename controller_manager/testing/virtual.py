@@ -176,8 +176,8 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> _Events:
         loop = self.loop
         loop.turns += 1
-        # Its own pipe alone is read seldom: of other threads' calls a loop learns without, so it is for signals.
-        is_due = self._files > 1 or (timeout is None and not loop.turns % _SELDOM)
+        # Its own pipe alone, which tells of signals, is read seldom: of other threads' calls a loop learns without.
+        is_due = self._files > 1 or loop.hears_signals or (timeout is None and not loop.turns % _SELDOM)
         events = super().select(0) if is_due else []
         if not events and timeout is None:
             events = self._wait()
@@ -215,6 +215,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Whether a process works for the loop, and has not hung: nothing was heard of it for `LIMIT` real seconds."""
         self._processes = 0
         self.turns = 0
+        self.hears_signals = False
         selector = _JumpingSelector()
         selector.loop, selector.timers = self, _Timers()
         self._set = selector.timers.add
@@ -248,6 +249,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         wait for ever.
         """
         self._now = max(self._now, due)
+
+    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """As in asyncio; signals are heard of before the next jump from now on."""
+        super().add_signal_handler(sig, callback, *args)
+        self.hears_signals = True
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
