@@ -18,12 +18,9 @@ from datetime import UTC, datetime
 from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, SupportsIndex, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.random import Random
-
-if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
 
 # Finds code that holds the event loop: in virtual time nothing else would tell, and tests would only be slow, or
 # hang.
@@ -163,12 +160,12 @@ class _JumpingSelector(selectors.DefaultSelector):
     timers: _Timers
     _files = 0
 
-    def register(self, fileobj: "FileDescriptorLike", events: int, data: Any = None) -> selectors.SelectorKey:
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         key = super().register(fileobj, events, data)
         self._files += 1
         return key
 
-    def unregister(self, fileobj: "FileDescriptorLike") -> selectors.SelectorKey:
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         key = super().unregister(fileobj)
         self._files -= 1
         return key
