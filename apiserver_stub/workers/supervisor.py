@@ -25,6 +25,7 @@ from apiserver_stub.workers.socket_folder import socket_folder
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.programs import started
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.component.process import run_process
@@ -214,8 +215,10 @@ class Supervisor:
         place = control.Place(child.number, self._count, *files, self._path)
         module = "apiserver_stub.workers.process"
         words = ("-m", "controller_manager.tethered", module, msgspec.json.encode(place).decode(), *self._argv)
-        child.process = await asyncio.create_subprocess_exec(
-            sys.executable, *words, stdin=asyncio.subprocess.PIPE, pass_fds=files, start_new_session=True
+        child.process = await started(
+            asyncio.create_subprocess_exec(
+                sys.executable, *words, stdin=asyncio.subprocess.PIPE, pass_fds=files, start_new_session=True
+            )
         )
         theirs.close()
         child.connection = MessageConnection(control.decode, partial(self._take, child), partial(_lost, child))

@@ -18,6 +18,7 @@ from controller_manager.app.catalog import ENTRY_POINTS
 from controller_manager.base.clock import monotonic
 from controller_manager.base.errors import CannotStart, describe
 from controller_manager.base.files import private_folder
+from controller_manager.base.programs import started
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cluster_up.children import API_SERVER, Child, children_of, pod_runners
 from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
@@ -163,8 +164,10 @@ class LocalCluster:
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
             self._logged[child.name] = log.tell()
-            self._processes[child.name] = await asyncio.create_subprocess_exec(
-                *child.command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            self._processes[child.name] = await started(
+                asyncio.create_subprocess_exec(
+                    *child.command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
             )
 
     async def _until_ready(self, child: Child, tls: ssl.SSLContext) -> None:

@@ -21,6 +21,7 @@ from controller_manager.api.timestamps import parse_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
+from controller_manager.base.programs import TooMuchOutputError, run_program
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import ConfigError, Credential, TransportError
@@ -28,6 +29,7 @@ from controller_manager.transport.transport import ConfigError, Credential, Tran
 FILES_LAST = 60.0
 _PAUSE_AFTER_FAILURE = 10.0
 _PLUGIN_TIMEOUT = 60.0
+_LONGEST_OUTPUT = 1 << 20  # bytes of a program
 
 
 Obtain = Callable[[float], Awaitable[Credential]]
@@ -201,31 +203,27 @@ def read_output(plugin: ExecPlugin, output: bytes, now: float) -> Credential:
 async def _run(plugin: ExecPlugin, environment: dict[str, str], metrics: TransportMetrics) -> bytes:
     name = f"exec plugin {plugin.command}"
     try:
-        process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *plugin.args,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment,
+        ended = await run_program(
+            (plugin.command, *plugin.args),
+            seconds=_PLUGIN_TIMEOUT,
+            longest=_LONGEST_OUTPUT,
+            environment=environment,
+            errors=None,
         )
+    except TimeoutError:
+        metrics.failed()
+        raise ConfigError(f"{name} did not end within {_PLUGIN_TIMEOUT:g} seconds") from None
+    except TooMuchOutputError:
+        metrics.failed()
+        raise ConfigError(f"{name} printed more than {_LONGEST_OUTPUT} bytes") from None
     except OSError as error:
         metrics.ran(1, found=False)
         hint = f" ({plugin.install_hint.strip()})" if plugin.install_hint else ""
         raise ConfigError(f"{name} can't be started: {error.strerror}{hint}") from error
-    try:
-        async with asyncio.timeout(_PLUGIN_TIMEOUT):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        metrics.failed()
-        raise ConfigError(f"{name} did not end within {_PLUGIN_TIMEOUT:g} seconds") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    metrics.ran(process.returncode or 0)
-    if process.returncode:
-        raise ConfigError(f"{name} failed with exit status {process.returncode}")
-    return output
+    metrics.ran(ended.status)
+    if ended.status:
+        raise ConfigError(f"{name} failed with exit status {ended.status}")
+    return ended.output
 
 
 def _environment(config: ClientConfig, plugin: ExecPlugin) -> dict[str, str]:

@@ -77,3 +77,26 @@ async def test_one_whose_caller_is_cancelled_is_killed(held: Held, tmp_path: Pat
         tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
         await asyncio.to_thread(began.read_bytes)
     await held.let_go()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("turns", range(2, 7))
+async def test_one_whose_caller_is_cancelled_while_it_starts_is_killed(held: Held, tmp_path: Path, turns: int) -> None:
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    async with Tasks() as tasks:
+        task = tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        began.read_bytes()  # the loop does not go on before the program does
+        task.cancel()
+    await held.let_go()
+
+
+@pytest.mark.virtual
+async def test_one_may_have_an_environment_of_its_own_and_tell_its_errors_elsewhere() -> None:
+    words = ("/bin/sh", "-c", "echo $WORD; echo wrong >&2")
+    told = await run_program(
+        words, seconds=60, longest=100, environment={"WORD": "said"}, errors=asyncio.subprocess.DEVNULL
+    )
+    assert told == Ended(0, b"said\n")
