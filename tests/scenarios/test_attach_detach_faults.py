@@ -106,7 +106,7 @@ class World:
     def _judge_detachment(self, volume: str, node: str) -> None:
         if volume not in self.mounted[node]:
             return
-        age = monotonic() - self.wanted.get((volume, node), 0.0)
+        age = round(monotonic() - self.wanted.get((volume, node), 0.0), 6)  # sums of seconds are not exact
         silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= ON_THE_WAY
         if not silent or age < FORCE_AFTER or self._wants(volume, node, since=ON_THE_WAY):
             self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
