@@ -165,8 +165,9 @@ class ServiceLoadBalancers:
     async def _ensure(self, key: Key, service: Service, nodes: list[Node]) -> None:
         self._ensured.pop(key, None)
         self._events.normal(service, "EnsuringLoadBalancer", "Ensuring load balancer")
-        if not _has_finalizer(service):
-            await self._patch(key, service, {"metadata": {"finalizers": [FINALIZER]}})
+        held = {"metadata": {"finalizers": [FINALIZER]}}
+        if not _has_finalizer(service) and not await self._patch(key, service, held):
+            return  # it is gone, and nobody would delete its load balancer
         if not nodes:
             self._no_nodes(service)
         try:
@@ -239,14 +240,17 @@ class ServiceLoadBalancers:
             if not self._behind:
                 self._rounds.observe(clock.monotonic() - self._behind_since)
 
-    async def _patch(self, key: Key, service: Service, change: Mapping[str, Any]) -> None:
-        """Change status and finalizers of the very service that was seen; one that is gone needs nothing."""
+    async def _patch(self, key: Key, service: Service, change: Mapping[str, Any]) -> bool:
+        """Change status and finalizers of the very service that was seen; return whether it is there. Raises `Conflict`
+        for another one of its name.
+        """
         metadata = {"uid": service.metadata.uid, **change.get("metadata", {})}
         try:
             body = {**change, "metadata": metadata}
             await self._client.patch(SERVICES, key, body, STRATEGIC_MERGE_PATCH, subresource="status")
         except NotFound:
-            return
+            return False
+        return True
 
 
 def nodes_changed(change: Change[Node]) -> bool:

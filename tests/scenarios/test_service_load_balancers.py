@@ -8,7 +8,7 @@ import pytest
 from controller_manager.api.core import NODES, SERVICES, LoadBalancerStatus, Node, Service
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.cloud_provider import CloudError, ImplementedElsewhere, RetryLater
 from controller_manager.testing import Cluster, Replica
@@ -57,6 +57,20 @@ async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_
             await cluster.client.get(SERVICES, WEB)
         assert cloud.balancers == {}
         assert sorted((await told(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
+
+
+async def test_a_service_that_goes_before_it_has_the_finalizer_gets_no_load_balancer() -> None:
+    def gone(request: Request) -> Response | None:
+        is_late = request.method == "PATCH" and request.path.startswith(SERVICES.path("default"))
+        return Response(404, {}, b"") if is_late else None
+
+    cloud = SimulatedCloud()
+    async with Cluster() as cluster:
+        replica = await start(cluster, cloud)
+        replica.network.intercept(gone)
+        await add_service(cluster)
+        await cluster.settle()
+        assert cloud.balancers == {}
 
 
 async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else() -> None:
