@@ -12,7 +12,7 @@ from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, Contr
 from controller_manager.api.core import NAMESPACES, NODES, PODS, Node
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key, key_of
+from controller_manager.api.resource import Key
 from controller_manager.api.wire import Response
 from controller_manager.base import clock
 from controller_manager.controller import controller_of
@@ -413,28 +413,6 @@ async def test_revisions_of_one_state_become_one_and_their_pods_with_them() -> N
         assert left.metadata.uid == twin.metadata.uid
         found = {pod.metadata.uid: (pod.metadata.labels or {})[HASH] for pod in await owned(cluster)}
         assert found == dict.fromkeys(before, "twin")
-
-
-async def test_a_revision_that_goes_before_the_manager_has_seen_it_is_made_anew() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await join(cluster, "a")
-        replica = await cluster.manage(*FLAGS, strict=False)
-        await cluster.settle()
-        path = "/apis/apps/v1/controllerrevisions"
-        replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        replica.network.cut()
-        replica.network.mend()
-        await cluster.client.create(DAEMON_SETS, daemon_set())
-        await cluster.sleep(30)
-        (first,) = await revisions(cluster)
-        await cluster.client.delete(CONTROLLER_REVISIONS, key_of(first))
-        await cluster.sleep(60)
-        replica.network.intercept(None)
-        await cluster.advance(60)
-        for pod in await owned(cluster):
-            await label(cluster, pod, seen="")
-        await cluster.settle()
-        assert [one.data for one in await revisions(cluster)] == [first.data]
 
 
 async def test_a_name_of_a_revision_that_is_taken_is_a_collision() -> None:

@@ -12,7 +12,7 @@ from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, Con
 from controller_manager.api.core import NAMESPACES, PODS, Pod, is_pod_ready
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
-from controller_manager.api.resource import Key, key_of
+from controller_manager.api.resource import Key
 from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.api.wire import Request, Response
 from controller_manager.controller import controller_of
@@ -356,27 +356,6 @@ async def test_a_name_of_a_revision_that_is_taken_counts_as_a_collision() -> Non
         status = (await found(cluster)).status
         assert status.collision_count == 1
         assert status.update_revision != first.metadata.name
-
-
-async def test_a_revision_that_goes_before_the_manager_has_seen_it_is_made_anew() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        replica = await cluster.manage(*FLAGS, strict=False)
-        await cluster.settle()
-        path = "/apis/apps/v1/controllerrevisions"
-        replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        replica.network.cut()
-        replica.network.mend()
-        await cluster.client.create(STATEFUL_SETS, stateful_set())
-        await cluster.sleep(30)
-        (first,) = await revisions(cluster)
-        await cluster.client.delete(CONTROLLER_REVISIONS, key_of(first))
-        await cluster.sleep(60)
-        replica.network.intercept(None)
-        await cluster.advance(60)
-        for pod in await owned(cluster):
-            await label(cluster, pod, seen="")
-        await cluster.settle()
-        assert [one.data for one in await revisions(cluster)] == [first.data]
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

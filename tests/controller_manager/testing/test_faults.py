@@ -15,14 +15,15 @@ async def _outcome(cluster: Cluster) -> str:
     """Return what becomes of the first bookmark of a watch."""
     network = FaultyNetwork(lambda _: cluster.transport())
     told: list[str] = []
-    events = Client(network.connect()).watch(PODS, resource_version="1", timeout=3600, bookmarked=told.append)
-    network.rate = 0.0
-    reading = asyncio.ensure_future(anext(events))
-    await cluster.sleep(30)
-    network.rate = 5.0  # of which a fifth is that of a chunk
+
+    def trouble() -> None:
+        network.rate = 5.0  # of which a fifth is that of a chunk
+
+    client = Client(network.connect())
+    events = client.watch(PODS, resource_version="1", timeout=3600, opened=trouble, bookmarked=told.append)
     try:
         async with asyncio.timeout(600):
-            event = await reading
+            event = await anext(events)
     except TransportError:
         return "broken"
     except Expired:
