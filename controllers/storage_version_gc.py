@@ -20,6 +20,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.controller import (
     LEASES,
+    STALE_CACHE,
     Change,
     Context,
     ControllerSpec,
@@ -36,7 +37,6 @@ from controller_manager.options import Options
 
 _IN_SYSTEM = f"metadata.namespace={SYSTEM_NAMESPACE}"
 _BY_SERVER = "server"
-_AGAIN = 30.0  # seconds until a local copy is looked at again that the server knows more than
 
 
 class StorageVersionOptions(Options):
@@ -70,7 +70,7 @@ class StorageVersionCollector:
         gone = {server for server in sorted(missing) if await self._is_gone(server)}
         if gone:
             await self._forget(version, gone)
-        return Requeue(_AGAIN) if missing - gone else None
+        return STALE_CACHE if missing - gone else None
 
     async def _forget(self, version: StorageVersion, gone: Collection[str]) -> None:
         key, meta = key_of(version), version.metadata

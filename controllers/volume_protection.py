@@ -18,6 +18,7 @@ from controller_manager.api.storage import (
 )
 from controller_manager.cache import Change, Informers
 from controller_manager.controller import (
+    STALE_CACHE,
     Context,
     ControllerSpec,
     Key,
@@ -34,7 +35,6 @@ from ._claims import PODS_BY_CLAIM, claim_name, is_for_pod, pods_with_claim
 T = TypeVar("T", bound=Object)
 
 _UNSETTLED = "unsettled"
-_AGAIN = 30.0  # seconds until the local copy is looked at again that the server knows more than
 
 
 class ClaimProtectionOptions(Options):
@@ -71,7 +71,7 @@ class ClaimProtectionController:
         done = await in_parallel(wanted, self._write)
         if done.error is not None:
             raise done.error
-        return Requeue(_AGAIN) if len(freed) < len(going) else None
+        return STALE_CACHE if len(freed) < len(going) else None
 
     def _is_used(self, claim: PersistentVolumeClaim) -> bool:
         key = Key(claim.metadata.namespace, claim.metadata.name)

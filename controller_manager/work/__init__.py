@@ -1,11 +1,12 @@
 """The queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
 from controller_manager.work.failures import Due, Failing, LoopState, Running
-from controller_manager.work.loop import ControlLoop, Requeue, Run, TerminalError, current_run
+from controller_manager.work.loop import STALE_CACHE, ControlLoop, Requeue, Run, TerminalError, current_run
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
 
 __all__ = [
+    "STALE_CACHE",
     "ControlLoop",
     "Due",
     "Entry",

@@ -29,6 +29,12 @@ class Requeue:
     after: float
 
 
+STALE_CACHE = Requeue(30.0)
+"""Outcome of a reconcile that asked the server, which knows of what the local copy lacks: if that goes before the copy
+hears of it, no change ever tells.
+"""
+
+
 class TerminalError(Exception):
     """Outcome of a reconcile: trying again is of no use before something changes; says why."""
 

@@ -17,6 +17,7 @@ from controller_manager.api.devices import (
 from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.base.random import seeded
 from controller_manager.controller import (
+    STALE_CACHE,
     Context,
     ControllerSpec,
     For,
@@ -45,7 +46,6 @@ EVENT = "FailedResourceClaimCreation"
 FIELD_MANAGER = "ResourceClaimController"
 # Names that are tried for a claim, each of which another one may have.
 _ATTEMPTS = 5
-_AGAIN = 30.0  # seconds until a claim is looked at again of whose pod only the server knows
 
 
 class ResourceClaimOptions(Options):
@@ -208,7 +208,7 @@ class ResourceClaimController:
         if not remaining and meta.deletion_timestamp is None and await self._is_left_over(claim):
             key, version = key_of(claim), meta.resource_version
             await self._client.delete(RESOURCE_CLAIMS, key, uid=meta.uid, resource_version=version)
-        return None if all(self._knows(meta.namespace, one) for one in remaining) else Requeue(_AGAIN)
+        return None if all(self._knows(meta.namespace, one) for one in remaining) else STALE_CACHE
 
     def _knows(self, namespace: str, consumer: ConsumerReference) -> bool:
         """Return whether it would be heard of that somebody goes."""
