@@ -1,11 +1,14 @@
 """Leaves long trials to `make soak`, and tests whose programs are missing out, loudly; where `CI` is set these fail."""
 
+import asyncio
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -24,10 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and spare every process that tests start the reading of all public authorities: a tenth of
+    """Register the markers, and spare every process that tests start the reading of all public authorities: a tenth of
     a second, and no test meets one of them.
     """
     os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+    config.addinivalue_line("markers", "both_loops: on the loop of the standard library, and on that of processes")
     config.addinivalue_line("markers", "one_process(reason): not with --storage=workers, and why it cannot apply there")
     config.addinivalue_line("markers", f"needs(*programs): uses these: {', '.join(PROGRAMS)}")
 
@@ -47,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         lacking = [name for name in needs_of(item) if not there[name]]
         if lacking:
             item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(lacking)}"))
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Run a test twice that is marked `both_loops`; the kit's plugin chooses the loops of all others."""
+    if item.get_closest_marker("both_loops") is None:
+        return None
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def needs_of(item: pytest.Item) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from apiserver_stub.egress import EgressSelector
 from controller_manager.api.wire import Request, Response
@@ -24,9 +23,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 MEGABYTE = 1 << 20
 
 
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request: pytest.FixtureRequest) -> Any:
-    return request.param()
+pytestmark = pytest.mark.both_loops
 
 
 def over_tcp(port: int, tls: dict[str, str] | None = None, host: str = "127.0.0.1") -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import pytest
-import uvloop
 
 from apiserver_stub.egress import EgressSelector
 from apiserver_stub.egress.konnectivity import Packet
@@ -25,9 +24,7 @@ CLIENT = "konnectivity_network_proxy_client_"
 LABELS = {"protocol": "grpc", "transport": "uds"}
 
 
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request: pytest.FixtureRequest) -> Any:
-    return request.param()
+pytestmark = pytest.mark.both_loops
 
 
 class Konnectivity:

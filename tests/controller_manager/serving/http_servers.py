@@ -5,19 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import pytest
-import uvloop
-
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.http_server import HTTPServer
 
 TEXT = {"content-type": "text/plain"}
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request):
-    """Processes run on uvloop, tests of others on the loop of the standard library."""
-    return request.param()
 
 
 class Pushing:

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import AsyncIterator
 
 import pytest
-import uvloop
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving import tls
@@ -15,12 +14,7 @@ from controller_manager.serving.http_server import HTTPServer
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 CA = tls.make_ca("ca")
 SERVER = tls.issue(CA, "server", hosts=("127.0.0.1",))
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request):
-    return request.param()
+pytestmark = pytest.mark.both_loops
 
 
 async def answer(_: Request) -> Response:

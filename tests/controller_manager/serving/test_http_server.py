@@ -13,9 +13,9 @@ import pytest
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.http_server import HTTPServer, ServerLimits
 from controller_manager.serving.listening import CannotListen
-from tests.controller_manager.serving.http_servers import Handler, event_loop_policy, raw, serving  # noqa: F401
+from tests.controller_manager.serving.http_servers import Handler, raw, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+pytestmark = pytest.mark.both_loops
 
 
 @contextlib.asynccontextmanager

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from controller_manager.serving import tls
 from controller_manager.serving.http_server import ServerLimits
-from tests.controller_manager.serving.http_servers import Handler, event_loop_policy, raw, serving  # noqa: F401
+from tests.controller_manager.serving.http_servers import Handler, raw, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+pytestmark = pytest.mark.both_loops
 
 
 class Keys:

@@ -9,23 +9,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import uvloop
 
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.http_server import HTTPServer, ServerLimits
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+pytestmark = pytest.mark.both_loops
 
 BIG = 2_000_000
 STRANGER = b"POST /stranger HTTP/1.1\r\nhost: x\r\n"
 FRIEND = b"POST /friend HTTP/1.1\r\nhost: x\r\n"
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request):
-    """Processes run on uvloop, tests of others on the loop of the standard library."""
-    return request.param()
 
 
 class RefusingHandler:

@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import h2.config
 import h2.connection
 import h2.events
 import pytest
-import uvloop
 
 from controller_manager.api.protobuf.services import service
 from controller_manager.api.protobuf.wire import Tree
@@ -23,9 +22,7 @@ from tests.controller_manager.transport.grpc_servers import Conversation, Refuse
 KMS, TUNNEL = service("kms_v2"), service("konnectivity")
 
 
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request: pytest.FixtureRequest) -> Any:
-    return request.param()
+pytestmark = pytest.mark.both_loops
 
 
 async def encrypt(message: Tree) -> Tree | bytes:

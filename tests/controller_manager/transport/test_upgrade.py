@@ -12,9 +12,9 @@ from controller_manager.client import ClientConfig, HttpTransport, TransportErro
 from controller_manager.serving.http_server import HTTPServer
 from controller_manager.transport import duplex
 from controller_manager.transport.config import Identity
-from tests.controller_manager.transport.upgrades import OFFER, Handler, Talk, echo, event_loop_policy, serving  # noqa: F401
+from tests.controller_manager.transport.upgrades import OFFER, Handler, Talk, echo, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+pytestmark = pytest.mark.both_loops
 
 MORE = 4 * 1024 * 1024  # bytes, more than the buffers on the way take
 

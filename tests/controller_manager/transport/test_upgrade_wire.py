@@ -8,9 +8,9 @@ import pytest
 
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.serving.http_server import HTTPServer
-from tests.controller_manager.transport.upgrades import OFFER, Handler, echo, event_loop_policy, serving  # noqa: F401
+from tests.controller_manager.transport.upgrades import OFFER, Handler, echo, serving
 
-pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+pytestmark = pytest.mark.both_loops
 
 
 async def exchange(port: int, *parts: bytes) -> bytes:

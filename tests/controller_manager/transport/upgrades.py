@@ -4,9 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import pytest
-import uvloop
-
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport
 from controller_manager.serving import tls
@@ -15,11 +12,6 @@ from controller_manager.transport.transport import Transport
 
 OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
 Talk = Callable[[DuplexStream], Awaitable[None]]
-
-
-@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
-def event_loop_policy(request):
-    return request.param()
 
 
 class Handler:
