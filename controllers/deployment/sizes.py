@@ -11,6 +11,7 @@ anew (Recreate)                                                             the 
 scaled, or paused: one set has pods, or none has                            that set, or the newest: as the deployment
 scaled, or paused: the newest has all pods, and they are available          the older: 0
 scaled, or paused, rolling: several have pods                               each in proportion, with the surge
+scaled, anew: several have pods                                             as if it had not been scaled
 """
 
 import math
@@ -100,8 +101,13 @@ def none_of(old: Iterable[ReplicaSet]) -> list[Size]:
 
 
 def is_scaled(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> bool:
-    """Return whether the deployment has another number of replicas than its sets with pods were told."""
-    told = (number_in(one, DESIRED) for one in replica_sets if one.spec.replicas > 0)
+    """Return whether the deployment has another number of replicas than its sets with pods were told, and they have to
+    be told before the rollout goes on. Where pods are made anew, sets that lose theirs need no share.
+    """
+    active = [one for one in replica_sets if one.spec.replicas > 0]
+    if len(active) > 1 and deployment.spec.strategy.type != ROLLING_UPDATE:
+        return False
+    told = (number_in(one, DESIRED) for one in active)
     return any(number is not None and number >= 0 and number != deployment.spec.replicas for number in told)
 
 

@@ -216,6 +216,12 @@ def test_whether_it_was_scaled(told: tuple[int, int] | None, replicas: int, scal
     assert is_scaled(deployment(10), [sized("a", 10, told=(10, 13)), sized("b", replicas, told=told)]) is scaled
 
 
+@pytest.mark.parametrize(("others", "scaled"), [(0, True), (1, False)])
+def test_sets_that_lose_their_pods_are_not_scaled_before(others: int, scaled: bool) -> None:
+    both = [sized("a", 4, told=(1, 2)), sized("b", others, told=(1, 2))]
+    assert is_scaled(deployment(5, kind="Recreate"), both) is scaled
+
+
 @pytest.mark.parametrize(
     ("replicas", "newest", "old", "steps"),
     [

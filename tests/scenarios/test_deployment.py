@@ -219,6 +219,18 @@ async def test_a_set_that_others_have_scaled_does_not_keep_a_rollout_from_going_
         assert (await sets(cluster))[NEW].spec.replicas == 3
 
 
+async def test_a_rollout_that_becomes_one_of_recreation_and_is_scaled_goes_on() -> None:
+    async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw):
+        await cluster.manage(*FLAGS)
+        await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
+        await cluster.settle()
+        await use(cluster, BAD)
+        await cluster.settle()
+        await change(cluster, replicas=5, strategy={"type": "Recreate", "rollingUpdate": None})
+        await cluster.settle()
+        assert {image: one.spec.replicas for image, one in (await sets(cluster)).items()} == {OLD: 0, BAD: 5}
+
+
 @pytest.mark.parametrize(("limit", "left"), [(0, 1), (2, 3), (10, 5)])
 async def test_replica_sets_beyond_the_history_are_deleted(limit: int, left: int) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
