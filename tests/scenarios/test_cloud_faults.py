@@ -3,7 +3,8 @@
 What holds for every seed:
 
 1. A service that is gone leaves no load balancer behind, unless somebody took its finalizer away.
-2. No node is deleted whose machine is there, and none that says it is ready.
+2. No node is deleted whose machine is there, but for one that came while the request was on its way, and none that says
+   it is ready.
 3. Once everything works again: each service that wants one has a load balancer, which leads to the nodes that count and
    whose address it tells, and no other service has one or our finalizer; each node has a range and a route to it and
    says so, and there are no other routes; of the nodes that are not ready those are gone whose machines are, and those
@@ -20,10 +21,12 @@ from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import NODES, SERVICES, Node
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key
+from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 from controller_manager.testing.fault_injector import RATE
+from controller_manager.testing.faults import LONGEST_DELAY
 from controllers._cloud import EXCLUDED, backends
 from controllers._node_ranges import ranges_of
 from controllers.cloud_node_lifecycle import has_taint, is_ready
@@ -38,6 +41,8 @@ FLAGS = (
 ROUNDS = 24
 NAMES = ("a", "b", "c", "d", "e")
 WEB = ("web-0", "web-1", "web-2")
+SLOWEST = 20.0  # seconds until the cloud answers
+ON_THE_WAY = SLOWEST + LONGEST_DELAY  # seconds from when the cloud is asked until what follows reaches the server
 
 
 class World:
@@ -48,19 +53,22 @@ class World:
         self.replica: Replica | None = None
         self.wrong: list[str] = []
         self._ours: set[str] = set()
+        self._came: dict[str, float] = {}
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == "nodes" and change.deleted and change.row.name not in self._ours:
-                if change.row.name in self.cloud.machines:
+                if change.row.name in self.cloud.machines and monotonic() - self._came[change.row.name] > ON_THE_WAY:
                     self.wrong.append(f"node {change.row.name} was deleted, and its machine is there")
                 if is_ready(Node.decode(change.row.data)):
                     self.wrong.append(f"node {change.row.name} was deleted while it was ready")
 
     async def join(self) -> None:
         name = one_of(NAMES)
-        self.cloud.machines.setdefault(name, True)
+        if name not in self.cloud.machines:
+            self.cloud.machines[name] = True
+            self._came[name] = monotonic()
         await add_node(self.cluster, name, ready=one_of((True, True, False)))
 
     async def change_machine(self) -> None:
@@ -104,7 +112,7 @@ class World:
             self.cloud.table.remove(one_of(self.cloud.table))
 
     async def slow(self) -> None:
-        self.cloud.delay = one_of((0.0, 0.5, 20.0))
+        self.cloud.delay = one_of((0.0, 0.5, SLOWEST))
 
     async def kill(self) -> None:
         assert self.replica is not None
