@@ -61,6 +61,7 @@ _TRIES = Family(
 #   it has none                                           the next free parts, of each range one, in one patch; after
 #                                                         a failure the same ones again, until the node is gone
 #   it has none, and no part is free                      an event; again when a part is released
+#   it waited for a part, and needs none any more         what was offered to it is offered to the next
 #
 # A part is held from before the patch until the server says that the node is gone. The patch names the uid of the node:
 # however late it comes, it is for that node or for none. The server refuses to change ranges that a node has.
@@ -101,12 +102,12 @@ class NodeIpamController:
             node = await self._read(key)
             if node is None or node.metadata.uid != held.uid:
                 self._release(key)
-        if node is None:
-            self._without.pop(key, None)
-        elif ranges_of(node):
+        if node is not None and ranges_of(node):
             self._occupy(key, node)
-        elif node.metadata.deletion_timestamp is None:
+        elif node is not None and node.metadata.deletion_timestamp is None:
             await self._assign(key, node)
+        else:
+            self._wait_no_more(key)
 
     async def _begin(self) -> None:
         """Learn from the server what is given already: the local copy may lag behind what a leader before has given."""
@@ -130,9 +131,15 @@ class NodeIpamController:
         if self._ranges.release(key.name):
             self._released.set()
 
+    def _wait_no_more(self, key: Key) -> None:
+        """Leave a part that the node may have been offered to the next one that waits."""
+        if key in self._without:
+            del self._without[key]
+            self._released.set()
+
     def _occupy(self, key: Key, node: Node) -> None:
         """Hold what the node has; raises TerminalError if it is none of the cluster's."""
-        self._without.pop(key, None)
+        self._wait_no_more(key)
         before = self._ranges.held(key.name)
         strange = self._ranges.occupy(key.name, node.metadata.uid, ranges_of(node))
         if before is not None and before != self._ranges.held(key.name):

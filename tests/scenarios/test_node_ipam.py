@@ -13,6 +13,7 @@ import pytest
 
 from controller_manager.api.core import EVENTS, NODES, Node
 from controller_manager.api.errors import InternalError
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.program import flag_set
@@ -229,3 +230,20 @@ async def test_nothing_is_written_to_nodes_that_have_their_ranges() -> None:
         await cluster.client.patch(NODES, Key("", "a"), {"metadata": {"labels": {"a": "b"}}})
         await cluster.settle()
         assert cluster.api.store.revision == revision + 1
+
+
+@pytest.mark.parametrize("finalizers", [(), ("example.com/held",)])
+async def test_a_free_range_is_for_the_next_node_where_the_first_that_waits_is_gone(
+    finalizers: tuple[str, ...],
+) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS, "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/24")
+        await add(cluster, "a")
+        await cluster.settle()
+        for name in ("b", "c"):
+            await cluster.client.create(NODES, Node(metadata=ObjectMeta(name=name, finalizers=finalizers)))
+            await cluster.settle()
+        await cluster.client.delete(NODES, Key("", "a"))
+        await cluster.client.delete(NODES, Key("", "b"))
+        await cluster.settle()
+        assert (await ranges(cluster))["c"] == ["10.0.0.0/24"]
