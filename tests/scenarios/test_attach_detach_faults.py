@@ -81,14 +81,18 @@ class World:
             if change.row.resource == VOLUME_ATTACHMENTS.name:
                 self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
             elif change.row.resource == PODS.name:
-                found = Pod.decode(change.row.data)
-                for volume in self._volumes(found) if found.spec.node_name not in self.silent else ():
-                    self.wanted[volume, found.spec.node_name] = monotonic()
-                if change.deleted:
-                    self.pods.pop(found.metadata.name, None)
-                else:
-                    self.came.setdefault(found.metadata.name, monotonic())
-                    self.pods[found.metadata.name] = found
+                self._note(Pod.decode(change.row.data), deleted=change.deleted)
+
+    def _note(self, found: Pod, *, deleted: bool) -> None:
+        name, node = found.metadata.name, found.spec.node_name
+        came = self.came.setdefault(name, monotonic())
+        if node not in self.silent and monotonic() - came >= ON_THE_WAY:  # others may have gone unseen
+            for volume in self._volumes(found):
+                self.wanted[volume, node] = monotonic()
+        if deleted:
+            self.pods.pop(name, None)
+        else:
+            self.pods[name] = found
 
     def _judge(self, found: VolumeAttachment, *, deleted: bool) -> None:
         volume, node = found.spec.source.persistent_volume_name or "", found.spec.node_name

@@ -152,7 +152,7 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
             await cluster.sleep(random_source().uniform(0, 12))
             await check(cluster)
         await faults.heal()
-        await cluster.advance(300)
+        await cluster.advance(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
         await check(cluster)
         for one in (await cluster.client.list(SERVICE_CIDRS)).items:
             assert ready(one)[0] == ("False" if one.metadata.deletion_timestamp else "True")
