@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from apiserver_stub.api_server import Part
 from apiserver_stub.flags import DATABASE, ETCD, EncryptionOptions, EtcdOptions, StorageOptions
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.storage.backend import Backend, MemoryBackend
+from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Storage
+from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StorageMetrics, StoredObjects
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -53,8 +54,7 @@ class StorageFactory:
         """Return a cache above the storage, both measured."""
         options, storage = self._options, self.encryption.storage if self.encryption else self._storage
         retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-        packs = options.storage_backend != "memory"  # which keeps the very bytes that are read
-        store = WatchCache(storage, retention, log=self._log, ttls=self._ttls, packs=packs)
+        store = WatchCache(storage, retention, log=self._log, ttls=self._ttls)
         StorageMetrics(storage, self._runtime.registry)
         if self.etcd is None or self._etcd_options.etcd_count_metric_poll_period:
             _measure_store(store, self._kinds, self._runtime.registry)
@@ -105,7 +105,11 @@ class StorageFactory:
         """The storage below the encryption."""
         if (found := self._given or self.etcd) is not None:
             return found
-        return embedded_storage(_backend(self._options, self._log), self._ttls, self._log, encrypts=self._encrypts)
+        options = self._options
+        if options.storage_backend == "memory":
+            return MemoryStorage()
+        backend = SqliteBackend(options.folder / DATABASE, options.accept_data_loss, self._log)
+        return embedded_storage(backend, self._ttls, self._log, encrypts=self._encrypts)
 
     @property
     def _encrypts(self) -> bool:
@@ -132,12 +136,6 @@ def embedded_storage(
     that `encrypts` leaves it to who decrypts to look into objects.
     """
     return EmbeddedStorage(backend, StorageRules(plain_error_of if encrypts else decode_error_of, ttls), log=log)
-
-
-def _backend(options: StorageOptions, log: Logger) -> Backend:
-    if options.storage_backend == "memory":
-        return MemoryBackend()
-    return SqliteBackend(options.folder / DATABASE, options.accept_data_loss, log)
 
 
 def _measure_store(store: WatchCache, kinds: ResourceRegistry, registry: Registry) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import uvloop
 
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.interface import Storage, Write
+from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from benchmarks.api import Watcher, creation
 from benchmarks.harness import TOKEN, Result, api_server, connect, process
@@ -200,7 +200,7 @@ async def _compaction(store: str, folder: Path, pods: int) -> float:
 def _storage(store: str, folder: Path, prefix: str) -> Storage:
     if store == "etcd":
         return EtcdStorage(EtcdServers([f"http://127.0.0.1:{_ETCD_PORT}"]), EtcdRules(prefix, compaction=1e-9))
-    return EmbeddedStorage(MemoryBackend() if store == "memory" else SqliteBackend(folder / "rows.db"))
+    return MemoryStorage() if store == "memory" else EmbeddedStorage(SqliteBackend(folder / "rows.db"))
 
 
 @contextlib.asynccontextmanager

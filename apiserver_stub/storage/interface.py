@@ -59,6 +59,38 @@ class Record(NamedTuple):
     decode_error: str = ""
 
 
+class StoredObject(msgspec.Struct, gc=False, eq=False):
+    """An object as JSON bytes, at one revision, held as a whole or in pieces that others hold too; `key` is
+    `namespace/name`, or `name` where there is no namespace.
+    """
+
+    resource: str
+    key: str
+    revision: int
+    _held: bytes | tuple[bytes, ...]
+
+    @property
+    def data(self) -> bytes:
+        """Return the object; it takes a microsecond to join its pieces."""
+        held = self._held
+        return held if isinstance(held, bytes) else b"".join(held)
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """Return the object in the pieces that it is held in."""
+        held = self._held
+        return (held,) if isinstance(held, bytes) else held
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the object is held in one piece."""
+        return isinstance(self._held, bytes)
+
+    def hold(self, pieces: tuple[bytes, ...]) -> None:
+        """Hold the same object in pieces."""
+        self._held = pieces
+
+
 class Listing(NamedTuple):
     """Rows in the order of resource and key, as they were at `revision`."""
 
@@ -166,6 +198,14 @@ class ReadAtStart(Protocol):
         """Have `told` be told the log when it is read for the first user; whoever is told nothing, since others opened
         the storage before, or the log is empty, lists and watches.
         """
+
+
+@runtime_checkable
+class SharesPieces(Protocol):
+    """A storage that holds objects in memory, and can do so in the same pieces as who reads them."""
+
+    def share(self, obj: StoredObject) -> None:
+        """Hold what it holds of the object in the same pieces."""
 
 
 class RevisionConflict(Exception):

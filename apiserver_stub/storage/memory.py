@@ -16,6 +16,7 @@ from apiserver_stub.storage.interface import (
     Listing,
     Record,
     RevisionConflict,
+    StoredObject,
     TooNew,
     TooOld,
     Write,
@@ -27,20 +28,35 @@ from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pip
 from apiserver_stub.storage.users import UsedByMany
 
 
+class KeptRecord(StoredObject, gc=False, eq=False):
+    """A record, whose object is held as its readers hold it."""
+
+    deleted: bool
+    at: float
+    ttl: float
+    decode_error: str
+
+    @property
+    def record(self) -> Record:
+        """Return the record as it is told."""
+        about = self.deleted, self.at, self.ttl, self.decode_error
+        return Record(self.revision, self.resource, self.key, self.data, *about)
+
+
 @dataclass(frozen=True, slots=True)
 class MemorySnapshot:
     """All rows as they were at `revision`, for ever, and those with a lifetime by when it ends; no history."""
 
     revision: int
-    rows: Mapping[str, View[Record]]
-    deadlines: View[Record]
+    rows: Mapping[str, View[KeptRecord]]
+    deadlines: View[KeptRecord]
 
 
 class _Written(NamedTuple):
     """A record, and the row that it replaced."""
 
-    record: Record
-    before: Record | None
+    kept: KeptRecord
+    before: KeptRecord | None
 
 
 class MemoryRows:
@@ -48,9 +64,9 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.revision = self.compacted = 1
-        self._rows: dict[str, OrderedMap[Record]] = {}
+        self._rows: dict[str, OrderedMap[KeptRecord]] = {}
         self._history: list[_Written] = []
-        self._deadlines: OrderedMap[Record] = OrderedMap()  # by when a lifetime ends
+        self._deadlines: OrderedMap[KeptRecord] = OrderedMap()  # by when a lifetime ends
 
     @classmethod
     def of(cls, snapshot: MemorySnapshot, revision: int = 0) -> Self:
@@ -80,10 +96,19 @@ class MemoryRows:
         self.revision, self._rows, self._deadlines = same.revision, same._rows, same._deadlines
         self.compacted, self._history = other.compacted, other._history.copy()
 
-    def get(self, resource: str, key: str) -> Record | None:
+    def get(self, resource: str, key: str) -> KeptRecord | None:
         """Return the current row of a key."""
         rows = self._rows.get(resource)
         return None if rows is None else rows.get(key)
+
+    def share(self, obj: StoredObject) -> None:
+        """Hold an object, which may have been superseded meanwhile, in the same pieces."""
+        kept = self.get(obj.resource, obj.key)
+        if kept is None or kept.revision != obj.revision:
+            at = self._position(obj.revision) - 1
+            kept = self._history[at].kept if at >= 0 else None
+        if kept is not None and kept.revision == obj.revision:
+            kept.hold(obj.pieces)
 
     def add(self, record: Record) -> None:
         """Take in a record; records come in the order of their revisions."""
@@ -93,14 +118,16 @@ class MemoryRows:
         before = rows.get(record.key)
         if before is not None and before.ttl:
             self._deadlines.remove(_deadline(before))
-        if record.deleted:
-            rows.remove(record.key)
+        revision, resource, key, data, deleted, at, ttl, decode_error = record
+        kept = KeptRecord(resource, key, revision, data, deleted, at, ttl, decode_error)
+        if deleted:
+            rows.remove(key)
         else:
-            rows.put(record.key, record)
-            if record.ttl:
-                self._deadlines.put(_deadline(record), record)
-        self._history.append(_Written(record, before))
-        self.revision = record.revision
+            rows.put(key, kept)
+            if ttl:
+                self._deadlines.put(_deadline(kept), kept)
+        self._history.append(_Written(kept, before))
+        self.revision = revision
 
     def at(self, revision: int, resource: str | None) -> list[Record]:
         """Return the rows of a resource (None: of all) at a revision, in order. Raises `TooOld` or `TooNew`."""
@@ -110,19 +137,19 @@ class MemoryRows:
         found = {one: rows for one, rows in self._rows.items() if resource in (None, one)}
         if revision < self.revision:
             found = {one: OrderedMap.copy(rows.snapshot()) for one, rows in found.items()}
-            for record, before in reversed(self._history[self._position(revision) :]):
-                if record.resource not in found:
+            for kept, before in reversed(self._history[self._position(revision) :]):
+                if kept.resource not in found:
                     continue
                 if before is None:
-                    found[record.resource].remove(record.key)
+                    found[kept.resource].remove(kept.key)
                 else:
-                    found[record.resource].put(record.key, before)
-        return [record for one in sorted(found) for record in found[one].items()]
+                    found[kept.resource].put(kept.key, before)
+        return [kept.record for one in sorted(found) for kept in found[one].items()]
 
     def after(self, revision: int) -> list[Record]:
         """Return what was written behind a revision. Raises `TooOld`."""
         self._check(revision)
-        return [written.record for written in self._history[self._position(revision) :]]
+        return [written.kept.record for written in self._history[self._position(revision) :]]
 
     def compact(self, revision: int) -> None:
         """Forget what was superseded up to a revision."""
@@ -131,14 +158,14 @@ class MemoryRows:
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
         """Yield resource, key and revision of at most `limit` rows whose time is over."""
-        for record in islice(self._deadlines.items(), limit):
-            if record.at + record.ttl > now:
+        for kept in islice(self._deadlines.items(), limit):
+            if kept.at + kept.ttl > now:
                 break
-            yield record.resource, record.key, record.revision
+            yield kept.resource, kept.key, kept.revision
 
     def next(self) -> float | None:
         """Return the time at which the next row is due; None while there is none."""
-        return next((record.at + record.ttl for record in self._deadlines.items()), None)
+        return next((kept.at + kept.ttl for kept in self._deadlines.items()), None)
 
     def _position(self, revision: int) -> int:
         return bisect_right(self._history, revision, key=_revision)
@@ -173,7 +200,8 @@ class MemoryStorage(UsedByMany):
 
     async def get(self, resource: str, key: str) -> Record | None:
         """Return the current row of `key`."""
-        return self.rows.get(resource, key)
+        found = self.rows.get(resource, key)
+        return None if found is None else found.record
 
     async def is_stale(self, resource: str, key: str) -> bool:
         """Return False: bytes are kept as they come."""
@@ -204,6 +232,10 @@ class MemoryStorage(UsedByMany):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+    def share(self, obj: StoredObject) -> None:
+        """Hold an object in the same pieces as its reader."""
+        self.rows.share(obj)
 
     async def _begin(self) -> None:
         self._clock = SteadyClock()
@@ -252,19 +284,19 @@ class MemoryStorage(UsedByMany):
 
     def _expire(self, overdue: Iterable[tuple[str, str, int]]) -> None:
         for resource, key, revision in overdue:
-            record = self.rows.get(resource, key)
-            if record is not None and record.revision == revision:
-                write = Write(resource, key, revision, as_of(record.data, ""), deleted=True)
+            found = self.rows.get(resource, key)
+            if found is not None and found.revision == revision:
+                write = Write(resource, key, revision, as_of(found.data, ""), deleted=True)
                 self.txn([write]).add_done_callback(_seen)
 
 
 def _revision(written: _Written) -> int:
-    return written.record.revision
+    return written.kept.revision
 
 
-def _deadline(record: Record) -> str:
+def _deadline(kept: KeptRecord) -> str:
     """Return the place of a row in the order in which lifetimes end."""
-    return f"{record.at + record.ttl:020.6f} {record.resource} {record.key}"
+    return f"{kept.at + kept.ttl:020.6f} {kept.resource} {kept.key}"
 
 
 def _seen(done: "asyncio.Future[int]") -> None:

@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from apiserver_stub.storage.expiry import SteadyClock
-from apiserver_stub.storage.interface import Listing, ReadAtStart, Record, RevisionConflict, Storage, Write
+from apiserver_stub.storage.interface import (
+    Listing,
+    ReadAtStart,
+    Record,
+    RevisionConflict,
+    SharesPieces,
+    Storage,
+    Write,
+)
 from apiserver_stub.storage.ordered import OrderedMap
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.commits import Commits, WriteLimits
@@ -33,8 +41,8 @@ class WatchCache:
     """Rows of bytes by resource and key with a bounded history, as the storage's watch has told them.
 
     `revision` is the newest visible one. Use it between `start` and `close`. Rows of the resources in `ttls` are
-    removed so many seconds after their last write. One that `packs` holds rows in pieces that they share, but for those
-    written lately; that is worth it where the storage does not keep the same bytes in memory.
+    removed so many seconds after their last write. Rows are held in pieces that they share, but for those written
+    lately.
     """
 
     def __init__(
@@ -44,8 +52,6 @@ class WatchCache:
         limits: WriteLimits | None = None,
         log: Logger | None = None,
         ttls: Mapping[str, float] | None = None,
-        *,
-        packs: bool = False,
     ) -> None:
         self.revision = 1
         self.storage = storage
@@ -61,7 +67,7 @@ class WatchCache:
         self._awaited: dict[asyncio.Future[None], int] = {}  # the revisions that reads wait for
         self._upkeep = Compactor(storage, self._collections, self.retention, self.now)
         self._replay: Replay | None = None
-        self._packer = RowPacker() if packs else None
+        self._packer = RowPacker(storage.share) if isinstance(storage, SharesPieces) else RowPacker()
         self._adopted: Mapping[str, Snapshot] | None = None
         self._started = False
 
@@ -85,7 +91,7 @@ class WatchCache:
         if replay is not None:
             self._collections.update(replay.collections())
             self._upkeep.start(replay.changes())
-            if self._packer is not None and not replay.packs:
+            if not replay.packs:
                 for collection in self._collections.values():
                     self._packer.add(collection.rows())
             self._tell_corrupt(replay.corrupt())
@@ -119,16 +125,17 @@ class WatchCache:
         await self._reflector.start(after=self.revision)
 
     async def pack(self) -> None:
-        """Pack the rows that were not packed as they were read at the start, and give back the memory that it took."""
+        """Pack the rows that were not packed as they were read at the start, and give back the memory that it took; of
+        a few rows there is none.
+        """
         packer = self._packer
-        if packer is None:
-            return
         while packer.excess:
             for _ in range(_STEP // _PACKED):
                 await give_way()
                 packer.pack(_PACKED)
             await asyncio.to_thread(return_freed_memory)
-        await asyncio.to_thread(return_freed_memory)
+        if packer.has_many:
+            await asyncio.to_thread(return_freed_memory)
 
     async def close(self) -> None:
         """Refuse new writes, finish those submitted, and let go of the storage."""
@@ -264,9 +271,8 @@ class WatchCache:
     def _publish(self, changes: Sequence[Change], revision: int) -> None:
         self.revision = revision
         self._upkeep.after(changes)
-        if self._packer is not None:
-            self._packer.add([change.row for change in changes])
-            self._packer.pack(2 * len(changes))
+        self._packer.add([change.row for change in changes])
+        self._packer.pack(2 * len(changes))
         try:
             for subscriber in self._subscribers:
                 subscriber(changes)

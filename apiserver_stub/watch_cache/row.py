@@ -7,20 +7,16 @@ from typing import Any, overload
 
 import msgspec
 
-from apiserver_stub.storage.interface import ENCRYPTED, Record
+from apiserver_stub.storage.interface import ENCRYPTED, Record, StoredObject
 from controller_manager.api.errors import Details, InternalError
 from controller_manager.api.sharding import NAMESPACE, ShardSelector
 
 
-class Row(msgspec.Struct, gc=False, eq=False):
-    """An object as JSON bytes, at one revision; `key` is `namespace/name`, or `name` where there is no namespace.
-    `settled` is the serial of the kind that is known to be served in these very bytes; 0 if none is.
+class Row(StoredObject, gc=False, eq=False):
+    """An object of the cache. `settled` is the serial of the kind that is known to be served in these very bytes; 0 if
+    none is.
     """
 
-    resource: str
-    key: str
-    revision: int
-    _held: bytes | tuple[bytes, ...]  # pieces, some of which other rows hold too, are a tuple
     settled: int = 0
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
@@ -35,23 +31,6 @@ class Row(msgspec.Struct, gc=False, eq=False):
     def namespace(self) -> str:
         """`metadata.namespace`; empty where there is none."""
         return self.key[: max(0, self.key.find("/"))]
-
-    @property
-    def data(self) -> bytes:
-        """Return the object; it takes a microsecond to join its pieces."""
-        held = self._held
-        return held if isinstance(held, bytes) else b"".join(held)
-
-    @property
-    def pieces(self) -> tuple[bytes, ...]:
-        """Return the object in the pieces that it is held in."""
-        held = self._held
-        return (held,) if isinstance(held, bytes) else held
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the object is held in one piece."""
-        return isinstance(self._held, bytes)
 
     def hold(self, pieces: tuple[bytes, ...]) -> None:
         """Hold the same object in pieces."""

@@ -5,7 +5,7 @@ found in the first two objects that are alike; others are cut where its pieces a
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 
@@ -156,9 +156,10 @@ class Templates:
 
 
 class RowPacker:
-    """Cuts rows that were not written lately, so that hot ones are at hand as a whole."""
+    """Cuts rows that were not written lately, so that hot ones are at hand as a whole; `cut` is told each of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut: Callable[[Row], None] = lambda _: None) -> None:
+        self._cut = cut
         self._fresh: deque[Row] = deque()
         self._templates: dict[str, Templates] = {}
 
@@ -166,6 +167,11 @@ class RowPacker:
     def excess(self) -> int:
         """Return how many rows are still to be cut."""
         return max(len(self._fresh) - _FRESH, 0)
+
+    @property
+    def has_many(self) -> bool:
+        """Return whether there are as many rows as may be whole."""
+        return len(self._fresh) >= _FRESH
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take in rows as they are written."""
@@ -188,3 +194,4 @@ class RowPacker:
         pieces = templates.cut(data)
         if pieces is not None:
             row.hold(pieces)
+            self._cut(row)

@@ -124,7 +124,7 @@ def test_rows_that_cannot_be_read_or_are_very_large_are_left_alone() -> None:
 
 
 async def opened(path: Path) -> WatchCache:
-    store = WatchCache(EmbeddedStorage(SqliteBackend(path)), packs=True)
+    store = WatchCache(EmbeddedStorage(SqliteBackend(path)))
     await store.start()
     return store
 
