@@ -68,8 +68,8 @@ class Indexer(Generic[T]):
                     self._enter(name, index(obj), obj)
 
     def put(self, obj: T) -> T | None:
-        """Take in `obj`; return the one of its key that was there, whose place it takes. Parts that are as in that one,
-        or else as in the object that came last, are held once.
+        """Take in `obj`; return the one of its key that was there, whose place it takes. Parts that are as in that one
+        or in the object that came last are held once.
         """
         meta = obj.metadata
         entries = [(name, tuple(index(obj))) for name, index in self._indexes.items()]
@@ -77,9 +77,10 @@ class Indexer(Generic[T]):
         if objects is None:
             objects = self._namespaces[meta.namespace] = {}
         before = objects.get(meta.name)
-        alike = self._newest if before is None else before
-        if alike is not None and alike is not obj:
-            share_equal_parts(obj, alike)
+        if before is not None:
+            share_equal_parts(obj, before)
+        if self._newest is not None and self._newest is not before:
+            share_equal_parts(obj, self._newest)
         objects[meta.name] = self._newest = obj
         if before is None:
             self._size += 1

@@ -1,4 +1,6 @@
-"""Equal parts of objects, held once: pods of one template differ in little that anybody reads. Pure."""
+"""Equal parts of objects, held once: pods of one template that began in one second differ in little that anybody reads.
+Pure.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,7 +13,7 @@ from msgspec.structs import FieldInfo, fields, force_setattr
 from controller_manager.api.decode import carries_json
 from controller_manager.api.model import Model, Object
 
-_SECTIONS = ("metadata", "spec")  # the status of an object is its own
+_SECTIONS = ("metadata", "spec", "status")
 _UNIQUE = frozenset({"name", "uid", "resource_version"})
 
 
@@ -26,8 +28,8 @@ class _Section(NamedTuple):
 def share_equal_parts(obj: Object, other: Object) -> None:
     """Have `obj`, which nobody knows yet, hold the parts of `other` instead of equal ones of its own.
 
-    Parts are fields of metadata and spec, and what they hold is taken as a whole. JSON that is only carried is no such
-    part: it would keep the bytes of the other object alive.
+    Parts are fields of metadata, spec and status, and what they hold is taken as a whole. JSON that is only carried is
+    no such part: it would keep the bytes of the other object alive.
     """
     for name, parts, of in _sections(type(obj)):
         section = getattr(obj, name)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.api.apps import Deployment
-from controller_manager.api.core import Container, Pod, PodSpec
+from controller_manager.api.conditions import Condition
+from controller_manager.api.core import Container, Pod, PodSpec, PodStatus
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.cache.indexer import Indexer
 
@@ -15,6 +16,7 @@ _PODS = st.builds(
     lambda name, namespace, labels, images, node: Pod(
         metadata=ObjectMeta(name=name, namespace=namespace, labels=labels),
         spec=PodSpec(containers=tuple(Container(name=image) for image in images), node_name=node),
+        status=PodStatus(phase=node, conditions=tuple(Condition(type=image, status=node) for image in images)),
     ),
     _TEXTS,
     _TEXTS,
@@ -60,6 +62,31 @@ def test_what_is_equal_is_held_once() -> None:
     changed = pod("one")
     indexer.put(changed)
     assert parts(changed) == parts(pods[0])
+
+
+def running(name: str, began: str) -> Pod:
+    ready = Condition(type="Ready", status="True", last_transition_time=began)
+    status = PodStatus(phase="Running", pod_ip=name, start_time=began, conditions=(ready,))
+    return Pod.decode(Pod(metadata=ObjectMeta(name=name), status=status).encode())
+
+
+def test_so_are_statuses_of_those_that_began_together() -> None:
+    indexer: Indexer[Pod] = Indexer()
+    for name in "abc":
+        indexer.put(Pod.decode(Pod(metadata=ObjectMeta(name=name)).encode()))
+    pods = [
+        running("a", "2026-01-01T00:00:00Z"),
+        running("b", "2026-01-01T00:00:00Z"),
+        running("c", "2026-01-01T00:00:01Z"),
+    ]
+    for each in pods:
+        indexer.put(each)
+    one, two, later = (each.status for each in pods)
+    assert one.conditions is two.conditions
+    assert one.start_time is two.start_time
+    assert (one.pod_ip, two.pod_ip) == ("a", "b")
+    assert one.conditions != later.conditions
+    assert one.phase is later.phase
 
 
 def test_what_is_only_carried_keeps_the_bytes_of_nobody_else() -> None:
