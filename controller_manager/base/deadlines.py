@@ -1,5 +1,5 @@
-"""Deadlines of blocks of tasks that cost less than `asyncio.timeout`: of one length with one timer among them, or put
-off again and again.
+"""Deadlines of blocks of tasks that cost less than `asyncio.timeout`: many with one timer among them, all of one length
+or put off again and again.
 """
 
 import asyncio
@@ -118,26 +118,63 @@ class Deadline(_Block):
         self._all.remove(self)
 
 
-class MovingDeadline(_Block):
-    """A block with a deadline of its own, `seconds` from when it is entered. To move `due`, a time of the loop, to a
-    later one costs nothing: its timer learns of that when it fires.
+class MovingDeadlines:
+    """Hands out deadlines that are put off again and again. They have one timer, for the first as they were when it was
+    set: it learns of moves when it fires.
     """
 
-    __slots__ = ("_seconds", "_timer", "due")
+    def __init__(self) -> None:
+        self._open: dict[MovingDeadline, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, seconds: float) -> None:
+    def __len__(self) -> int:
+        """Return how many blocks are entered and not over."""
+        return len(self._open)
+
+    def deadline(self, seconds: float) -> "MovingDeadline":
+        """Return a deadline for one block, `seconds` from when that is entered."""
+        return MovingDeadline(self, seconds)
+
+    def add(self, one: "MovingDeadline") -> None:
+        """Have one expire."""
+        self._open[one] = None
+        if self._timer is None or one.due < self._timer.when():
+            self._look_at(one.due, one.loop)
+
+    def remove(self, one: "MovingDeadline") -> None:
+        """Have one expire no more."""
+        self._open.pop(one, None)
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_at(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(due, self._look, due, loop)
+
+    def _look(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        for one in [one for one in self._open if one.due <= now]:
+            del self._open[one]
+            one.expire()
+        if self._open:
+            self._look_at(min(one.due for one in self._open), loop)
+
+
+class MovingDeadline(_Block):
+    """A block with a deadline of its own. To move `due`, a time of the loop, to a later one costs nothing."""
+
+    __slots__ = ("_all", "_seconds", "due")
+
+    def __init__(self, every: MovingDeadlines, seconds: float) -> None:
         super().__init__()
+        self._all = every
         self._seconds = seconds
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self.due = loop.time() + self._seconds
-        self._timer = loop.call_at(self.due, self._look)
+        self._all.add(self)
 
     def _end(self) -> None:
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        if self.due > self._timer.when():
-            self._timer = self.loop.call_at(self.due, self._look)
-        else:
-            self.expire()
+        self._all.remove(self)

@@ -11,7 +11,7 @@ from controller_manager.api.model import Object
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
-from controller_manager.base.deadlines import MovingDeadline
+from controller_manager.base.deadlines import MovingDeadlines
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
@@ -38,13 +38,21 @@ class Informer(Generic[T]):
     """
 
     def __init__(
-        self, client: Client, selection: Selection[T], log: Logger, *, resync: float = 0.0, streams: bool = True
+        self,
+        client: Client,
+        selection: Selection[T],
+        log: Logger,
+        *,
+        resync: float = 0.0,
+        streams: bool = True,
+        deadlines: MovingDeadlines | None = None,
     ) -> None:
         self.selection = selection
         self.processing = Distribution(PROCESSING.buckets)
         self._client = client
         self._log = log.bind(informer=str(selection))
         self._resync = resync
+        self._deadlines = MovingDeadlines() if deadlines is None else deadlines
         self._store: Indexer[T] = Indexer()
         self.unreadable = UnreadableObjects(self._log)
         self._reflector = Reflector(lambda low, high: random_source().uniform(low, high), streams)
@@ -197,7 +205,7 @@ class Informer(Generic[T]):
         chosen = self.selection
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
-        time, deadline = clock.loop_clock(), MovingDeadline(step.read_timeout)
+        time, deadline = clock.loop_clock(), self._deadlines.deadline(step.read_timeout)
 
         def bookmarked(revision: str) -> None:
             if staged is None:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
+from controller_manager.base.deadlines import MovingDeadlines
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache.change import Selection
@@ -32,6 +33,7 @@ class Informers:
         self._log = runtime.log("cache")
         self._resync = resync
         self._streams = streams
+        self._deadlines = MovingDeadlines()  # of all their watches
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         # Those that are there for borrowers alone, and how many of these there are.
         self._shared: dict[Selection[Any], int] = {}
@@ -115,7 +117,14 @@ class Informers:
         return _alike(resource, (one for one in self if one.selection.shard is None))
 
     def _make(self, selection: Selection[Any]) -> Informer[Any]:
-        informer = Informer(self._client, selection, self._log, resync=self._resync, streams=self._streams)
+        informer = Informer(
+            self._client,
+            selection,
+            self._log,
+            resync=self._resync,
+            streams=self._streams,
+            deadlines=self._deadlines,
+        )
         self._informers[selection] = informer
         self._start(informer)
         return informer

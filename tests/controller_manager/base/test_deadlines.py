@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.base.deadlines import Deadlines, MovingDeadline
+from controller_manager.base.deadlines import Deadlines, MovingDeadlines
 from controller_manager.testing.virtual import run
 
 Block = Callable[[], AbstractAsyncContextManager[Any]]
@@ -111,19 +111,22 @@ def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_block_with_a_deadline_that_moves_ends_as_one_of_asyncio_does(body: Any) -> None:
+    deadlines = MovingDeadlines()
+
     async def both() -> None:
         loop = asyncio.get_running_loop()
-        ours = await loop.create_task(outcome(body, lambda: MovingDeadline(SECONDS)))
+        ours = await loop.create_task(outcome(body, lambda: deadlines.deadline(SECONDS)))
         assert ours == await loop.create_task(outcome(body, lambda: asyncio.timeout(SECONDS)))
 
     run(both())
+    assert len(deadlines) == 0
 
 
 def test_a_deadline_is_where_it_was_moved_to_last() -> None:
     async def moved_twice() -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with MovingDeadline(SECONDS) as deadline:
+            async with MovingDeadlines().deadline(SECONDS) as deadline:
                 deadline.due = 2 * SECONDS
                 await asyncio.sleep(SECONDS + 1)
                 deadline.due = 4 * SECONDS
@@ -184,3 +187,38 @@ async def test_who_is_no_task_has_no_deadline() -> None:
     asyncio.get_running_loop().call_soon(enter)
     await asyncio.sleep(0)
     assert [str(error) for error in found] == ["a deadline is that of a task"]
+
+
+def test_many_deadlines_that_move_have_one_timer() -> None:
+    deadlines = MovingDeadlines()
+    ended: list[tuple[float, float]] = []
+
+    async def one(seconds: float, moved: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with deadlines.deadline(seconds) as deadline:
+                await asyncio.sleep(0)
+                deadline.due = began + moved
+                await asyncio.sleep(1000)
+        except TimeoutError:
+            ended.append((moved, round(loop.time() - began, 3)))
+
+    async def all_of_them() -> None:
+        timers = {"set": 0, "wakes": 0}
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+
+        def counted(when: float, callback: Any, *args: Any, **more: Any) -> Any:
+            timers["set" if callback.__name__ == "_look" else "wakes"] += 1
+            return call_at(when, callback, *args, **more)
+
+        loop.call_at = counted  # type: ignore[method-assign]
+        async with asyncio.TaskGroup() as group:
+            for seconds, moved in ((30, 90), (20, 100), (10, 80), (25, 25), (40, 80)):
+                group.create_task(one(seconds, moved))
+        assert timers == {"set": 7, "wakes": 5}  # at 30, 20 and 10 s, then at 25, 80, 90 and 100
+
+    run(all_of_them())
+    assert ended == [(25, 25), (80, 80), (80, 80), (90, 90), (100, 100)]
+    assert len(deadlines) == 0
