@@ -1,13 +1,14 @@
-"""One connection of a server: its requests, one after the other, and the writing of their answers.
+"""One connection of a server: its requests, one after the other.
 
 aiohttp's parser reads heads and bodies. Its server takes two tasks and three turns of the loop for each request around
-that, which is as much as most answers take: here a connection has one task, and a request one turn.
+that, which is as much as most answers take: here a connection has one task, and a request one turn. Answers are written
+by `response_writer`.
 """
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -18,26 +19,22 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from controller_manager.api import errors
-from controller_manager.api.wire import Certificate, Pushing
+from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
-from controller_manager.base.slices import Share, Slices
+from controller_manager.base.slices import Slices
 from controller_manager.serving import http
-from controller_manager.serving.incoming import IncomingRequest, UnreadableBody
+from controller_manager.serving.client_stream import ClientStream
+from controller_manager.serving.incoming import HEAD_END, SPACE, HeadScanner, IncomingRequest, UnreadableBody
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
+from controller_manager.serving.response_writer import ResponseWriter
 from controller_manager.serving.trust import Roots, digest
-from controller_manager.transport.duplex import LIMIT, SocketStream
+from controller_manager.transport.duplex import LIMIT
 
-_PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
-_PUSHED = 128 * 1024  # bytes of a chunk that a stream gives by itself, about
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
-_WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
 _FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
 _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
-_BLANK = b"\r\n\r\n"  # ends the head of a request
-_SPACE = 32
-_SEAM = 16  # bytes of a head that what follows is read together with
 _UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
 _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
 _HEADERS = 2000  # a user's groups come in one header each; the bytes of all are bounded below
@@ -48,25 +45,34 @@ Serve = Callable[["ServerConnection", IncomingRequest], Awaitable[bool]]
 """Answers a request; returns whether the connection may have another one."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionContext:
+    """What the connections of a server share, and the bytes that the head of a request may have."""
+
+    roots: Roots
+    limiter: ConnectionLimiter
+    backlog: Backlog  # of answers that are not taken
+    heads: Backlog  # unfinished ones
+    head_limit: int
+    slices: Slices
+    framing: http.Framing
+
+
 class ServerConnection(BaseProtocol):
     """One connection: remembers the client's certificate, and has each request answered by `serve`.
 
-    When it begins, `arrived` is called, the `limiter` counts it, and `start` has it `run`. It ends when the head of a
-    request has more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client
-    does not take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget
-    each.
-
-    Pieces of large answers are written in the `slices` that the requests of all connections leave.
+    When it begins, `arrived` is called, the limiter of the `context` counts it, and `start` has it `run`. It ends when
+    the head of a request has too many bytes or takes too long, the wait for the first one included; and when its client
+    does not take an answer in time.
 
     Behind the head of a request that may offer another protocol, bytes are held until it is known whose they are.
     """
 
     __slots__ = (
-        *("_arrived", "_backlog", "_body", "_body_bytes", "_clock", "_drain", "_framing", "_head_bytes"),
-        *("_head_limit", "_head_timer", "_heads", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full"),
-        *("_is_plain", "_limiter", "_may_offer", "_reader", "_requests", "_roots", "_seam", "_serve", "_share"),
-        *("_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate", "is_serving"),
-        *("may_switch", "remote"),
+        *("_arrived", "_body", "_body_bytes", "_clock", "_context", "_head", "_head_bytes", "_head_timer", "_held"),
+        *("_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain", "_reader", "_requests", "_serve"),
+        *("_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate", "is_serving", "may_switch"),
+        *("remote", "writer"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
@@ -77,15 +83,9 @@ class ServerConnection(BaseProtocol):
     def __init__(
         self,
         serve: Serve,
-        roots: Roots,
-        limiter: ConnectionLimiter,
-        backlog: Backlog,
-        heads: Backlog,
-        head_limit: int,
         start: Callable[["ServerConnection"], asyncio.Task[None]],
+        context: ConnectionContext,
         arrived: Callable[[], None],
-        slices: Slices,
-        framing: http.Framing,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._reader = HttpRequestParser(
@@ -104,13 +104,9 @@ class ServerConnection(BaseProtocol):
         self._serve = serve
         self._start = start
         self._arrived = arrived
-        self._limiter = limiter
-        self._slices = slices
-        self._share = Share(slices)
-        self._framing = framing
-        self._backlog = backlog
-        self._heads = heads
-        self._head_limit = head_limit
+        self._context = context
+        self._slices = context.slices
+        self.writer = ResponseWriter(context.backlog, context.slices, context.framing)
         self._requests: deque[tuple[RawRequestMessage, StreamReader] | HttpProcessingError] = deque()
         self._waiter: asyncio.Future[None] | None = None  # for the next of them
         self._task: asyncio.Task[None] | None = None
@@ -121,41 +117,41 @@ class ServerConnection(BaseProtocol):
         self.answering = False
         self.certificate = None
         self.remote = ""
-        self._roots = roots
         self._body: StreamReader = EMPTY_PAYLOAD  # of the request that is being served
         self._body_bytes = 0  # as they came, with their framing
         self._head_bytes = 0  # of a head that has not come whole
         self._head_timer: asyncio.TimerHandle | None = None
-        self._seam = b""  # the last bytes of such a head
+        self._head = HeadScanner()  # of such a head
         self._is_plain = True  # whether nothing is held, and no head has come in part
-        self._may_offer = False  # whether such a head may offer another protocol
         self._held: bytearray | None = None  # what came behind an offer
-        self._drain: asyncio.Future[None] | None = None
         self.may_switch = False
         self.is_serving = False
         self._stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is over."""
+        transport = cast("asyncio.Transport", transport)
         self._arrived()
-        self._limiter.enter(self, cast("asyncio.Transport", transport).abort)
+        self._context.limiter.enter(self, transport.abort)
         if peer := transport.get_extra_info("peercert"):
             connection = transport.get_extra_info("ssl_object")
             shown = digest(connection.getpeercert(binary_form=True) or b"")
-            self.certificate = http.certificate_of(peer, self._roots.of(connection), shown)
+            self.certificate = http.certificate_of(peer, self._context.roots.of(connection), shown)
         if address := transport.get_extra_info("peername"):
             self.remote = str(address[0])
         super().connection_made(transport)
-        tcp_keepalive(cast("asyncio.Transport", transport))
+        self.writer.open(transport)
+        tcp_keepalive(transport)
         self._await_head()
         self._idle_timer = asyncio.get_running_loop().call_later(_IDLE_TIMEOUT, self._end_if_idle)
         self._task = self._start(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End, whoever wanted it; what is being answered is cancelled."""
-        self._limiter.leave(self)
+        self._context.limiter.leave(self)
         self._head_complete()
-        self._wake()
+        self.writer.close()
+        self.writer.resume()  # whoever waits for the client learns that it is gone
         task, self._task = self._task, None
         if task is None:
             return
@@ -169,14 +165,19 @@ class ServerConnection(BaseProtocol):
         super().connection_lost(exc)
         super().__init__(asyncio.get_running_loop())  # the parser, which knows this connection, is kept no longer
 
+    def pause_writing(self) -> None:
+        """Called by the loop."""
+        super().pause_writing()
+        self.writer.pause()
+
     def resume_writing(self) -> None:
-        """Go on writing: the client has taken most of it."""
+        """Called by the loop."""
         super().resume_writing()
-        self._wake()
+        self.writer.resume()
 
     async def run(self) -> None:
         """Have requests answered, one after the other, until the connection ends."""
-        self._share.enter()
+        self.writer.enter()
         try:
             while (incoming := await self._next()) is not None:
                 content = incoming.content
@@ -211,6 +212,7 @@ class ServerConnection(BaseProtocol):
         """End once the client has taken what was written."""
         self.close()
         transport, self.transport = self.transport, None
+        self.writer.close()
         if transport is not None:
             transport.close()
 
@@ -248,8 +250,8 @@ class ServerConnection(BaseProtocol):
         if (
             self._is_plain
             and self._body is EMPTY_PAYLOAD
-            and data.endswith(_BLANK)
-            and data[0] > _SPACE
+            and data.endswith(HEAD_END)
+            and data[0] > SPACE
             and b"pgrade" not in data
             and b"PGRADE" not in data
         ):  # one whole head, as nearly always: nothing to count or to hold
@@ -288,7 +290,8 @@ class ServerConnection(BaseProtocol):
             self._hold(data)
         elif not self._body.is_eof():
             self._parse(data)
-            self._seam, self._is_plain = b"", True
+            self._head.restart()
+            self._is_plain = True
             self._count_body(len(data))
         elif data:
             self._read_head(data)
@@ -297,26 +300,21 @@ class ServerConnection(BaseProtocol):
 
     def _read_head(self, data: bytes) -> None:
         """Count what comes until it is a whole head, and stop behind one that may offer another protocol."""
-        seen = self._seam + data
-        end = seen.find(_BLANK)
-        self._may_offer = self._may_offer or b"pgrade" in seen or b"PGRADE" in seen
-        self._is_plain = False
-        if end < 0 or (not self._seam and data[0] <= _SPACE):
-            self._seam = seen[-_SEAM:]
+        head = self._head
+        end = head.find_end(data)
+        if end is None:
+            self._is_plain = False
             self._parse(data)
             self._count_head(len(data))
-            return
-        end += len(_BLANK) - len(self._seam)
-        self._seam = b"" if seen.endswith(_BLANK) else seen[-_SEAM:]
-        if not self._may_offer:
-            self._is_plain = not self._seam
+        elif not head.may_offer:
+            self._is_plain = not head.seam
             self._parse(data)
-            return
-        self._may_offer = False
-        self._seam = b""
-        self._held = bytearray()
-        self._parse(data[:end])
-        self._hold(data[end:])
+        else:
+            self._is_plain = False
+            head.restart()
+            self._held = bytearray()
+            self._parse(data[:end])
+            self._hold(data[end:])
 
     def _hold(self, data: bytes) -> None:
         assert self._held is not None
@@ -326,9 +324,9 @@ class ServerConnection(BaseProtocol):
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
-        self._heads.remove(self)
-        self._heads.add(self, self._head_bytes, self.cut)
-        if self._head_bytes > self._head_limit:
+        self._context.heads.remove(self)
+        self._context.heads.add(self, self._head_bytes, self.cut)
+        if self._head_bytes > self._context.head_limit:
             self.force_close()
         elif self._head_timer is None:
             self._await_head()
@@ -364,7 +362,7 @@ class ServerConnection(BaseProtocol):
         """Return whether the client has sent something behind an offer."""
         return bool(self._held)
 
-    def switch(self, head: bytes) -> "ClientStream":
+    def switch(self, head: bytes) -> ClientStream:
         """Answer with `head` and leave HTTP: what is held, and what else comes, is the stream's until it gives back.
 
         Raises ConnectionError when the client is gone already.
@@ -374,7 +372,7 @@ class ServerConnection(BaseProtocol):
             raise ConnectionResetError("the client is gone")
         self._held = None
         transport.write(head)
-        return ClientStream(self, transport, held, self._backlog)
+        return ClientStream(transport, held, self._context.backlog, partial(self.connection_lost, None))
 
     def stop_reading(self) -> None:
         """Look at nothing more that comes; the connection ends with the answer that is being made."""
@@ -382,28 +380,6 @@ class ServerConnection(BaseProtocol):
         self._held = None
         self.close()
         self._pause()
-
-    async def drained(self, held: int, until: float = math.inf) -> None:
-        """Return once the client has taken most of what was written; `held` bytes wait for that in memory.
-
-        A client that needs too long, or longer than `until` (loop time), is cut off. Raises ConnectionError.
-        """
-        if not self.writing_paused:
-            return
-        self._backlog.add(self, held, self.cut)
-        try:
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout_at(min(loop.time() + _WRITE_TIMEOUT, until)):
-                while self.transport is not None and self.writing_paused:
-                    self._drain = loop.create_future()
-                    await self._drain
-        except TimeoutError:
-            self.cut()
-            raise ConnectionAbortedError("the client does not take its answer") from None
-        finally:
-            self._backlog.remove(self)
-        if self.transport is None:
-            raise ConnectionResetError("the client is gone")
 
     async def part(self) -> None:
         """End without reading what the client still sends, but not before it has had time to read its answer."""
@@ -413,12 +389,7 @@ class ServerConnection(BaseProtocol):
 
     def cut(self) -> None:
         """End at once."""
-        if self.transport is not None:
-            self.transport.abort()
-
-    def _wake(self) -> None:
-        if self._drain is not None and not self._drain.done():
-            self._drain.set_result(None)
+        self.writer.cut()
 
     def _pause(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -434,7 +405,7 @@ class ServerConnection(BaseProtocol):
     def _head_complete(self) -> None:
         if self._head_bytes:
             self._head_bytes = 0
-            self._heads.remove(self)
+            self._context.heads.remove(self)
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -452,85 +423,3 @@ class ServerConnection(BaseProtocol):
             self._idle_timer = asyncio.get_running_loop().call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
         else:
             self.force_close()
-
-    def open_transport(self) -> asyncio.Transport:
-        """Return where answers are written to. Raises ConnectionError when the client is gone."""
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
-        return transport
-
-    async def write_whole(self, head: bytes, body: bytes) -> None:
-        """Write an answer; returns once the client has taken most of it. Raises ConnectionError when it is gone."""
-        if len(body) > _PIECE:
-            self.open_transport().write(head)
-            await self._write_pieces(body, math.inf)
-            return
-        self.open_transport().write(head + body)
-        if self.writing_paused:
-            await self.drained(len(body))
-
-    async def write_chunks(self, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
-        """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
-        if isinstance(body, Pushing):
-            body.push_to(partial(self._take, chunked=chunked))
-        async for chunk in body:
-            if len(chunk) > _PIECE:
-                self.open_transport().write(b"%x\r\n" % len(chunk) if chunked else b"")
-                await self._write_pieces(chunk, until)
-                self.open_transport().write(b"\r\n" if chunked else b"")
-                continue
-            if chunk:
-                # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
-                self.open_transport().write(http.framed(chunk) if chunked else chunk)
-            await self.drained(len(chunk) or _PUSHED, until)
-
-    def _take(self, chunk: bytes, *, chunked: bool) -> bool:
-        """Write a chunk that a stream gives; return whether the client takes what is written."""
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return False
-        transport.write(self._framing.framed(chunk) if chunked else chunk)
-        return not self.writing_paused
-
-    async def _write_pieces(self, data: bytes, until: float) -> None:
-        view = memoryview(data)
-        for start in range(0, len(data), _PIECE):
-            await self._share.give_way()
-            self.open_transport().write(view[start : start + _PIECE])
-            await self.drained(len(data), until)
-
-
-class ClientStream(SocketStream):
-    """The stream of a client that changed the protocol; what it does not take is part of the backlog."""
-
-    def __init__(
-        self, connection: ServerConnection, transport: asyncio.Transport, early: bytes, backlog: Backlog
-    ) -> None:
-        super().__init__(transport, early)
-        self._connection = connection
-        self._backlog = backlog
-        self._is_over = False
-
-    async def drained(self, held: int) -> None:
-        """See `SocketStream`."""
-        self._backlog.add(self, held, self.abort)
-        try:
-            await super().drained(held)
-        finally:
-            self._backlog.remove(self)
-
-    def release(self) -> None:
-        """Nobody uses the stream any more: the connection ends, now or as soon as the client has taken the rest.
-
-        It is not told before, since it would then cancel whoever still reads what the client has sent.
-        """
-        self._is_over = True
-        if self.is_lost:
-            self._connection.connection_lost(None)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
-        super().connection_lost(error)
-        if self._is_over:
-            self._connection.connection_lost(None)

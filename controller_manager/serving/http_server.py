@@ -23,7 +23,7 @@ from controller_manager.base.slices import Slices
 from controller_manager.base.tasks import spawn
 from controller_manager.serving import http
 from controller_manager.serving.body import Body, Budget
-from controller_manager.serving.connection import ServerConnection
+from controller_manager.serving.connection import ConnectionContext, ServerConnection
 from controller_manager.serving.incoming import IncomingRequest
 from controller_manager.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.serving.listening import Acceptor, CannotListen, ContextChoice, listen
@@ -103,18 +103,16 @@ class HTTPServer:
         """Listen; `port` then is the port in use. Raises CannotListen."""
         listener = self._given or listen(self._host, self.port, share_port=self._share_port)
         self.port = listener.getsockname()[1]
-        connect = partial(
-            ServerConnection,
-            self._serve,
+        context = ConnectionContext(
             Roots(),
             self._limiter,
             self._backlog,
             self._heads,
             self._limits.head,
-            self._begin,
-            slices=Slices(asyncio.get_running_loop()),
-            framing=http.Framing(),
+            Slices(asyncio.get_running_loop()),
+            http.Framing(),
         )
+        connect = partial(ServerConnection, self._serve, self._begin, context)
         self._acceptor = Acceptor(listener, connect, self._choose, self._limiter, is_shared=self._given is not None)
         await self._acceptor.open()
 
@@ -181,7 +179,7 @@ class HTTPServer:
                 if isinstance(response.body, bytes):
                     framing = http.content_length(response.status, len(response.body))
                     head = self._head(response, framing, keep=keep)
-                    await connection.write_whole(head, b"" if incoming.method == "HEAD" else response.body)
+                    await connection.writer.write_whole(head, b"" if incoming.method == "HEAD" else response.body)
                 elif isinstance(response.body, Upgrade):
                     await self._switch(connection, response, response.body)
                     return False
@@ -255,9 +253,9 @@ class HTTPServer:
         self._streams.add(task)
         try:
             framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
-            connection.open_transport().write(self._head(response, framing, keep=keep))
+            connection.writer.open_transport().write(self._head(response, framing, keep=keep))
             if incoming.method != "HEAD":
-                await connection.write_chunks(body, until, chunked=chunked)
+                await connection.writer.write_chunks(body, until, chunked=chunked)
         except asyncio.CancelledError:
             if not self._stopping or connection.transport is None:
                 raise
@@ -268,8 +266,8 @@ class HTTPServer:
             if aclose is not None:
                 await aclose()
         if chunked and incoming.method != "HEAD":
-            connection.open_transport().write(http.LAST_CHUNK)
-            await connection.drained(0, until)
+            connection.writer.open_transport().write(http.LAST_CHUNK)
+            await connection.writer.drained(0, until)
 
     def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
         date, repeated = self._date_line(), response.repeated

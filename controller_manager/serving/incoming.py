@@ -1,10 +1,44 @@
-"""A request as its head describes it, with its body still on the wire."""
+"""What comes from a client: where heads end, and a request as its head describes it, its body still on the wire."""
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import RawRequestMessage
 
 _VERSIONS = frozenset({HttpVersion10, HttpVersion11})
+
+
+HEAD_END = b"\r\n\r\n"
+SPACE = 32
+_SEAM = 16  # bytes of a head that what follows is read together with
+
+
+class HeadScanner:
+    """Finds where a head ends that comes in parts, and whether it may offer another protocol.
+
+    Its `seam` is what the next part is read together with: nothing where a head begins there.
+    """
+
+    __slots__ = ("may_offer", "seam")
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Expect the beginning of a head."""
+        self.seam = b""
+        self.may_offer = False
+
+    def find_end(self, data: bytes) -> int | None:
+        """Return where the first head that ends in the next part does, None if none does; another may follow it."""
+        seen = self.seam + data
+        end = seen.find(HEAD_END)
+        self.may_offer = self.may_offer or b"pgrade" in seen or b"PGRADE" in seen
+        if end < 0 or (not self.seam and data[0] <= SPACE):
+            self.seam = seen[-_SEAM:]
+            return None
+        end += len(HEAD_END) - len(self.seam)
+        self.seam = b"" if seen.endswith(HEAD_END) else seen[-_SEAM:]
+        return end
 
 
 class UnreadableBody(Exception):

@@ -126,7 +126,7 @@ async def test_what_a_stream_pushes_is_written_at_once():
 
 
 async def test_a_client_that_does_not_take_what_is_pushed_is_cut_off(monkeypatch):
-    monkeypatch.setattr("controller_manager.serving.connection._WRITE_TIMEOUT", 0.1)
+    monkeypatch.setattr("controller_manager.serving.response_writer._WRITE_TIMEOUT", 0.1)
     handler = Handler()
     async with serving(handler) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
