@@ -115,7 +115,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     declared = _declared(request, known)
     entries = entries or _first_entries(request, live, time)
     versions.check(live, entries)
-    mine = next((entry for entry in entries if identity_of(entry) == request.author.identity), None)
+    mine = request.author.entry_in(entries)
     others = [entry for entry in entries if entry is not mine]
     tree = _merged(request, live, known)
     merged = tree.get("spec")

@@ -51,11 +51,15 @@ class FieldManager(NamedTuple):
         }
         return {**found, "subresource": self.subresource} if self.subresource else found
 
+    def entry_in(self, entries: Entries) -> Entry | None:
+        """Return the entry of this manager, if it has one."""
+        identity = self.identity
+        return next((entry for entry in entries if identity_of(entry) == identity), None)
+
     @property
     def identity(self) -> Identity:
         """See `identity_of`."""
-        return identity_of({"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version,
-                            "subresource": self.subresource})  # fmt: skip
+        return self.manager, self.operation, "" if self.operation == APPLY else self.api_version, self.subresource
 
 
 def identity_of(entry: Entry) -> Identity:
@@ -96,7 +100,7 @@ def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time:
         return entries
     if not ours.changed:
         return in_order(_capped(disowned(entries, changes_in)))
-    mine = next((entry for entry in entries if identity_of(entry) == author.identity), None)
+    mine = author.entry_in(entries)
     left = disowned((entry for entry in entries if entry is not mine), changes_in)
     before = difference(fields_of(mine), ours.removed or {}) if mine else {}
     left.append(author.entry_in_order(gained(before, ours.changed), time))

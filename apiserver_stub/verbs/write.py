@@ -26,7 +26,6 @@ commit.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -170,8 +169,7 @@ class _Lost(Exception):
         self.refusal = refusal
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
     `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
     at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
@@ -185,11 +183,11 @@ class _Draft:
     mutation: Mutation
     row: Row | None
     run: Run
+    notes: Notes
     again: bool
     seen: int = 0
-    notes: Notes = field(default_factory=Notes)
     rows: Sequence[tuple[str, str]] = ()
-    new: Tree = field(default_factory=dict)
+    new: Tree = {}
     old: Tree | None = None
     warnings: Warnings = ()
     completed: bool = False
@@ -241,8 +239,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     meanwhile.
     """
     admission = scope.admission if mutation.operation else _NOT_ASKED
-    draft = await _load(scope, request, mutation)
-    draft.notes = notes
+    draft = await _load(scope, request, mutation, notes)
     await draft.run(partial(_edit, request, draft))
     if draft.row is None:
         check_may_create(request.kind, _name(request, draft))
@@ -277,25 +274,25 @@ async def _asked(draft: _Draft, answer: Awaitable[None]) -> None:
         raise
 
 
-async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) -> _Draft:
+async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> _Draft:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
         await scope.store.turn(*namespace_row(request.namespace))
-        return _Draft(mutation, None, _run_of(scope, request), again=False)
+        return _Draft(mutation, None, _run_of(scope, request), notes, again=False)
     key = key_of(request.kind, request.namespace, request.name)
     await scope.store.turn((request.kind.storage, key))
     row = scope.store.get(request.kind.storage, key)
     if row is None:
         if mutation.otherwise is None:
             raise object_not_found(request)
-        return _Draft(mutation.otherwise, None, _run_of(scope, request), again=True)
+        return _Draft(mutation.otherwise, None, _run_of(scope, request), notes, again=True)
     seen = scope.store.revision
     if mutation.read:
-        return _Draft(mutation, row, _run_of(scope, request), again=True, seen=seen)
+        return _Draft(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
     served = row
     if request.kind.converter is not None:
         (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return _Draft(mutation, row, _run_of(scope, request, served.data), again=True, seen=seen, served=served)
+    return _Draft(mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served)
 
 
 def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
