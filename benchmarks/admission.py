@@ -22,9 +22,8 @@ from apiserver_stub.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.service_resolver import ServiceResolver
-from apiserver_stub.storage.backend import MemoryBackend
-from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from benchmarks.harness import Result, pod
 from controller_manager.base.runtime import Runtime
@@ -51,7 +50,7 @@ async def _parts() -> AsyncIterator[AdmissionParts]:
     async def refuse(*_: Any) -> None:
         raise AssertionError("nothing is written")
 
-    store = WatchCache(EmbeddedStorage(MemoryBackend()))
+    store = WatchCache(MemoryStorage())
     await store.start()
     for resource, key in (("namespaces", "default"), ("serviceaccounts", "default/default")):
         metadata = {"resourceVersion": "", "name": "default", "uid": "u"}

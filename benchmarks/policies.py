@@ -13,9 +13,8 @@ from apiserver_stub.admission.policies.validating import ValidatingPolicies
 from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import at_once
-from apiserver_stub.storage.backend import MemoryBackend
-from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from benchmarks.harness import Result
 from controller_manager.base.registry import Registry
@@ -61,7 +60,7 @@ def _in_time(title: str, cost: float, most: float) -> Result:
 async def _cost(policies: Mapping[str, Any]) -> float:
     """The microseconds that policies add to a request: of the rounds the quickest."""
     kinds = built_in()
-    store = WatchCache(EmbeddedStorage(MemoryBackend()))
+    store = WatchCache(MemoryStorage())
     await store.start()
     for name, spec in policies.items():
         constraints = {"resourceRules": [RULE]}

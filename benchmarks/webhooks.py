@@ -30,9 +30,8 @@ from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.service_resolver import ServiceResolver
-from apiserver_stub.storage.backend import MemoryBackend
-from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.webhooks import WebhookClient
 from benchmarks.harness import Result
@@ -56,7 +55,7 @@ POD: dict[str, Any] = {
 
 async def run() -> list[Result]:
     """Calls and round trips in turn, of each the quickest round."""
-    kinds, store = built_in(), WatchCache(EmbeddedStorage(MemoryBackend()))
+    kinds, store = built_in(), WatchCache(MemoryStorage())
     await store.start()
     with tempfile.TemporaryDirectory() as folder:
         pair = _server_certificate(Path(folder) / "pair.pem")

@@ -268,10 +268,9 @@ class EmbeddedStorage(UsedByMany):
         return Record(revision, write.resource, write.key, data, write.deleted, self.now(), write.ttl)
 
     def _write(self, group: Sequence[PendingTransaction]) -> None:
-        told = kept = [record for transaction in group for record in transaction.records]
-        if not self.backend.keeps_stamped:
-            writes = (write for transaction in group for write in transaction.writes)
-            kept = [_unstamped(record, write.data) for record, write in zip(told, writes, strict=True)]
+        told = [record for transaction in group for record in transaction.records]
+        writes = (write for transaction in group for write in transaction.writes)
+        kept = [_unstamped(record, write.data) for record, write in zip(told, writes, strict=True)]
         self.backend.append(kept, partial(self._settle, group, told))
 
     def _settle(

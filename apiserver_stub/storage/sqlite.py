@@ -47,8 +47,6 @@ class SqliteBackend:
     statement: each statement gives up the interpreter once, and a busy loop makes every return to it wait.
     """
 
-    keeps_stamped = False
-
     def __init__(self, path: Path, accept_data_loss: bool = False, log: Logger | None = None) -> None:
         self._path = path
         self._accept_data_loss = accept_data_loss

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from apiserver_stub.storage.backend import Done, MemoryBackend
+from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.interface import Record
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.etcd import Etcd, running
 
 

@@ -7,17 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.storage.backend import Done, MemoryBackend
+from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.interface import Inspect, Record, uninspected
 from apiserver_stub.storage.sqlite import SqliteBackend
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 _RAM = Path("/dev/shm")
 
 
 class OnDisk(MemoryBackend):
     """A log that is kept in a file too, and read from there. What it begins with is put there when it is opened."""
-
-    keeps_stamped = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,11 +6,12 @@ import socket
 import tempfile
 from pathlib import Path
 
-from apiserver_stub.storage.backend import Backend, MemoryBackend
+from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.shared.owner import StorageOwner
 from apiserver_stub.storage.shared.revision_page import RevisionPage, new_page_file
 from apiserver_stub.storage.shared.storage import SharedStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
 class Owner:

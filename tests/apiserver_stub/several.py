@@ -14,7 +14,7 @@ from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.storage.backend import Backend, MemoryBackend
+from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import StorageRules
 from apiserver_stub.storage.shared.storage import SharedStorage
 from apiserver_stub.storage_factory import embedded_storage
@@ -24,6 +24,7 @@ from apiserver_stub.workers.metric_sums import MetricSums, report, shown
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.on_disk import OnDisk
 from tests.apiserver_stub.owned import Owner
 

@@ -21,7 +21,6 @@ from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.server import Filters, Handlers, Server, on_behalf
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -42,6 +41,7 @@ from controller_manager.serving.authorization import (
     Rules,
 )
 from controller_manager.transport.duplex import pipe
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 

@@ -14,7 +14,6 @@ from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.identity import is_over, server_id
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from apiserver_stub.storage_versions import encodings, told
 from controller_manager.api.apiserver_internal import ServerStorageVersion
@@ -23,6 +22,7 @@ from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.clock import utc_now
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 ADMIN = Certificate("admin", ("system:masters",))
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from apiserver_stub.service_resolver import ServiceAddress, ServiceResolver
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, NotFound, ServiceUnavailable
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 PORTS = [{"name": "https", "port": 443}, {"name": "other", "port": 8443}]
 CLUSTER = {"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": PORTS, "ipFamilies": ["IPv6", "IPv4"]}

@@ -16,11 +16,11 @@ from apiserver_stub.flags import FLAGS
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.service_resolver import ServiceResolver
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]
 

@@ -9,12 +9,12 @@ from apiserver_stub.admission.chain import Attributes, Operation
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex, is_exempt, kind_of, namespace_of
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import NotFound
 from controller_manager.serving.authentication import User
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
 KINDS = built_in()

@@ -23,7 +23,6 @@ from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.service_resolver import ServiceResolver
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -31,6 +30,7 @@ from apiserver_stub.webhooks import WebhookClient, WebhookLimits
 from controller_manager.api.errors import ApiError, Forbidden, InternalError
 from controller_manager.base.log import get_logger
 from controller_manager.serving.authentication import User
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Webhook
 
 Tree = dict[str, Any]

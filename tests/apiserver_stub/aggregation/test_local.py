@@ -10,12 +10,12 @@ from apiserver_stub.aggregation.api_services import APIService, APIServiceSpec
 from apiserver_stub.aggregation.local import LABEL, Action, decide, local_api_service
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

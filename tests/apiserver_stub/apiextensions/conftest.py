@@ -11,12 +11,12 @@ from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.interface import Storage
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 ADMIN = Certificate("admin", ("system:masters",))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.base.tasks import Tasks
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"

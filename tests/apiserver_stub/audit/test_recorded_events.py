@@ -13,12 +13,12 @@ from typing import Any
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.wire import Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.http import parse_target
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.whole_server.recorded import normal
 
 DATA = Path(__file__).parent / "data"

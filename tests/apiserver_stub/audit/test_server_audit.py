@@ -13,12 +13,12 @@ from apiserver_stub.api_server import ApiServer
 from apiserver_stub.audit import annotate, current_record, note_latency
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.options import FlagError
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Webhook, kubeconfig
 
 ADMIN = Certificate("admin", ("system:masters",))

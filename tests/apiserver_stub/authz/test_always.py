@@ -5,12 +5,12 @@ import pytest
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
 from apiserver_stub.authz.authorization import AuthorizationParts, build_authorization
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
 from controller_manager.serving.authentication import ANONYMOUS_USER, User
 from controller_manager.serving.authorization import ALL_RULES, Attributes, Decision, NonResourceRule, Rules
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
 async def is_allowed(user: User, verb: str, path: str, resource: str = "") -> bool:

@@ -13,7 +13,6 @@ from apiserver_stub.authz.configuration import WebhookConfiguration, from_flags
 from apiserver_stub.authz.configured import ConfigurationFile, retire
 from apiserver_stub.config_file import ConfigFileError, Seconds
 from apiserver_stub.flags import FLAGS, AuthorizationOptions
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.base.runtime import Runtime
@@ -22,6 +21,7 @@ from controller_manager.options.parse import FlagError
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Decision
 from controller_manager.transport.transport import ConfigError
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/configurations.jsonl").read_text().splitlines()]

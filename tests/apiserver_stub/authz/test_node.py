@@ -14,7 +14,6 @@ from apiserver_stub.authz.node.authorizer import NodeAuthorizer
 from apiserver_stub.authz.node.graph import NodeGraph
 from apiserver_stub.authz.node.pods import PodState
 from apiserver_stub.authz.node.references import MIRROR, pod_references, volume_references
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -23,6 +22,7 @@ from controller_manager.api.selectors import FieldSelector
 from controller_manager.base.registry import Registry
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import NO_OPINION, Attributes, Decision
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
 DATA = [json.loads(line) for line in (Path(__file__).parent / "data/node.jsonl").read_text().splitlines()]

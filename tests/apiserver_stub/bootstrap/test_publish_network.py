@@ -11,10 +11,10 @@ from apiserver_stub.api_server import ApiServer
 from apiserver_stub.bootstrap import ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 IN_DEFAULT = "/api/v1/namespaces/default"
 SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"

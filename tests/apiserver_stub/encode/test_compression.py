@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from apiserver_stub.encode.accept import compressed
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.wire import Request, Response
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
 LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it

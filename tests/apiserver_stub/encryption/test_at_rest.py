@@ -15,7 +15,6 @@ import pytest
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
@@ -23,6 +22,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.options import FlagError
 from controller_manager.testing.virtual import run
 from tests.apiserver_stub.encryption.test_kms import Service
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 ADMIN = Certificate("admin", ("system:masters",))
 SECRETS, CONFIGS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from apiserver_stub.storage import embedded
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, TooOld, Write
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 DATA = b'{"metadata":{"resourceVersion":""}}'
 

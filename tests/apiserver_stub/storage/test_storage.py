@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.encryption.storage import EncryptedStorage, Encryption
 from apiserver_stub.encryption.transformers import AESGCM, Transformers
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.etcd import EtcdRules, EtcdServers, EtcdStorage
 from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
@@ -25,6 +24,7 @@ from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.log import get_logger
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.owned import OwnedStorage
 from tests.etcd import Etcd
 

@@ -21,7 +21,6 @@ from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.patch.field_set import paths, render
 from apiserver_stub.request_info import RequestInfo, last_values, resolve
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.verbs import RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
@@ -31,6 +30,7 @@ from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Authorization, Decision
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
 

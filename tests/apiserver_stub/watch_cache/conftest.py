@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from apiserver_stub.storage.backend import Backend, Done, MemoryBackend
+from apiserver_stub.storage.backend import Backend, Done
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.commits import WriteLimits
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 
 def body(text: str = "") -> bytes:

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.storage.backend import Backend, MemoryBackend
+from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, TooNew, TooOld, Write
 from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from controller_manager.testing import virtual
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content, ready
 
 pytestmark = pytest.mark.virtual

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache import converting_watcher
@@ -21,6 +20,7 @@ from apiserver_stub.watch_cache.stream import Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.testing import virtual
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 KEYS = [f"{namespace}/{name}" for namespace in "xy" for name in "abcd"]
 WRITES = st.lists(

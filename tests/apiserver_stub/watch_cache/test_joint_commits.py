@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -14,6 +13,7 @@ from apiserver_stub.watch_cache.joint_commits import Amend
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import Forbidden, ServiceUnavailable
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content, ready
 
 pytestmark = pytest.mark.virtual

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import Done, MemoryBackend
+from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -21,6 +21,7 @@ from apiserver_stub.watch_cache.stream import Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.testing import virtual
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 WRITES = st.lists(
     st.tuples(st.sampled_from(["x/a", "x/b", "y/a"]), st.sampled_from(["red", "blue", ""])), min_size=1, max_size=40

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Listing, Record, TooOld, Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -20,6 +19,7 @@ from apiserver_stub.watch_cache.row import Change
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.errors import ServiceUnavailable
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 

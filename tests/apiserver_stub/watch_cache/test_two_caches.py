@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Listing, RevisionConflict, TooNew, TooOld, Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import Change, Row
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record, Write, as_of
 from apiserver_stub.streams import EndingStream, ObservedStream
@@ -23,6 +22,7 @@ from apiserver_stub.watch_cache.stream import Stream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.base.slices import Share, Slices
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 

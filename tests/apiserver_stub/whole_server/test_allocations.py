@@ -11,11 +11,11 @@ from apiserver_stub.admission.allocations import ADDRESSES, NODE_PORTS, Allocati
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/api/v1/namespaces/default/services"
 IPS = "/apis/networking.k8s.io/v1/ipaddresses"

@@ -9,10 +9,10 @@ import pytest
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import Cluster
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 UNSAFE = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.storage.backend import Done, MemoryBackend
+from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.watch_cache.commits import WriteLimits
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 NAMESPACE = "/api/v1/namespaces/n"
 CONFIGS = f"{NAMESPACE}/configmaps"

@@ -8,10 +8,10 @@ import pytest
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage_factory import embedded_storage
 from controller_manager.base.runtime import Runtime
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 MERGE = {"content_type": "application/merge-patch+json"}

@@ -8,13 +8,13 @@ import pytest
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.shared.storage import SharedStorage
 from apiserver_stub.worker import Worker
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.owned import Owner
 
 pytestmark = pytest.mark.virtual

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from apiserver_stub.authz.rbac import RBACAuthorizer, authorizer
 from apiserver_stub.authz.rbac.bindings import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
-from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -25,6 +24,7 @@ from controller_manager.serving.authorization import (
     ResourceRule,
     Rules,
 )
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 JANE = User("jane", groups=("dev", "system:authenticated"))
 ROBOT = User("system:serviceaccount:a:robot", groups=("system:serviceaccounts",))
