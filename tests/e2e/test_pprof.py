@@ -146,7 +146,7 @@ def test_where_memory_goes(manager: Manager) -> None:
     everything = ("-top", "-nodecount=1000", "-nodefraction=0")
     file = manager.fetch("heap?gc=1")
     assert "Type: inuse_space" in manager.pprof("-top", file)
-    assert "controller_manager.api.core.Service" in manager.pprof(*everything, "-inuse_objects", file)
+    assert "controller_manager.api.core.services.Service" in manager.pprof(*everything, "-inuse_objects", file)
     assert "Type: alloc_space" in manager.pprof("-top", manager.fetch("allocs"))
 
 
