@@ -7,6 +7,7 @@ import pytest
 
 from controller_manager.api.core import PODS
 from controller_manager.api.resource import Resource
+from controller_manager.base.deadlines import MovingDeadlines
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache import Informers
@@ -64,3 +65,24 @@ async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> No
     assert informers.required == (borrowed,)
     informers.release(borrowed)
     assert tuple(informers) == (borrowed,)
+
+
+async def test_all_watches_have_one_timer_for_their_silence(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.put(POD)
+    loop = asyncio.get_running_loop()
+    call_at, timers = loop.call_at, set()
+
+    def counted(when: float, callback: Any, *args: Any, **more: Any) -> Any:
+        if isinstance(owner := getattr(callback, "__self__", None), MovingDeadlines):
+            timers.add(owner)
+        return call_at(when, callback, *args, **more)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    informers = Informers(api.client(), Runtime("test"))
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        for one in (informers.get(PODS), informers.get(PODS, namespace="a")):
+            await one.synced()
+        await asyncio.sleep(60)
+        (only,) = timers
+        assert len(only) == 2
