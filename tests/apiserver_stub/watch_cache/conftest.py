@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.storage.backend import Backend, Done
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.commits import WriteLimits
+from apiserver_stub.watch_cache.hub import Hub
 from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.watch_cache.watches import Cluster
 
 
 def body(text: str = "") -> bytes:
@@ -83,3 +87,15 @@ async def held(backend: HeldBackend) -> WatchCache:
     made = WatchCache(EmbeddedStorage(backend, limits=GroupLimits(records=3)), limits=WriteLimits(transactions=7))
     await made.start()
     return made
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=100))
+    await store.start()
+    representations = RepresentationCache(store, size=256 << 20)
+    made = Cluster(store, representations, Hub(store, representations))
+    yield made
+    made.hub.close()
+    await asyncio.wait_for(asyncio.gather(*made.readers), 1)
+    await store.close()

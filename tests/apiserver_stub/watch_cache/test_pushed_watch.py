@@ -1,0 +1,188 @@
+"""Watches that speak to a sink at once, and to their reader of the rest, in virtual time."""
+
+import asyncio
+import json
+import math
+from typing import Any
+
+import pytest
+
+from apiserver_stub.streams import EndingStream, ObservedStream
+from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
+from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.watcher import WatchOptions
+from controller_manager.base.slices import Share, Slices
+from tests.apiserver_stub.watch_cache.conftest import ready
+from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+
+pytestmark = pytest.mark.virtual
+
+LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(), data))
+
+
+class Pushed(Seen):
+    """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.is_taken = True
+        self.looked = 0
+        stream.push_to(self.take)
+
+    def take(self, chunk: bytes) -> bool:
+        self.chunks.append(chunk)
+        return self.is_taken
+
+    async def read(self) -> None:
+        async for chunk in self.stream:
+            self.looked += not chunk
+            self.chunks.append(chunk)
+        self.ended = True
+
+
+def pushed(cluster: Cluster, **options: Any) -> Pushed:
+    seen = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(**options)))
+    cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
+    return seen
+
+
+async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(cluster: Cluster) -> None:
+    await cluster.put("ns/a")
+    seen = pushed(cluster, timeout=90, bookmarks=True)
+    await ready()
+    assert seen.short == ["ADDED a 2"]  # by its reader
+    told: list[list[str]] = []
+    cluster.store.subscribe(lambda changes: told.append(seen.short))
+    await cluster.put("ns/b")
+    await cluster.delete("ns/a")
+    assert told == [["ADDED a 2", "ADDED b 3"], ["ADDED a 2", "ADDED b 3", "DELETED a 4"]]
+    await asyncio.sleep(61)
+    assert seen.short[3:] == ["BOOKMARK - 4"]
+    seen.is_taken = False
+    await cluster.put("ns/c")
+    await ready()
+    assert seen.looked == 1
+    await cluster.put("ns/d", text="x" * 300_000)  # too much to be said at once
+    await asyncio.sleep(30)
+    assert seen.short[3:] == ["BOOKMARK - 4", "ADDED c 5", "ADDED d 6", "BOOKMARK - 6"]
+    assert seen.ended
+
+
+class PushedBookmarks(Pushed):
+    """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
+
+    def __init__(self, stream: Stream) -> None:
+        Seen.__init__(self, stream)
+        self.is_taken, self.looked = True, 0
+        self.sunk: list[bytes] = []
+        ObservedStream(stream, lambda: None).push_bookmarks_to(self.take)
+
+    def take(self, chunk: bytes) -> bool:
+        self.sunk.append(chunk)
+        return self.is_taken
+
+    @property
+    def reached(self) -> list[str]:
+        return [json.loads(chunk)["object"]["metadata"]["resourceVersion"] for chunk in self.sunk]
+
+
+async def test_bookmarks_go_to_a_sink_for_them_and_all_else_to_the_reader(cluster: Cluster) -> None:
+    options = WatchOptions(start=1, timeout=200, bookmarks=True)
+    seen = PushedBookmarks(cluster.hub.open("pods", "v1", "Pod", options))
+    cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
+    await ready()
+    await cluster.put("ns/a")
+    await asyncio.sleep(61)
+    assert (seen.reached, seen.short, seen.looked) == (["2"], ["ADDED a 2"], 0)
+    await cluster.put("other/b")
+    seen.is_taken = False
+    await asyncio.sleep(60)
+    assert (seen.reached, seen.short, seen.looked) == (["2", "3"], ["ADDED a 2", "ADDED b 3"], 1)
+    seen.is_taken = True
+    await asyncio.sleep(60)
+    assert not seen.ended
+    await asyncio.sleep(30)
+    assert seen.reached == ["2", "3", "3", "3"]
+    assert seen.ended
+
+
+async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(cluster: Cluster) -> None:
+    slices = Slices(asyncio.get_running_loop())
+    Share(slices).enter()
+    watches = [pushed(cluster, start=1) for _ in range(100)]
+    await ready()
+    numbers = []
+    cluster.store.subscribe(lambda changes: numbers.append(sum(bool(seen.chunks) for seen in watches)))
+    await cluster.put("ns/a")
+    assert numbers == [32]
+    while not all(seen.chunks for seen in watches):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    await cluster.put("ns/b")
+    await cluster.put("ns/c")
+    assert numbers == [32, 100, 100]
+    assert all(len(seen.chunks) == 1 for seen in watches), "the next round is not begun before its time"
+    await asyncio.sleep(0.05)
+    assert all(seen.short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"] for seen in watches)
+    assert len({id(seen.chunks[1]) for seen in watches}) == 1, "what they say together is put together once"
+
+
+async def test_streams_say_at_once_what_comes_after_a_pause_and_no_round_waits_long(cluster: Cluster) -> None:
+    Share(Slices(asyncio.get_running_loop())).enter()
+    watches = [pushed(cluster, start=1) for _ in range(20)]
+    await ready()
+    for number in range(10):
+        await cluster.put(f"ns/a{number}")
+        assert all(len(seen.short) == number + 1 for seen in watches)
+        await asyncio.sleep(0.003)
+    more = [pushed(cluster, start=11) for _ in range(2000)]
+    await ready()
+    await cluster.put("ns/b")
+    await cluster.put("ns/c")
+    await asyncio.sleep(0.2)
+    assert all(seen.short == ["ADDED b 12", "ADDED c 13"] for seen in more)
+
+
+async def test_what_is_put_together_is_for_those_of_the_same_place_and_form(cluster: Cluster) -> None:
+    Share(Slices(asyncio.get_running_loop())).enter()
+    await cluster.put("ns/z")
+    for name in ("ns/a", "of/b", "ns/c"):
+        await cluster.put(name)
+    whole, late = pushed(cluster, start=2), pushed(cluster, start=3)
+    ours, theirs = (pushed(cluster, start=2, namespace=name) for name in ("ns", "of"))
+    told = Pushed(cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=2), LOWER))
+    cluster.readers.append(asyncio.get_running_loop().create_task(told.read()))
+    for number in range(3):
+        await asyncio.sleep(0.1)
+        assert whole.short[1:] == late.short
+        assert [line.lower() for line in whole.short] == told.short
+        for seen, namespace in ((ours, "ns"), (theirs, "of")):
+            of_it = [event for event in whole.events if event["object"]["metadata"]["namespace"] == namespace]
+            assert seen.events == of_it
+        await asyncio.gather(cluster.put(f"ns/n{number}"), cluster.put(f"of/n{number}"))
+    assert len(whole.events) >= 7
+
+
+async def test_a_stream_that_was_ended_says_nothing_to_a_sink(cluster: Cluster) -> None:
+    stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
+    ending = EndingStream(ObservedStream(stream, lambda: None), math.inf)
+    chunks: list[bytes] = []
+
+    def take(chunk: bytes) -> bool:
+        chunks.append(chunk)
+        return True
+
+    async def read() -> None:
+        async for chunk in ending:
+            take(chunk)
+
+    ending.push_to(take)
+    cluster.readers.append(asyncio.get_running_loop().create_task(read()))
+    await ready()
+    await cluster.put("ns/a")
+    assert len(chunks) == 1
+    ending.end()
+    assert stream._sink is not None
+    assert stream._sink(b"late")  # in the same round of the loop, before its reader knows
+    await cluster.put("ns/b")
+    await ready()
+    assert len(chunks) == 1
