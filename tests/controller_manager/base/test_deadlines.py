@@ -189,7 +189,7 @@ async def test_who_is_no_task_has_no_deadline() -> None:
     assert [str(error) for error in found] == ["a deadline is that of a task"]
 
 
-def test_many_deadlines_that_move_have_one_timer() -> None:
+def test_many_deadlines_that_move_have_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     deadlines = MovingDeadlines()
     ended: list[tuple[float, float]] = []
 
@@ -213,7 +213,7 @@ def test_many_deadlines_that_move_have_one_timer() -> None:
             timers["set" if callback.__name__ == "_look" else "wakes"] += 1
             return call_at(when, callback, *args, **more)
 
-        loop.call_at = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(loop, "call_at", counted)
         async with asyncio.TaskGroup() as group:
             for seconds, moved in ((30, 90), (20, 100), (10, 80), (25, 25), (40, 80)):
                 group.create_task(one(seconds, moved))
