@@ -148,6 +148,6 @@ def test_the_plugin_shows_it_of_a_test_that_fails(pytester: pytest.Pytester) -> 
                 await cluster.advance(1)
         """
     )
-    result = pytester.runpytest_inprocess("-p", "no:randomly")
+    result = pytester.runpytest_inprocess("-o", "asyncio_default_fixture_loop_scope=function")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["*Timeline*", "*create namespaces mine -> *", "*the test lets 60 s pass*"])
