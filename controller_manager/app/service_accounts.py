@@ -23,7 +23,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.random import random_source
 from controller_manager.client import Client, ConfigError, TransportError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.transport.transport import Credential
 
 LIFE, SHORTEST = 3600, 600

@@ -5,15 +5,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from controller_manager.api import errors
 from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.api.wire import Request, Response, Upgrade, push_bookmarks
-from controller_manager.base.clock import loop_clock, monotonic
-from controller_manager.base.log import get_logger
+from controller_manager.api.wire import Upgrade, push_bookmarks
 from controller_manager.client.codec import (
     Codec,
     Lines,
@@ -25,12 +22,12 @@ from controller_manager.client.codec import (
     Write,
     deletion,
 )
-from controller_manager.client.requests import JSON, ClientMetrics, RequestEncoder, Throttle, tell_of_answer
+from controller_manager.client.requests import JSON, ClientMetrics, RequestEncoder, Throttle
+from controller_manager.client.rest_client import NOT_MODIFIED, Call, Query, RESTClient
 from controller_manager.transport.transport import Transport, TransportError, close_body, whole_body
 
 T = TypeVar("T", bound=Object)
 OnWrite = Callable[[Write], None]
-Query = tuple[tuple[str, str], ...]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -38,24 +35,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 USER_AGENT = "cluster-controller-manager"
 
-_ATTEMPTS = 10
-_LONGEST_RETRY = 60.0
 _DECODED_AT_ONCE = 500
-_NOT_MODIFIED = 304
-
-
-class Call(Struct, frozen=True):
-    """A request before it has headers: what to do, where, and what to send and accept; with the `etag` of an answer
-    that is known already, which need not come again.
-    """
-
-    method: str
-    path: str
-    query: Query = ()
-    body: bytes = b""
-    content_type: str = JSON
-    accept: str = JSON
-    etag: str = ""
 
 
 class Client:
@@ -76,24 +56,21 @@ class Client:
         on_write: OnWrite | None = None,
         bodies: RequestEncoder | None = None,
     ) -> None:
-        self._transport = transport
-        self._throttle = throttle or Throttle(0, 0)
-        self._metrics = metrics or ClientMetrics(None)
-        self._user_agent = user_agent
+        self._rest = RESTClient(transport, throttle or Throttle(0, 0), metrics or ClientMetrics(None), user_agent)
         self._on_write = on_write
         self._bodies = bodies or RequestEncoder()
-        self._log = get_logger("client")
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
 
     def derive(
         self, *, user_agent: str = "", throttle: Throttle | None = None, on_write: OnWrite | None = None
     ) -> "Client":
         """A client on the same transport and metrics, with its own `on_write`, and if given another name and limit."""
+        rest = self._rest
         return Client(
-            self._transport,
-            throttle=throttle or self._throttle,
-            metrics=self._metrics,
-            user_agent=user_agent or self._user_agent,
+            rest.transport,
+            throttle=throttle or rest.throttle,
+            metrics=rest.metrics,
+            user_agent=user_agent or rest.user_agent,
             on_write=on_write,
             bodies=self._bodies,
         )
@@ -103,18 +80,18 @@ class Client:
         """Return whose certificates (PEM) the server is believed by; empty if those of the system, or if none are
         shown.
         """
-        return self._transport.authorities
+        return self._rest.transport.authorities
 
     async def close(self) -> None:
         """Close the transport."""
-        await self._transport.close()
+        await self._rest.transport.close()
 
     async def get(self, resource: Resource[T], key: Key, *, resource_version: str = "", subresource: str = "") -> T:
         """One object; with a `resource_version`, one at least that new."""
         codec = self._codec(resource)
         query = _query(resourceVersion=resource_version)
         call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
-        return codec.one(await self._answer(call))
+        return codec.one(await self._rest.answer(call))
 
     async def list(
         self,
@@ -142,7 +119,7 @@ class Client:
             resourceVersionMatch=match,
         )
         return await _listing(
-            codec, await self._answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list))
+            codec, await self._rest.answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list))
         )
 
     async def watch(
@@ -177,7 +154,7 @@ class Client:
             resourceVersionMatch="NotOlderThan" if send_initial_events else "",
             timeoutSeconds=int(timeout),
         )
-        response = await self._send(Call("GET", resource.path(namespace), query, accept=codec.accept))
+        response = await self._rest.send(Call("GET", resource.path(namespace), query, accept=codec.accept))
         lines = Lines()
         pushed: list[bytes] = []  # what the reader has to read in place of an empty chunk
 
@@ -262,7 +239,7 @@ class Client:
     ) -> None:
         """Ask for an object's deletion; `uid` and `resource_version` are preconditions (409 when not met)."""
         options = _delete_options(grace, propagation, uid, resource_version)
-        body = await self._answer(Call("DELETE", _path(resource, key), body=options))
+        body = await self._rest.answer(Call("DELETE", _path(resource, key), body=options))
         self._note(deletion(resource, key, body))
 
     async def delete_collection(
@@ -278,17 +255,17 @@ class Client:
         """Ask for the deletion of every selected object of a collection."""
         options = _delete_options(grace, propagation, "", "")
         query = _query(**_selection(labels, fields))
-        await self._answer(Call("DELETE", resource.path(namespace), query, options))
+        await self._rest.answer(Call("DELETE", resource.path(namespace), query, options))
 
     async def raw(self, call: Call) -> bytes:
         """The whole body of the answer to any request, for what is no resource: discovery, health, versions."""
-        return await self._answer(call)
+        return await self._rest.answer(call)
 
     async def raw_unless_known(self, call: Call) -> tuple[bytes | None, str]:
         """The whole body of an answer and its entity tag, if it has one; None for the body that `call.etag` is of."""
-        response = await self._send(call)
+        response = await self._rest.send(call)
         body = await whole_body(response)
-        return None if response.status == _NOT_MODIFIED else body, response.headers.get("etag", "")
+        return None if response.status == NOT_MODIFIED else body, response.headers.get("etag", "")
 
     def _codec(self, resource: Resource[T]) -> Codec[T]:
         codec = self._codecs.get(resource)
@@ -308,59 +285,13 @@ class Client:
         return await self._write(resource, Call(method, path, body=data))
 
     async def _write(self, resource: Resource[T], call: Call) -> T:
-        written = self._codec(resource).one(await self._answer(call))
+        written = self._codec(resource).one(await self._rest.answer(call))
         self._note(Write(resource, key_of(written), written.metadata.resource_version))
         return written
 
     def _note(self, write: Write) -> None:
         if self._on_write is not None and (write.version or write.gone):
             self._on_write(write)
-
-    async def _answer(self, call: Call) -> bytes:
-        time, observed = loop_clock(), self._metrics.of(call.method, self._transport.host)
-        began = time()
-        try:
-            body = await whole_body(await self._send(call))
-        finally:
-            observed.duration.observe(time() - began)
-        observed.response_size.observe(len(body))
-        return body
-
-    async def _send(self, call: Call) -> Response:
-        """The answer, once it is neither a refusal nor a request to come back later."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            response = await self._exchange(call, again=attempt > 1)
-            if response.status < 300 or (call.etag and response.status == _NOT_MODIFIED):
-                return response
-            body = await whole_body(response)
-            pause = _retry_after(response)
-            if pause is None or attempt == _ATTEMPTS:
-                break
-            await asyncio.sleep(pause)
-        raise errors.from_response(response.status, body)
-
-    async def _exchange(self, call: Call, *, again: bool) -> Response:
-        metrics, method, host = self._metrics, call.method, self._transport.host
-        observed = metrics.of(method, host)
-        observed.limiter.observe(await self._throttle.wait())
-        observed.request_size.observe(len(call.body))
-        headers = {"accept": call.accept, "user-agent": self._user_agent}
-        if call.body:
-            headers["content-type"] = call.content_type
-        if call.etag:
-            headers["if-none-match"] = call.etag
-        began, status = monotonic(), 0
-        try:
-            response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))
-            status = response.status
-            self._throttle.answered(status)
-        finally:
-            code = str(status or "<error>")
-            metrics.requests.add(code, method, host)
-            if again:
-                metrics.retries.add(code, method, host)
-            tell_of_answer(self._log, method, call.path, call.query, status, began)
-        return response
 
 
 async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
@@ -422,12 +353,3 @@ def _delete_options(grace: int | None, propagation: str, uid: str, resource_vers
     if preconditions:
         options["preconditions"] = preconditions
     return msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", **options}) if options else b""
-
-
-def _retry_after(response: Response) -> float | None:
-    """Seconds to wait before asking again, if the server says so and means a minute at most."""
-    text = response.headers.get("retry-after", "")
-    if (response.status != 429 and response.status < 500) or not text.isdecimal():
-        return None
-    seconds = float(text)
-    return seconds if seconds <= _LONGEST_RETRY else None

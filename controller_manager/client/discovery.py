@@ -14,7 +14,8 @@ from controller_manager.api.model import Model, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import all_of
-from controller_manager.client.client import Call, Client
+from controller_manager.client.client import Client
+from controller_manager.client.rest_client import Call
 from controller_manager.transport.transport import TransportError
 
 T = TypeVar("T")

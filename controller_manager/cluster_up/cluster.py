@@ -205,7 +205,7 @@ class LocalCluster:
         """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
         from controller_manager.app.pages.ui import STATE_PATH
         from controller_manager.client import Client, HttpTransport
-        from controller_manager.client.client import Call
+        from controller_manager.client.rest_client import Call
 
         admin = kubeconfig.load(self._folder / "admin.kubeconfig")
         port = await self._leading_port()

@@ -17,7 +17,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import TransportError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing.cluster import Cluster
 
 _MISSED = (ApiError, TransportError)

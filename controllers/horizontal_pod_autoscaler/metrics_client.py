@@ -27,7 +27,7 @@ from controller_manager.api.metrics import (
 )
 from controller_manager.api.selectors import LabelSelectorSpec
 from controller_manager.client import Client
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 
 from .replicas import LARGEST, CannotCompute, PodMetric, milli
 

@@ -10,7 +10,7 @@ from controller_manager.api.core import PODS, Pod
 from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
 from controller_manager.client import STRATEGIC_MERGE_PATCH, Client
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 
 SCHEDULED = "PodScheduled"
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"

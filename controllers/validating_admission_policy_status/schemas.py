@@ -6,7 +6,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from controller_manager.client.client import Call, Client
+from controller_manager.client.client import Client
+from controller_manager.client.rest_client import Call
 
 from .types import GroupVersionKind
 

@@ -20,7 +20,7 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import TransportError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controllers._device_claims import is_over, known_claims
 

@@ -13,7 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from controller_manager.api.errors import ApiError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster
 
 Tree = dict[str, Any]

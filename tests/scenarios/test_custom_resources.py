@@ -9,7 +9,7 @@ from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.resource import Key
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.metering import Meter
 from tests.scenarios.autoscaled import QUEUE, external

@@ -13,7 +13,7 @@ from controller_manager.api.model import Object, OwnerReference, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector.controller import REDISCOVERY
 from tests.scenarios.garbage import _json, delete, make, manage, own, owned_by, owners, there

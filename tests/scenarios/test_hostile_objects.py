@@ -37,7 +37,7 @@ from controller_manager.api.errors import Forbidden, Invalid
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.tasks import all_of
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.controller import Context
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (

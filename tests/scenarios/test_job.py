@@ -11,7 +11,7 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import Tasks
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import COMPLETION_INDEX, index_of

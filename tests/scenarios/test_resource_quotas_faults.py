@@ -26,7 +26,7 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.base.clock import utc_now
 from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
 from tests.scenarios.test_custom_resources import DEFINITIONS, WIDGETS, definition, send, widget

@@ -16,7 +16,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
 from controller_manager.api.resource import Key
 from controller_manager.base.random import random_source
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS

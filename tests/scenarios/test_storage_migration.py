@@ -47,7 +47,7 @@ def definition(storage: str, **more: Any) -> Any:
 
 
 async def ask(cluster: Cluster, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-    from controller_manager.client.client import Call
+    from controller_manager.client.rest_client import Call
 
     data = b"" if body is None else json.dumps(body).encode()
     return json.loads(await cluster.client.raw(Call(method, path, body=data, content_type=kind)))

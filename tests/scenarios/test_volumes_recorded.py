@@ -15,7 +15,7 @@ import pytest
 from controller_manager.api.errors import NotFound
 from controller_manager.api.model import Object
 from controller_manager.api.storage import VolumeAttachment
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.csi_driver import SimulatedDriver
 from controllers import attach_detach, ephemeral_volumes, selinux_warning, volume_attributes_class_protection

@@ -9,7 +9,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Levels, Streams, configure
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("own_logs")]
 

@@ -9,7 +9,7 @@ from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.client.client import Call
+from controller_manager.client.rest_client import Call
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, ManagerFailedError, builders
