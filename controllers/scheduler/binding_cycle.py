@@ -16,7 +16,7 @@ from .binding import bind, nominate
 from .device_binding import DeviceBinding, DevicesLostError
 from .failure_handler import FailureHandler
 from .metrics import ERROR, FAILED, LATE, READY, SCHEDULED, SchedulerMetrics
-from .requirements import nominated_node
+from .pod_requirements import nominated_node
 from .scheduler import Assigned, Scheduler, Unplaced
 from .storage import Storage
 from .volume_binding import LONGEST as LONGEST_VOLUMES

@@ -26,8 +26,8 @@ from .event_handlers import EventHandlers
 from .failure_handler import FailureHandler
 from .keys import Binding, Cycle, Key, Preemption, Report
 from .metrics import SchedulerMetrics
+from .pod_requirements import DEFAULT_SCHEDULER
 from .preemption_executor import PreemptionExecutor
-from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Scheduler
 from .scheduling_cycle import SchedulingCycle
 from .sources import BY_NODE, BY_RESOURCE, EXTENDED, RULES, STORAGE, devices, node_of, resource_of, storage

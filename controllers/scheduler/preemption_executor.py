@@ -10,8 +10,8 @@ from controller_manager.controller import Context
 
 from .._pods import Eviction, evict
 from .metrics import SchedulerMetrics
+from .pod_requirements import DEFAULT_SCHEDULER
 from .preemption import REASON
-from .requirements import DEFAULT_SCHEDULER
 from .scheduler import Scheduler, Unplaced
 
 

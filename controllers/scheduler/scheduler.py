@@ -20,9 +20,10 @@ from .devices import DEVICES, DevicePlan, Devices, PodDevices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .extended_resources import resources_of
 from .node_info import PlacedPod
+from .pod_requirements import are_alike, nominated_node, requirements_of
 from .preemption import IS_WAITING, NEVER, Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
-from .requirements import Requirements, SpreadConstraint, are_alike, nominated_node, requirements_of, with_devices
+from .requirements import Requirements, SpreadConstraint, with_devices
 from .storage import Storage
 from .time_slice import TimeSlice
 from .volume_limits import has_moved_volumes

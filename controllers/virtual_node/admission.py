@@ -28,7 +28,8 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates, untolerated
 
 from ..scheduler.node_info import Room, conflicts
-from ..scheduler.requirements import HostPort, Requirements, requirements_of
+from ..scheduler.pod_requirements import requirements_of
+from ..scheduler.requirements import HostPort, Requirements
 from .critical_pods import CRITICAL, Occupant
 
 _OS = f"{PLATFORM_DOMAIN}/os"

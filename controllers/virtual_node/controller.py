@@ -31,7 +31,7 @@ from controller_manager.options import Int32, Options, StringList, StringMap, fl
 
 from .._pods import PODS_BY_NODE, pods_on
 from ..scheduler.node_info import room_of
-from ..scheduler.requirements import requirements_of
+from ..scheduler.pod_requirements import requirements_of
 from .addresses import Addresses
 from .admission import AdmittedPods, Refusal, refusal_of
 from .critical_pods import victims_for

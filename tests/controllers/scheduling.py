@@ -10,8 +10,8 @@ from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit, Wanted
 from controllers.scheduler.node_info import PlacedPod
+from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.preemption import Plan, make_room
-from controllers.scheduler.requirements import requirements_of
 from controllers.scheduler.time_slice import TimeSlice
 
 Tree = Mapping[str, Any]

@@ -12,7 +12,7 @@ from controller_manager.api.core import Node, Pod
 from controllers.scheduler import scheduler as scheduler_module
 from controllers.scheduler.cluster_state import ClusterState, PodSelection
 from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished
-from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
 from controllers.scheduler.time_slice import TimeSlice
 from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted

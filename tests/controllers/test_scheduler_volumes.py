@@ -20,7 +20,7 @@ from controller_manager.api.storage import (
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, Wanted
 from controllers.scheduler.node_info import PlacedPod
-from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import PodVolumes, claims_of, disks_of
 from tests.controllers.scheduling import cluster, node, pod

@@ -8,7 +8,7 @@ import pytest
 from controller_manager.api.core import Node, Pod
 from controller_manager.api.resource import Key
 from controllers.scheduler.node_info import room_of
-from controllers.scheduler.requirements import requirements_of
+from controllers.scheduler.pod_requirements import requirements_of
 from controllers.virtual_node.admission import AdmittedPods, refusal_of
 from controllers.virtual_node.critical_pods import CRITICAL, Occupant, victims_for
 

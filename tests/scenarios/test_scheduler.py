@@ -39,7 +39,7 @@ from controller_manager.testing.pod_agent import PodAgent
 from controllers._device_claims import devices_of
 from controllers.scheduler import SPECS, event_handlers
 from controllers.scheduler.controller import SchedulerOptions
-from controllers.scheduler.requirements import nominated_node
+from controllers.scheduler.pod_requirements import nominated_node
 from tests.scenarios.trials import one_of
 from tests.scenarios.workloads import replica_set
 

@@ -1,0 +1,340 @@
+"""Reads what a pod asks for from its JSON, once for all pods that ask the same; pure.
+
+Pods of one replica set differ in names only. Of the JSON of a pod the part that placing it depends on is cut out, as
+bytes, and these are the key of what was read of it: `requirements_of`.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.core import NodeSelector, NodeSelectorTerm, Pod, Toleration
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import EMPTY_RAW, Model
+from controller_manager.api.pod_resources import pod_requests
+from controller_manager.api.scheduling import (
+    NodeMatcher,
+    NodeTerm,
+    RequiredNodeAffinity,
+    SchedulingDirectives,
+    required_nodes,
+)
+from controller_manager.api.selectors import LabelSelector, LabelSelectorSpec, Requirement
+
+from .requirements import AffinityTerm, Amounts, HostPort, PreferredNodes, Requirements, SpreadConstraint
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_DO_NOT_SCHEDULE = "DoNotSchedule"
+_REMEMBERED = 10_000
+# Containers that request nothing count so much where nodes are compared: a tenth of a CPU, 200 MiB.
+_ASSUMED = {"cpu": "100m", "memory": "200Mi"}
+
+
+# What is cut out of a pod. What is only handed on stays JSON.
+
+
+class _Metadata(Model):
+    namespace: str = ""
+    labels: msgspec.Raw = EMPTY_RAW
+
+
+class _Container(Model):
+    name: str = ""
+    image: str = ""
+    ports: msgspec.Raw = EMPTY_RAW
+    resources: msgspec.Raw = EMPTY_RAW
+    restart_policy: str = ""
+
+
+class _Spec(Model):
+    scheduler_name: str = DEFAULT_SCHEDULER
+    scheduling_gates: msgspec.Raw = EMPTY_RAW
+    priority: int = 0
+    preemption_policy: str = ""
+    node_selector: msgspec.Raw = EMPTY_RAW
+    affinity: msgspec.Raw = EMPTY_RAW
+    tolerations: msgspec.Raw = EMPTY_RAW
+    topology_spread_constraints: msgspec.Raw = EMPTY_RAW
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    resources: msgspec.Raw = EMPTY_RAW
+    overhead: msgspec.Raw = EMPTY_RAW
+
+
+class _ContainerStatus(Model):
+    name: str = ""
+    resources: msgspec.Raw = EMPTY_RAW
+    allocated_resources: msgspec.Raw = EMPTY_RAW
+
+
+class _ConditionOfPod(Model):
+    type: str = ""
+    reason: str = ""
+
+
+class _Status(Model):
+    conditions: tuple[_ConditionOfPod, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Cut(Model):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+# The same, read.
+
+
+class _Port(Model):
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class _PortsOfContainer(Model):
+    image: str = ""
+    ports: tuple[_Port, ...] = ()
+    restart_policy: str = ""
+
+
+class _PodTerm(Model):
+    label_selector: LabelSelectorSpec | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelectorSpec | None = None
+    topology_key: str = ""
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class _WeightedPodTerm(Model):
+    weight: int = 0
+    pod_affinity_term: _PodTerm = _PodTerm()
+
+
+class _PodAffinity(Model):
+    required: tuple[_PodTerm, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[_WeightedPodTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _WeightedNodeTerm(Model):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class _NodePreferences(Model):
+    preferred: tuple[_WeightedNodeTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(Model):
+    node_affinity: _NodePreferences | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _Constraint(Model):
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = _DO_NOT_SCHEDULE
+    label_selector: LabelSelectorSpec | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class _Gate(Model):
+    name: str = ""
+
+
+class _ReadSpec(Model):
+    scheduler_name: str = DEFAULT_SCHEDULER
+    scheduling_gates: tuple[_Gate, ...] = ()
+    priority: int = 0
+    preemption_policy: str = ""
+    affinity: _Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[_Constraint, ...] = ()
+    containers: tuple[_PortsOfContainer, ...] = ()
+    init_containers: tuple[_PortsOfContainer, ...] = ()
+
+
+class _ReadMetadata(Model):
+    labels: Mapping[str, str] = {}
+
+
+class _Read(Model):
+    metadata: _ReadMetadata = _ReadMetadata()
+    spec: _ReadSpec = _ReadSpec()
+
+
+class _Directed(Model):
+    spec: SchedulingDirectives = SchedulingDirectives()
+
+
+_CUT, _READ, _DIRECTED = Decoder(_Cut), Decoder(_Read), Decoder(_Directed)
+_ENCODE = msgspec.json.Encoder().encode
+_RESIZING = "PodResize"
+
+
+def requirements_of(pod: Pod) -> Requirements:
+    """Return what a pod asks for; the same object for pods that ask for the same. Raises `msgspec.ValidationError`."""
+    cut = _CUT.decode(pod.raw)
+    conditions = tuple(one for one in cut.status.conditions if one.type.startswith(_RESIZING))
+    status = msgspec.structs.replace(cut.status, conditions=conditions)
+    return _requirements(_ENCODE(msgspec.structs.replace(cut, status=status)))
+
+
+def are_alike(before: Pod, after: Pod) -> bool:
+    """Return whether two states of a pod are sure to ask for the same, as far as a quick look tells."""
+    if before.metadata.generation != after.metadata.generation or before.metadata.labels != after.metadata.labels:
+        return False
+    return before.spec == after.spec and not (_is_resized(before) or _is_resized(after))
+
+
+def _is_resized(pod: Pod) -> bool:
+    return any(one.type.startswith(_RESIZING) for one in pod.status.conditions)
+
+
+class _Nomination(Model):
+    nominated_node_name: str = ""
+
+
+class _Nominated(Model):
+    status: _Nomination = _Nomination()
+
+
+_NOMINATED = Decoder(_Nominated)
+
+
+def nominated_node(pod: Pod) -> str:
+    """Return the node that a pod waits for, as its status says; empty for none."""
+    return _NOMINATED.decode(pod.raw).status.nominated_node_name if b'"nominatedNodeName"' in pod.raw else ""
+
+
+@lru_cache(_REMEMBERED)
+def _requirements(cut: bytes) -> Requirements:
+    read, directives = _READ.decode(cut), _DIRECTED.decode(cut).spec
+    tree: dict[str, Any] = msgspec.json.decode(cut)
+    spec, labels = read.spec, read.metadata.labels
+    namespace = tree.get("metadata", {}).get("namespace", "")
+    affinity = spec.affinity or _Affinity()
+    near, far = affinity.pod_affinity or _PodAffinity(), affinity.pod_anti_affinity or _PodAffinity()
+    nodes = affinity.node_affinity or _NodePreferences()
+    spread = [_constraint(one, labels) for one in spec.topology_spread_constraints]
+    preferred = [_term(one.pod_affinity_term, namespace, labels, one.weight) for one in near.preferred]
+    preferred += [_term(one.pod_affinity_term, namespace, labels, -one.weight) for one in far.preferred]
+    sidecars = [one for one in spec.init_containers if one.restart_policy == "Always"]
+    return Requirements(
+        namespace=namespace,
+        labels=labels,
+        scheduler=spec.scheduler_name,
+        gates=tuple(gate.name for gate in spec.scheduling_gates),
+        priority=spec.priority,
+        preempts=spec.preemption_policy != "Never",
+        requests=Amounts.of(pod_requests(tree)),
+        weight=Amounts.of(pod_requests(_assuming(tree))),
+        ports=tuple(dict.fromkeys(_host_ports([*spec.containers, *sidecars]))),
+        images=tuple(_image_name(one.image) for one in (*spec.init_containers, *spec.containers)),
+        tolerations=spec.tolerations,
+        node_affinity=RequiredNodeAffinity.of(directives),
+        selects_nodes=bool(directives.node_selector or directives.affinity),
+        only_nodes=_named(required_nodes(directives.affinity)),
+        preferred_nodes=tuple(PreferredNodes(one.weight, _node_term(one.preference)) for one in nodes.preferred),
+        constraints=tuple(one for hard, one in spread if hard),
+        preferred_spread=tuple(one for hard, one in spread if not hard),
+        spreads_itself=bool(spread),
+        affinity=tuple(_term(one, namespace, labels) for one in near.required),
+        anti_affinity=tuple(_term(one, namespace, labels) for one in far.required),
+        preferred_affinity=tuple(preferred),
+    )
+
+
+def _image_name(image: str) -> str:
+    """Return the name of an image with its tag, `latest` where there is none."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+def _assuming(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod whose containers request something of CPU and memory."""
+
+    def filled(containers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**one, "resources": {"requests": {**_ASSUMED, **_requests(one)}}} for one in containers]
+
+    spec = tree.get("spec", {})
+    every = {name: filled(spec.get(name) or ()) for name in ("containers", "initContainers")}
+    return {**tree, "spec": {**spec, **every}}
+
+
+def _requests(container: Mapping[str, Any]) -> Mapping[str, str]:
+    return (container.get("resources") or {}).get("requests") or {}
+
+
+def _host_ports(containers: Iterable[_PortsOfContainer]) -> list[HostPort]:
+    every = (port for one in containers for port in one.ports if port.host_port > 0)
+    return [HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port) for port in every]  # noqa: S104
+
+
+def _named(selector: NodeSelector | None) -> frozenset[str] | None:
+    """Return the nodes that are named, if each term names some."""
+    names: set[str] = set()
+    for term in selector.node_selector_terms if selector is not None else ():
+        wanted = [one.values for one in term.match_fields if (one.key, one.operator) == ("metadata.name", "In")]
+        if not wanted:
+            return None
+        names.update(wanted[0])
+    return frozenset(names) if names else None
+
+
+def _node_term(term: NodeSelectorTerm) -> NodeTerm | None:
+    terms = NodeMatcher.of(NodeSelector(node_selector_terms=(term,))).terms
+    return terms[0] if terms else None
+
+
+def _constraint(one: _Constraint, labels: Mapping[str, str]) -> tuple[bool, SpreadConstraint]:
+    """Return a constraint, and whether it must hold."""
+    selector = _selector(one.label_selector)
+    if selector is not None:
+        same = tuple(Requirement(key, "in", (labels[key],)) for key in one.match_label_keys if key in labels)
+        selector = LabelSelector((*selector.requirements, *same))
+    return one.when_unsatisfiable == _DO_NOT_SCHEDULE, SpreadConstraint(
+        topology_key=one.topology_key,
+        max_skew=one.max_skew,
+        selector=selector,
+        min_domains=one.min_domains or 1,
+        honors_affinity=one.node_affinity_policy != "Ignore",
+        honors_taints=one.node_taints_policy == "Honor",
+    )
+
+
+def _term(term: _PodTerm, namespace: str, labels: Mapping[str, str], weight: int = 0) -> AffinityTerm:
+    selector = _selector(term.label_selector)
+    if selector is not None:
+        same = [Requirement(key, "in", (labels[key],)) for key in term.match_label_keys if key in labels]
+        other = [Requirement(key, "notin", (labels[key],)) for key in term.mismatch_label_keys if key in labels]
+        selector = LabelSelector((*selector.requirements, *same, *other))
+    own = not (term.namespaces or term.namespace_selector)
+    return AffinityTerm(
+        namespaces=frozenset({namespace} if own else term.namespaces),
+        of_namespaces=_selector(term.namespace_selector),
+        selector=selector,
+        topology_key=term.topology_key,
+        weight=weight,
+    )
+
+
+def _selector(spec: LabelSelectorSpec | None) -> LabelSelector | None:
+    """Return what is selected; None, which selects nothing, where there is no selector, or one that cannot be."""
+    if spec is None:
+        return None
+    try:
+        return spec.selector()
+    except KeyError:
+        return None
