@@ -11,7 +11,8 @@ from controller_manager.api.devices import (
 )
 from controller_manager.api.selectors import SelectorRequirement
 
-from .allocator import Pick, Request, WantedClaim
+from .allocator import Pick
+from .device_requests import Request, WantedClaim
 
 _FROM_CLASS, _FROM_CLAIM = "FromClass", "FromClaim"
 

@@ -19,20 +19,13 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from controller_manager.api.core import Node, Taint
-from controller_manager.api.devices import (
-    Device,
-    DeviceAttribute,
-    DeviceClass,
-    DeviceConstraint,
-    DeviceSubRequest,
-    ResourceClaim,
-    SelectorError,
-)
+from controller_manager.api.devices import Device, DeviceAttribute, DeviceConstraint, SelectorError
 from controller_manager.api.quantity import Quantity, parse
 from controller_manager.api.scheduling import NO_EXECUTE, NO_SCHEDULE, tolerates
 
 from .device_capacity import consumption
 from .device_pools import Candidate, CounterID, DeviceID, Pool, PoolID
+from .device_requests import AllocationError, Request, WantedClaim
 from .device_usage import DeviceUsage, added
 
 MOST_DEVICES = 32
@@ -42,45 +35,12 @@ MOST_STEPS, MOST_FOR_ALL = 50_000, 2_000_000
 # Steps after which a search makes a pause.
 _AT_ONCE = 50
 _COST_OF_STEP = 20
-ALL = "All"
+_ALL = "All"
 _KEPT_AWAY = (NO_SCHEDULE, NO_EXECUTE)
-
-
-class AllocationError(Exception):
-    """Claims cannot be allocated, as they are or as pools are now; says why."""
 
 
 class InvalidPoolsError(AllocationError):
     """A node has no devices because drivers publish some of its pools wrongly; others may have some."""
-
-
-class Request(NamedTuple):
-    """A request for devices, or an alternative of one: its names, and what of."""
-
-    base: str
-    name: str
-    wanted: DeviceSubRequest
-    device_class: DeviceClass
-    selectors: tuple[str, ...]
-    admin: bool = False
-
-    @property
-    def full_name(self) -> str:
-        """Return the name that results have."""
-        return self.name or self.base
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WantedClaim:
-    """A claim that is to be allocated: its requests, each with its alternatives."""
-
-    claim: ResourceClaim
-    requests: tuple[tuple[Request, ...], ...]
-
-    @property
-    def constraints(self) -> Sequence[DeviceConstraint]:
-        """Return what must hold for its devices together."""
-        return self.claim.spec.devices.constraints
 
 
 class Pick(NamedTuple):
@@ -94,30 +54,6 @@ class Pick(NamedTuple):
 Picks = tuple[tuple[Pick, ...], ...]
 """Of each claim, those of its devices."""
 TaintsOf = Callable[[Candidate], Sequence[Taint]]
-
-
-def requests_of(claim: ResourceClaim, device_class: Callable[[str], DeviceClass | None]) -> WantedClaim:
-    """Return what a claim asks for. Raises `AllocationError` for what nobody knows."""
-
-    def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> Request:
-        found = device_class(wanted.device_class_name)
-        if found is None:
-            raise AllocationError(f"request {name or base}: device class {wanted.device_class_name} does not exist")
-        every = (one.cel for one in (*found.spec.selectors, *wanted.selectors))
-        return Request(base, name, wanted, found, tuple(one.expression if one else "false" for one in every), admin)
-
-    requests: list[tuple[Request, ...]] = []
-    for one in claim.spec.devices.requests:
-        if one.exactly is not None:
-            requests.append((read(one.name, "", one.exactly, admin=one.exactly.admin_access),))
-        elif one.first_available:
-            requests.append(tuple(read(one.name, f"{one.name}/{sub.name}", sub) for sub in one.first_available))
-        else:
-            raise AllocationError(f"request {one.name}: unknown request type")
-    for constraint in claim.spec.devices.constraints:
-        if constraint.match_attribute is None and constraint.distinct_attribute is None:
-            raise AllocationError("a constraint is of a type that is not known")
-    return WantedClaim(claim, tuple(requests))
 
 
 def taints_of(candidate: Candidate) -> Sequence[Taint]:
@@ -225,7 +161,7 @@ class _Search:
     def _check(self, claim: WantedClaim) -> None:
         """Raises AllocationError if a request for all devices meets a pool of which not all are known."""
         for one in (one for every in claim.requests for one in every):
-            if one.wanted.allocation_mode == ALL:
+            if one.wanted.allocation_mode == _ALL:
                 problem = next((pool for pool in self._pools.values() if pool.problem), None)
                 if problem is not None:
                     pool = "/".join(problem.id)
@@ -255,15 +191,15 @@ class _Search:
             if pick is not None:
                 yield at._replace(number=at.number + 1, start=place + 1)
                 self._give_back(at.claim, pick)
-            elif request.wanted.allocation_mode == ALL:
+            elif request.wanted.allocation_mode == _ALL:
                 return
             place += 1
-            if request.wanted.allocation_mode == ALL:
+            if request.wanted.allocation_mode == _ALL:
                 return
             self._spend(1)
 
     def _count_of(self, request: Request) -> Generator[None, None, int]:
-        if request.wanted.allocation_mode != ALL:
+        if request.wanted.allocation_mode != _ALL:
             return request.wanted.count
         offers = self._offers_for(request)
         while (yield from offers.has(len(offers.found) + 1)):
@@ -278,7 +214,7 @@ class _Search:
 
     def _matching(self, request: Request) -> Iterator[Candidate | None]:
         """The devices that a request may get, but for those that are taken on the way; None is a pause."""
-        is_for_all, whole = request.wanted.allocation_mode == ALL, self._usage.whole
+        is_for_all, whole = request.wanted.allocation_mode == _ALL, self._usage.whole
         for pool in self._pools.values():
             for one in pool.candidates:
                 if one.id in whole and not request.admin and not is_for_all:
@@ -372,12 +308,11 @@ class _Search:
             if not _concerns(constraint, request):
                 continue
             name = constraint.match_attribute or constraint.distinct_attribute or ""
-            value = attribute_of(one, name)
+            value = _attribute_of(one, name)
             if value is None:
                 return False
-            before = [
-                attribute_of(pick.candidate, name) for pick in self._picks[claim] if _concerns(constraint, pick.request)
-            ]
+            others = (pick.candidate for pick in self._picks[claim] if _concerns(constraint, pick.request))
+            before = [_attribute_of(other, name) for other in others]
             if constraint.match_attribute is not None and before and before[0] != value:
                 return False
             if constraint.distinct_attribute is not None and value in before:
@@ -413,7 +348,7 @@ class _Offers:
         return True
 
 
-def attribute_of(one: Candidate, name: str) -> DeviceAttribute | None:
+def _attribute_of(one: Candidate, name: str) -> DeviceAttribute | None:
     """Return an attribute by its full name; a name without domain is of that of the driver."""
     found = one.device.attributes.get(name)
     domain, _, identifier = name.partition("/")

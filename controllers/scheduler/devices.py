@@ -31,17 +31,9 @@ from controller_manager.base.random import random_source
 
 from .._device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
 from .allocation import allocation_of
-from .allocator import (
-    Allocation,
-    AllocationError,
-    Attempt,
-    InvalidPoolsError,
-    Picks,
-    WantedClaim,
-    allocate,
-    requests_of,
-)
+from .allocator import Allocation, Attempt, InvalidPoolsError, Picks, allocate
 from .device_pools import Candidate, DevicePools
+from .device_requests import AllocationError, WantedClaim, requests_of
 from .device_usage import DeviceUsage
 from .extended_resources import ClassByResource, claim_for, is_for_extended
 from .filters import Rejection, Rejections

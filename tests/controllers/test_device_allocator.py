@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from controller_manager.api.devices import AllocationResult, ResourceClaim, ResourceSlice
 from controllers.scheduler import allocator
-from controllers.scheduler.allocator import AllocationError, Attempt, allocate, requests_of
+from controllers.scheduler.allocator import Attempt, allocate
+from controllers.scheduler.device_requests import AllocationError, requests_of
 from controllers.scheduler.devices import Devices, PodDevices
 from controllers.scheduler.node_info import NodeInfo
 from tests.controllers.device_world import (

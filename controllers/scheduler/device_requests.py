@@ -1,0 +1,64 @@
+"""What claims to devices ask for: their requests and the alternatives of these, with the classes of devices; pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller_manager.api.devices import DeviceClass, DeviceConstraint, DeviceSubRequest, ResourceClaim
+
+
+class AllocationError(Exception):
+    """Claims cannot be allocated, as they are or as pools are now; says why."""
+
+
+class Request(NamedTuple):
+    """A request for devices, or an alternative of one: its names, and what of."""
+
+    base: str
+    name: str
+    wanted: DeviceSubRequest
+    device_class: DeviceClass
+    selectors: tuple[str, ...]
+    admin: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """Return the name that results have."""
+        return self.name or self.base
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedClaim:
+    """A claim that is to be allocated: its requests, each with its alternatives."""
+
+    claim: ResourceClaim
+    requests: tuple[tuple[Request, ...], ...]
+
+    @property
+    def constraints(self) -> Sequence[DeviceConstraint]:
+        """Return what must hold for its devices together."""
+        return self.claim.spec.devices.constraints
+
+
+def requests_of(claim: ResourceClaim, device_class: Callable[[str], DeviceClass | None]) -> WantedClaim:
+    """Return what a claim asks for. Raises `AllocationError` for what nobody knows."""
+
+    def read(base: str, name: str, wanted: DeviceSubRequest, *, admin: bool = False) -> Request:
+        found = device_class(wanted.device_class_name)
+        if found is None:
+            raise AllocationError(f"request {name or base}: device class {wanted.device_class_name} does not exist")
+        every = (one.cel for one in (*found.spec.selectors, *wanted.selectors))
+        return Request(base, name, wanted, found, tuple(one.expression if one else "false" for one in every), admin)
+
+    requests: list[tuple[Request, ...]] = []
+    for one in claim.spec.devices.requests:
+        if one.exactly is not None:
+            requests.append((read(one.name, "", one.exactly, admin=one.exactly.admin_access),))
+        elif one.first_available:
+            requests.append(tuple(read(one.name, f"{one.name}/{sub.name}", sub) for sub in one.first_available))
+        else:
+            raise AllocationError(f"request {one.name}: unknown request type")
+    for constraint in claim.spec.devices.constraints:
+        if constraint.match_attribute is None and constraint.distinct_attribute is None:
+            raise AllocationError("a constraint is of a type that is not known")
+    return WantedClaim(claim, tuple(requests))
