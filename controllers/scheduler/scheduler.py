@@ -9,25 +9,25 @@ from typing import NamedTuple
 from controller_manager.api.core import Node, Pod, is_pod_terminal
 from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim
 from controller_manager.api.policy import PodDisruptionBudget
-from controller_manager.api.resource import Key, key_of
+from controller_manager.api.resource import Key
 
 from .._device_claims import known_claims
 from . import filters
 from .attempt import SchedulingAttempt
 from .cluster_state import ClusterState
 from .decide import Attached, Choice, Decider, NoFit, Unfinished, Wanted
-from .devices import DEVICES, DevicePlan, Devices, PodDevices
+from .devices import DEVICES, DevicePlan, Devices
 from .events import Event, NodeEvent, OtherEvent, PodEvent, label_of, may_help, node_change
 from .extended_resources import resources_of
 from .node_info import PlacedPod
 from .pod_requirements import are_alike, nominated_node, requirements_of
 from .preemption import IS_WAITING, NEVER, Plan, make_room
 from .queue import QueuedPod, SchedulingQueue
-from .requirements import Requirements, SpreadConstraint, with_devices
+from .requirements import Requirements, SpreadConstraint
+from .reservations import Reservations
 from .storage import Storage
 from .time_slice import TimeSlice
-from .volume_limits import has_moved_volumes
-from .volumes import PodVolumes, VolumePlan, claims_of, disks_of
+from .volumes import VolumePlan, claims_of, disks_of
 
 
 class Assigned(NamedTuple):
@@ -95,8 +95,8 @@ class Scheduler:
         self._names = frozenset(names)
         self._spread_of = spread_of
         self._budgets = budgets
-        self._storage = storage
         self.devices = devices
+        self._reservations = Reservations(self.state, storage, devices)
         # The one that has made way for other work.
         self._attempt: SchedulingAttempt | None = None
         # Kinds of pods for which there was no node in this very state of the cluster.
@@ -267,8 +267,9 @@ class Scheduler:
         return found
 
     def _assign(self, attempt: SchedulingAttempt, node: str, now: float) -> Assigned:
-        queued = attempt.queued
-        step = Assigned(queued, node, self._plan(attempt.volumes, node), self._plan_devices(attempt.devices, node))
+        queued, info, reservations = attempt.queued, self.state.nodes[node], self._reservations
+        volumes = reservations.reserve_volumes(attempt.volumes, info)
+        step = Assigned(queued, node, volumes, reservations.reserve_devices(attempt.devices, info))
         self.binding[queued.uid] = step
         elsewhere = queued.nominated not in ("", node)
         self._place(queued.pod, node, queued.requirements, assumed=True)
@@ -312,9 +313,9 @@ class Scheduler:
         self.state.nominate(queued.uid, queued.requirements, node)
 
     def _begin(self, queued: QueuedPod, first: str = "", pauses: int = 0) -> SchedulingAttempt:
-        asked, pod = self._with_devices(queued.requirements), queued.pod
+        asked, pod = self._reservations.with_devices(queued.requirements), queued.pod
         spread = () if asked.spreads_itself else self._spread_of(pod, asked)
-        volumes, devices = self._volumes_of(pod), self._devices_of(pod, asked)
+        volumes, devices = self._reservations.volumes_of(pod), self._reservations.devices_of(pod, asked)
         attached: list[Attached] = [one for one in (volumes, devices) if one is not None]
         hindrances = (one.hindrance for one in (volumes, devices) if one is not None)
         hindrance = next(filter(None, hindrances), None)
@@ -323,52 +324,9 @@ class Scheduler:
             wanted.preference, wanted.failure = devices.preference, lambda: devices.failure
         return SchedulingAttempt(queued, pod, wanted, volumes, devices, first, pauses)
 
-    def _volumes_of(self, pod: Pod) -> PodVolumes | None:
-        disks = disks_of(pod)
-        if self._storage is None or not (disks or claims_of(pod) or has_moved_volumes(pod)):
-            return None
-        return PodVolumes(pod, self._storage, self.state, disks)
-
-    def _devices_of(self, pod: Pod, asked: Requirements) -> PodDevices | None:
-        if self.devices is None or not (pod.spec.resource_claims or asked.by_devices):
-            return None
-        return PodDevices(pod, self.devices, asked.by_devices)
-
-    def _with_devices(self, asked: Requirements) -> Requirements:
-        """Return what a pod asks for, with the extended resources that classes of devices stand for now."""
-        resources, devices = asked.requests.others, self.devices
-        if not resources or devices is None:
-            return asked
-        by_devices = frozenset(name for name in resources if devices.class_for(name) is not None)
-        return with_devices(asked, by_devices) if by_devices else asked
-
-    def _plan(self, volumes: PodVolumes | None, node: str) -> VolumePlan:
-        """Return what is to be done for the volumes of a pod, and reserve what it gets."""
-        if volumes is None or self._storage is None:
-            return VolumePlan()
-        plan = volumes.plan(self.state.nodes[node])
-        self._storage.taken.update((volume.metadata.name, key_of(claim)) for volume, claim in plan.given)
-        return plan
-
-    def _plan_devices(self, devices: PodDevices | None, node: str) -> DevicePlan:
-        """Return what is to be done for the devices of a pod, and have them be taken."""
-        if devices is None or self.devices is None:
-            return ()
-        plan = devices.plan(self.state.nodes[node])
-        for one in plan:
-            if one.allocation is not None:
-                self.devices.usage.assume(one.claim, one.allocation)
-        return plan
-
     def _release(self, step: Assigned | None) -> None:
-        if step is None:
-            return
-        for volume, _ in step.volumes.given:
-            if self._storage is not None:
-                self._storage.taken.pop(volume.metadata.name, None)
-        for one in step.devices:
-            if one.allocation is not None and self.devices is not None:
-                self.devices.usage.forget(key_of(one.claim), self.devices.claim(key_of(one.claim)))
+        if step is not None:
+            self._reservations.release(step.volumes, step.devices)
 
     def _decide(self, attempt: SchedulingAttempt, time: TimeSlice) -> Choice | NoFit | Unfinished:
         wanted, state = attempt.wanted, self.state
@@ -453,7 +411,7 @@ class Scheduler:
         self.state.place(PlacedPod(pod, node, asked, claims_of(pod), disks_of(pod), assumed))
 
     def _happened(self, event: Event, now: float) -> None:
-        state, asked = self.state, self._with_devices
+        state, asked = self.state, self._reservations.with_devices
         if self._attempt is not None:
             self._attempt.note(event, state)
         self.queue.wake(lambda queued: may_help(queued.by, asked(queued.requirements), event, state), event.label, now)
