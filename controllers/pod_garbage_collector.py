@@ -13,7 +13,7 @@ from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
 from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, Requeue, key_of
+from controller_manager.controller import Add, Change, Context, ControllerSpec, Key, Mapped, PolicyRule, Requeue, key_of
 from controller_manager.options import Int32, Options, flag
 
 from ._pods import disruption, status_patch
@@ -58,7 +58,8 @@ class Victim(NamedTuple):
     reason: str
 
 
-# Observed, every 20 seconds: all pods and nodes, and of nodes that pods are lost with, what the API server says itself.
+# Observed, every 20 seconds in which one has changed: all pods and nodes, and what the API server says itself of nodes
+# that pods are lost with.
 # A pod goes, by what is so of it:                                     reason            its status says before
 #   it is being deleted, on a node that is not ready and has the        out-of-service    Failed, unless it has ended
 #     out-of-service taint
@@ -81,18 +82,35 @@ class PodGarbageCollector:
         self._threshold = options.terminated_pod_gc_threshold
         # Since when each node is missing that pods are bound to.
         self._missing: dict[str, float] = {}
+        self._passed_at = 0.0
+        self._is_ordered = False  # the pass that a change asks for
         # The uids of pods whose deletion was asked for, as long as the copy shows them.
         self._asked: set[str] = set()
         self._deleted = Counters(_DELETED, context.runtime.registry)
         self._failed = Counters(_FAILED, context.runtime.registry)
 
     async def run(self, add: Add) -> None:
-        """Order the first pass; each one orders the next."""
-        add("pods", "started")
+        """Order the first pass, and one at the end of each period in which a pod or a node changed."""
 
-    async def reconcile(self, _: str) -> Requeue:
-        """Look at all pods once."""
+        def note(_: Change[Pod] | Change[Node]) -> None:
+            if not self._is_ordered:
+                self._is_ordered = True
+                since = clock.monotonic() - self._passed_at
+                add("pods", "pods or nodes changed", after=PERIOD - since % PERIOD)
+
+        self._is_ordered = True
+        add("pods", "started")
+        ends = self._pods.subscribe(note), self._nodes.subscribe(note)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for end in ends:
+                end()
+
+    async def reconcile(self, _: str) -> Requeue | None:
+        """Look at all pods once; and again, if there is something to do."""
         pods, nodes, now = self._pods.list(), self._nodes.list(), clock.monotonic()
+        self._is_ordered, self._passed_at = False, now
         self._missing = missing(pods, {node.metadata.name for node in nodes}, self._missing, now)
         overdue = {name for name, since in self._missing.items() if now - since >= QUARANTINE}
         self._asked = {pod.metadata.uid for pod in pods if pod.metadata.uid in self._asked}
@@ -103,7 +121,7 @@ class PodGarbageCollector:
             *(self._clear(node, victims, gate) for node, victims in by_node(bound).items()),
             *(self._delete_at(gate, victim) for victim in (*unbound, *ended) if not is_done_with(victim.pod)),
         )
-        return Requeue(PERIOD)
+        return Requeue(PERIOD) if self._missing or bound or unbound or ended else None
 
     async def _clear(self, name: str, victims: Sequence[Victim], gate: asyncio.Semaphore) -> None:
         """Delete the pods of one node, as long as the API server says that they are lost: no pod is by hearsay."""
@@ -164,7 +182,7 @@ SPECS = (
         service_account="pod-garbage-collector",
         reconciler=PodGarbageCollector,
         options=PodGarbageOptions,
-        # A change wakes nobody: the next pass sees it.
+        # A change has a pass ordered: see `run`.
         watches=(Mapped(PODS), Mapped(NODES)),
         rbac=(
             PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),

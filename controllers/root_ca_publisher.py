@@ -1,14 +1,12 @@
 """Publishes in every namespace the authorities that pods trust when they talk to the API server."""
 
-import asyncio
-
 import msgspec
 
 from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
 
@@ -63,7 +61,7 @@ class RootCaPublisher:
     async def run(self, add: Add) -> None:
         """Have every namespace looked at when the file changes."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await sleep_for_housekeeping(LOOK_EVERY)
             if self._authorities.changed():
                 for namespace in self._namespaces.list():
                     add(key_of(namespace), "the authorities changed")

@@ -2,7 +2,6 @@
 accounts that are gone.
 """
 
-import asyncio
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from controller_manager.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
 from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.base.clock import sleep_for_housekeeping
 from controller_manager.cache import Change, Informers
 from controller_manager.client import ConfigError
 from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
@@ -71,7 +71,7 @@ class ServiceAccountTokens:
     async def run(self, add: Add) -> None:
         """Have every secret looked at when the file of authorities changes."""
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await sleep_for_housekeeping(LOOK_EVERY)
             if self._authorities.changed():
                 for secret in self._secrets.list():
                     add(key_of(secret), "the authorities changed")

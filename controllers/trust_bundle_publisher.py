@@ -1,6 +1,5 @@
 """Publishes the authorities of the API server as the trust bundle of their signer (KEP-3257)."""
 
-import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ from controller_manager.api.certificates import GROUP, TRUST_BUNDLES, ClusterTru
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.controller import Add, Context, ControllerSpec, Informer, Key, PolicyRule, Requeue, Resource
 
@@ -73,7 +72,7 @@ class TrustBundlePublisher:
         self._add = add
         add(_KEY, "the start")
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await sleep_for_housekeeping(LOOK_EVERY)
             if self._authorities.changed():
                 add(_KEY, "the authorities changed")
 

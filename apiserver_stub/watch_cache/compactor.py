@@ -9,6 +9,7 @@ import msgspec
 from apiserver_stub.storage.interface import Storage
 from apiserver_stub.watch_cache.collection import Collection, Retention, oldest_first
 from apiserver_stub.watch_cache.row import Change
+from controller_manager.base.clock import call_housekeeping_at
 
 _STEP = 256  # changes that are looked at together when there are many
 _PARTS = 64  # in how many steps the storage's history goes, at least
@@ -155,7 +156,8 @@ class Compactor:
             return
         pending = not self._plan.empty or self._plan.revision > self._compacted
         if pending or any(c.history.end > c.history.first for c in self._collections.values()):
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+            loop = asyncio.get_running_loop()
+            self._timer = call_housekeeping_at(loop, loop.time() + self._pause, self._round)
 
     def _compact(self) -> None:
         revision = self._asked = self._plan.revision

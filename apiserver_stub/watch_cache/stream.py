@@ -11,7 +11,7 @@ from apiserver_stub.watch_cache.converting_watcher import ConvertingWatcher, Row
 from apiserver_stub.watch_cache.watcher import Target, Watcher
 from controller_manager.api.errors import ApiError
 from controller_manager.api.wire import Sink
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import call_housekeeping_at, monotonic
 from controller_manager.base.slices import give_way
 
 _MANY, _TOO_MANY = 50, 4000  # changes behind which a stream gives way to others, and no longer
@@ -192,7 +192,7 @@ class Stream(AsyncIterator[bytes]):
     def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
         due = self._watcher.deadline
         if self._alarm is None and due != _NEVER:
-            self._alarm = loop.call_at(due, self._ring, loop)
+            self._alarm = call_housekeeping_at(loop, due, self._ring, loop)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._alarm = None

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
+from typing import TypeVarTuple, Unpack
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+Ts = TypeVarTuple("Ts")
 
 _THREAD = threading.local()
 _LOCAL_TIME = "/etc/localtime"
@@ -82,6 +85,33 @@ def monotonic() -> float:
 def loop_clock() -> Callable[[], float]:
     """Return what `monotonic` asks in the loop that runs now, for whoever asks often."""
     return asyncio.get_running_loop().time
+
+
+def call_housekeeping_at(
+    loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
+) -> asyncio.TimerHandle:
+    """As `loop.call_at`, for what only keeps things as they are, such as bookmarks, and looks at what seldom changes: a
+    loop with its own time may be told to do without for a while.
+    """
+    call_at = getattr(loop, "call_housekeeping_at", loop.call_at)
+    timer: asyncio.TimerHandle = call_at(when, callback, *args)
+    return timer
+
+
+async def sleep_for_housekeeping(seconds: float) -> None:
+    """As `asyncio.sleep`, with a timer of housekeeping."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    timer = call_housekeeping_at(loop, loop.time() + seconds, _end, over)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+def _end(over: "asyncio.Future[None]") -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def hold_time(loop: asyncio.AbstractEventLoop) -> None:

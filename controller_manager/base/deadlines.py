@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from controller_manager.base.clock import call_housekeeping_at
 
-async def wait_or_set(event: asyncio.Event, at: float) -> None:
+
+async def wait_or_set(event: asyncio.Event, at: float, *, housekeeping: bool = False) -> None:
     """Wait until an event is set; at that time of the loop, set it. Nobody is cancelled for that."""
-    timer = asyncio.get_running_loop().call_at(at, event.set)
+    loop = asyncio.get_running_loop()
+    timer = call_housekeeping_at(loop, at, event.set) if housekeeping else loop.call_at(at, event.set)
     try:
         await event.wait()
     finally:
@@ -151,7 +154,7 @@ class MovingDeadlines:
     def _look_at(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(due, self._look, due, loop)
+        self._timer = call_housekeeping_at(loop, due, self._look, due, loop)
 
     def _look(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
@@ -32,7 +33,7 @@ from controller_manager.testing.faults import Link
 from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
 from controller_manager.testing.snapshots import ClusterSnapshot
 from controller_manager.testing.timeline import Timeline, timeline
-from controller_manager.testing.virtual import LoopWatch, VirtualLoop, random_state_of
+from controller_manager.testing.virtual import LoopWatch, VirtualLoop, housekeeping_held, random_state_of
 from controller_manager.transport.credentials import Obtain
 
 _NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
@@ -446,11 +447,22 @@ class Cluster:
         raise UnsettledError(f"the cluster does not come to rest; in the last {quiet:g} s: {', '.join(changes + busy)}")
 
     async def advance(
-        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+        self,
+        seconds: float = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+        housekeeping: bool = True,
     ) -> None:
-        """Let so much time pass, all taken together, then settle."""
-        await self.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
-        await self.settle()
+        """Let so much time pass, all taken together, then settle.
+
+        Without `housekeeping`, which takes most of the time of a cluster at rest, there are meanwhile no bookmarks, no
+        watches that end since they are old, no compaction of the history, and nobody asks for resources that are new.
+        """
+        with nullcontext() if housekeeping else housekeeping_held():
+            await self.sleep(seconds + 60 * (minutes + 60 * (hours + 24 * days)))
+            await self.settle()
 
     def _watch_over(self, specs: Sequence[AnySpec]) -> None:
         self._controllers.update(spec.name for spec in specs)

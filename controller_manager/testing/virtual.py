@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context
 from datetime import UTC, datetime
 from functools import cache
@@ -117,6 +117,18 @@ class Report(Protocol):
 _Events = list[tuple[selectors.SelectorKey, int]]
 
 
+class _HousekeepingTimer(asyncio.TimerHandle):
+    """A timer that is put off while housekeeping is held."""
+
+    def __init__(self, when: float, *what: Any) -> None:
+        super().__init__(when, *what)
+        self.due = when
+
+    def when(self) -> float:
+        """Return when it is due, as far as that is known."""
+        return self.due
+
+
 class _Timers:
     """The timers of a loop, in the order in which they are due; those due at once in the order in which they were set.
 
@@ -127,6 +139,7 @@ class _Timers:
         self._heap: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = count()
         self._tidy_at = _FEW_TIMERS
+        self._held: list[tuple[float, _HousekeepingTimer]] | None = None  # since when, each
 
     def add(self, due: float, timer: asyncio.TimerHandle) -> None:
         """Have one more. Those that were cancelled go when they are due, or the most are."""
@@ -135,6 +148,28 @@ class _Timers:
             heapify(self._heap)
             self._tidy_at = max(_FEW_TIMERS, 2 * len(self._heap))
         heappush(self._heap, (due, next(self._numbers), timer))
+
+    def add_housekeeping(self, due: float, timer: _HousekeepingTimer, now: float) -> None:
+        """Have one more that can be held."""
+        if self._held is None:
+            self.add(due, timer)
+        else:
+            self._held.append((now, timer))
+
+    def hold(self, now: float) -> None:
+        """Have no timer of housekeeping fire until `release`."""
+        kept = [entry for entry in self._heap if not isinstance(entry[2], _HousekeepingTimer)]
+        self._held = [(now, timer) for _, _, timer in sorted(self._heap) if isinstance(timer, _HousekeepingTimer)]
+        heapify(kept)
+        self._heap = kept
+
+    def release(self, now: float) -> None:
+        """Have each fire as much later as it was held."""
+        held, self._held = self._held or (), None
+        for since, timer in held:
+            timer.due += now - since
+            if not timer.cancelled():
+                self.add(timer.due, timer)
 
     def next_due(self) -> float | None:
         """Return when the next is due; None if there is none."""
@@ -215,7 +250,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.hears_signals = False
         selector = _JumpingSelector()
         selector.loop, selector.timers = self, _Timers()
+        self._timers = selector.timers
         self._set = selector.timers.add
+        self._holders = self._needs = 0  # of those who hold housekeeping, and of those who need it nevertheless
         super().__init__(selector)
         self._source = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self.random = Random(self._source)
@@ -266,6 +303,42 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._set(when, timer)
         return timer
 
+    def call_housekeeping_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts
+    ) -> asyncio.TimerHandle:
+        """As `call_at`, for what only keeps things as they are."""
+        timer = _HousekeepingTimer(when, callback, args, self)
+        self._timers.add_housekeeping(when, timer, self._now)
+        return timer
+
+    @contextmanager
+    def housekeeping_held(self) -> Iterator[None]:
+        """Let time stand still for timers of housekeeping, while nobody needs it."""
+        self._count(holders=1)
+        try:
+            yield
+        finally:
+            self._count(holders=-1)
+
+    @contextmanager
+    def housekeeping_needed(self) -> Iterator[None]:
+        """Let housekeeping be done whoever holds it: something is out of order."""
+        self._count(needs=1)
+        try:
+            yield
+        finally:
+            self._count(needs=-1)
+
+    def _count(self, holders: int = 0, needs: int = 0) -> None:
+        was_held = self._holders and not self._needs
+        self._holders += holders
+        self._needs += needs
+        is_held = self._holders and not self._needs
+        if is_held and not was_held:
+            self._timers.hold(self._now)
+        elif was_held and not is_held:
+            self._timers.release(self._now)
+
     def describe_blocked(self) -> str:
         """One sentence naming every waiting task."""
         names = sorted(task.get_name() for task in asyncio.all_tasks(self))
@@ -309,6 +382,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _thread_done(self, _: "asyncio.Future[T]") -> None:
         self.threads_busy -= 1
+
+
+def housekeeping_held() -> AbstractContextManager[None]:
+    """Return `VirtualLoop.housekeeping_held` of the running loop. Raises RuntimeError where time is real."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualLoop):
+        raise RuntimeError("only in virtual time one can go without housekeeping")
+    return loop.housekeeping_held()
+
+
+def housekeeping_needed() -> AbstractContextManager[None]:
+    """Return `VirtualLoop.housekeeping_needed` of the running loop, which means nothing where time is real."""
+    loop = asyncio.get_running_loop()
+    return loop.housekeeping_needed() if isinstance(loop, VirtualLoop) else nullcontext()
 
 
 def run(work: Coroutine[Any, Any, T], *, seed: int = 0) -> T:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks
 
@@ -104,7 +104,7 @@ class FlexDrivers:
             while True:
                 for name in to_initialize(self._drivers, self._look(), monotonic()):
                     self._tasks.start(self._initialize(name, changed), name=f"FlexVolume driver {name}")
-                await asyncio.sleep(PERIOD)
+                await sleep_for_housekeeping(PERIOD)
 
     def _look(self) -> Mapping[str, Program]:
         problem, found = "", {}

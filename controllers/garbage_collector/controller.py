@@ -281,8 +281,9 @@ class GarbageCollector:
             await self._discover()
 
     async def _until_due(self, at: float) -> None:
-        await asyncio.sleep(SOONEST_REDISCOVERY)
-        await wait_or_set(self._kind_unknown, at)
+        soonest = clock.monotonic() + SOONEST_REDISCOVERY
+        await wait_or_set(self._kind_unknown, at, housekeeping=True)
+        await asyncio.sleep(soonest - clock.monotonic())
 
     def _tell_late(self, late: set[str]) -> None:
         if late:

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.api.coordination import LEASES
+from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.core import NODES, PODS, Node, Pod, is_pod_ready
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.resource import Key
@@ -31,6 +32,8 @@ from .node_health import LEASES_NAMESPACE, Grace, HealthChanges, HeartbeatMonito
 from .zones import EvictionRates, NodeMetrics
 
 WORKERS = 8
+LONGEST_REST = 600.0
+"""Seconds between two looks at all nodes, however little changes."""
 
 
 class NodeLifecycleOptions(Options):
@@ -73,7 +76,8 @@ class NodeLifecycleOptions(Options):
         return self
 
 
-# Observed: nodes, their leases, their pods; all nodes together every --node-monitor-period, each one when it changes.
+# Observed: nodes, their leases, their pods; all nodes together every --node-monitor-period, unless it is known that
+# nothing has changed, and each one when it changes.
 # Decided of a node:
 #   silent for its grace period             its conditions are Unknown
 #   whatever its conditions are             its NoSchedule taints, and old labels beside new ones (desired.py)
@@ -106,17 +110,37 @@ class NodeLifecycleController:
                 large=options.large_cluster_size_threshold,
             ),
         )
-        # Set when an eviction has ended: the next one may be due before the next look.
-        self._evicted = asyncio.Event()
+        # Set when an eviction has ended, or a node or a lease is the first to change since the last look: what is next
+        # may be due sooner.
+        self._woken = asyncio.Event()
+        self._changed_at = math.inf
 
     async def run(self, add: Add) -> None:
-        """Look at all nodes every period, and have those reconciled that need it, or whose turn has come."""
-        next_look = monotonic()
-        while True:
-            self._look(add, late=monotonic() - next_look)
-            next_look = monotonic() + self._period
-            while monotonic() < next_look:
-                await self._wait(self._order_evictions(add, next_look))
+        """Look at all nodes every period, unless nothing can have changed, and have those reconciled that need it, or
+        whose turn has come.
+        """
+        ends = self._nodes.subscribe(self._note), self._leases.subscribe(self._note)
+        try:
+            next_look = monotonic()
+            while True:
+                late, self._changed_at = monotonic() - next_look, math.inf
+                until = self._look(add, late)
+                looked_at = monotonic()
+                while monotonic() < (next_look := self._next_look(looked_at, until)):
+                    await self._wait(self._order_evictions(add, next_look))
+        finally:
+            for end in ends:
+                end()
+
+    def _next_look(self, looked_at: float, until: float) -> float:
+        """Return the end of the first period after the last look in which there may be something else to find."""
+        due = min(until, self._changed_at, looked_at + LONGEST_REST)
+        return looked_at + self._period * max(1, math.ceil((due - looked_at) / self._period))
+
+    def _note(self, change: Change[Node] | Change[Lease]) -> None:
+        if self._changed_at == math.inf and change.key.namespace in ("", LEASES_NAMESPACE):
+            self._changed_at = monotonic()
+            self._woken.set()
 
     async def reconcile(self, key: Key) -> None:
         """Bring what is said of the node or pod `key` up to date."""
@@ -136,10 +160,11 @@ class NodeLifecycleController:
                 await self._tell_pods(node)
         self._metrics.one.observe(monotonic() - began)
 
-    def _look(self, add: Add, late: float) -> None:
-        began = monotonic()
+    def _look(self, add: Add, late: float) -> float:
+        """Look at all nodes; return until when another look finds nothing else unless a node or a lease changes."""
+        began, age = monotonic(), self._leases.age()
         watch = self._leases.reflector
-        verdict = self._heartbeats.judge(self._leases.age(), (watch.lists, watch.watches), late)
+        verdict = self._heartbeats.judge(age, (watch.lists, watch.watches), late)
         if verdict is Silence.ANEW:
             self._log.warning("no lease could be heard of for a while; nodes have their grace periods anew")
             self._health.hear_all(began)
@@ -149,6 +174,7 @@ class NodeLifecycleController:
             add(Key("", name), "a look at all nodes")
         self._tell(found, was_disrupted)
         self._metrics.all.observe(monotonic() - began)
+        return min(found.until, self._heartbeats.patient_until(began, age))
 
     def _tell(self, found: HealthChanges, was_disrupted: bool) -> None:
         """Tell people, in events, the log and metrics."""
@@ -179,8 +205,8 @@ class NodeLifecycleController:
         return until
 
     async def _wait(self, until: float) -> None:
-        await wait_or_set(self._evicted, until)
-        self._evicted.clear()
+        await wait_or_set(self._woken, until)
+        self._woken.clear()
 
     async def _tell_silence(self, node: Node) -> Node:
         wanted = silenced(node, _now())
@@ -206,7 +232,7 @@ class NodeLifecycleController:
             self._metrics.evictions.add(zone_of(node))
         finally:
             zone.end(name, monotonic(), evicted=evicted)
-            self._evicted.set()
+            self._woken.set()
 
     async def _write(self, node: Node, evict: Evict) -> None:
         wanted = desired_taints(node, evict, _now())
@@ -258,7 +284,7 @@ SPECS = (
         reconciler=NodeLifecycleController,
         options=NodeLifecycleOptions,
         workers=lambda _: WORKERS,
-        # A renewal wakes nobody: leases are looked at with all nodes.
+        # A renewal wakes no reconcile: leases are looked at with all nodes.
         watches=(For(NODES), Mapped(LEASES), Mapped(PODS, newcomers, indexes=PODS_BY_NODE)),
         rbac=(
             PolicyRule(groups=("",), resources=("nodes",), verbs=("update",)),

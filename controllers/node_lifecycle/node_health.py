@@ -16,6 +16,7 @@ The silence of nodes is theirs, unless we did not listen:
     whatever, and we slept        whatever            the same: much of what was said may be yet to be read
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -65,6 +66,10 @@ class HeartbeatMonitor:
         was_deaf, self._deaf = self._deaf, False
         return Silence.ANEW if was_deaf and connection != before else Silence.REAL
 
+    def patient_until(self, now: float, age: float) -> float:
+        """Return when it judges otherwise if nothing is heard."""
+        return math.inf if self._deaf else now + self._patience - age
+
 
 @dataclass(frozen=True, slots=True)
 class Grace:
@@ -85,6 +90,8 @@ class HealthChanges:
     """Those whose state changed."""
     emptied: list[str] = field(default_factory=list)
     """Zones without nodes from now on."""
+    until: float = math.inf
+    """No look before that finds anything else, unless a node or a lease changes."""
 
 
 class _Record:
@@ -156,9 +163,14 @@ class NodeHealth:
                 found.pending.append(name)
             if record.waits:
                 self.zones[record.zone].wait(name)
+                found.until = now
+            elif not record.silent:
+                found.until = min(found.until, record.deadline)
         if len(nodes) != len(records):
             self._miss(nodes, found)
         self._assess(now, found)
+        if found.pending:
+            found.until = now
         return found
 
     def heard(self, node: Node, lease: Lease | None, now: float) -> bool:

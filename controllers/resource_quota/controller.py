@@ -14,7 +14,7 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.pod_resources import Amounts, parsed, plus
 from controller_manager.api.quantity import Quantity, parse
 from controller_manager.api.quota import Scope
-from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.base.clock import monotonic, sleep_for_housekeeping, utc_now
 from controller_manager.base.tasks import all_of
 from controller_manager.client import TransportError
 from controller_manager.controller import (
@@ -168,7 +168,7 @@ class ResourceQuotaController:
         for quota in self._quotas.list():
             add(key_of(quota), "found at the start", Priority.LOW)
         while True:
-            await asyncio.sleep(REDISCOVERY)
+            await sleep_for_housekeeping(REDISCOVERY)
             for monitor in await self._monitors.refresh(monotonic() - SHARED):
                 self._order(self._quotas.list(), monitor, f"{monitor.resource.name} can be counted")
 

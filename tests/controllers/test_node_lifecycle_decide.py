@@ -1,5 +1,6 @@
 """What the node lifecycle controller decides, as tables."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -385,14 +386,12 @@ def test_who_slept_knows_nothing_of_silence() -> None:
     assert verdicts == ["REAL", "REAL", "ANEW", "REAL", "ANEW", "REAL"]
 
 
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["True", "False", "Unknown", "", "move", "renew", "drop", "evict", "look"]),
-        st.integers(0, 5),
-        st.floats(0, 30),
-    ),
-    max_size=60,
-)
+def events(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, float]]]:
+    """What happens, to which node, and how many seconds after what was before."""
+    return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 5), st.floats(0, 30)), max_size=60)
+
+
+EVENTS = events("True", "False", "Unknown", "", "move", "renew", "drop", "evict", "look")
 
 
 @settings(max_examples=150, deadline=None)
@@ -432,6 +431,52 @@ def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
             sick = [n for n in inside if "True" not in {c.status for c in n.status.conditions}]
             silent = [n for n in inside if n not in sick and world.is_silent(n.metadata.name, now)]
             assert (known.size, known.unhealthy) == (len(inside), len(sick) + len(silent))
+
+
+@settings(max_examples=150, deadline=None)
+@given(events("True", "False", "", "move", "renew", "drop", "look", "leave out"))
+def test_looks_that_are_left_out_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
+    always, seldom, now = World(), World(), 0.0
+    changed, until, next_look = True, 0.0, 0.0
+    for what, number, seconds in events:
+        now += seconds
+        while next_look <= now:
+            found = always.look(next_look)
+            something = found.pending or found.new or found.gone or found.zones or found.emptied
+            if changed or until <= next_look:
+                less = seldom.look(next_look)
+                assert (less.pending, less.zones, less.emptied) == (found.pending, found.zones, found.emptied)
+                changed, until = False, less.until
+            else:
+                assert not something, f"at {next_look}, and no look before {until}"
+            assert list(seldom.health.turns()) == list(always.health.turns())
+            next_look += 5
+        changed = changed or what != "look"
+        for world in (always, seldom):
+            match what:
+                case "drop":
+                    world.nodes.pop(f"n{number}", None)
+                case "renew":
+                    world.renew(f"n{number}", now)
+                case "move":
+                    world.put(node(f"n{number}", zone="b", Ready="False"))
+                case "leave out":
+                    labels = {"node.kubernetes.io/exclude-disruption": ""}
+                    metadata = ObjectMeta(name=f"n{number}", labels=labels)
+                    world.put(msgspec.structs.replace(node(f"n{number}", Ready="True"), metadata=metadata))
+                case "look":
+                    pass
+                case _:
+                    ready = dict[str, Any](Ready=what) if what else {}
+                    world.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
+
+
+def test_patience_ends_once() -> None:
+    monitor = HeartbeatMonitor(25)
+    monitor.judge(1, 1)
+    assert monitor.patient_until(100, age=1) == 124
+    monitor.judge(26, 1)
+    assert monitor.patient_until(125, age=26) == math.inf
 
 
 def test_leases_are_looked_for_where_agents_keep_them() -> None:

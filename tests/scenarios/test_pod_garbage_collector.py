@@ -218,3 +218,25 @@ async def test_forced_deletions_and_their_failures_are_counted() -> None:
         labels = '{namespace="default",reason="orphaned"}'
         assert f"pod_gc_collector_force_delete_pods_total{labels} 2\n" in page
         assert f"pod_gc_collector_force_delete_pod_errors_total{labels} 1\n" in page
+
+
+async def test_a_pass_comes_at_the_end_of_a_period_in_which_something_changed() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+
+        def passes() -> int:
+            (state,) = replica.manager.state().controllers
+            assert state.work is not None
+            return sum(state.work.outcomes.values())
+
+        await make_node(cluster)
+        await cluster.advance(minutes=2)
+        before = passes()
+        await cluster.advance(minutes=10)
+        assert passes() == before, "nothing has changed"
+        await make_pod(cluster, status={"phase": "Running"})
+        await cluster.advance(minutes=10)
+        assert passes() == before + 1
+        await cluster.client.delete(NODES, Key("", "n"))
+        await cluster.advance(seconds=90)
+        assert await pods(cluster) == {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller_manager.base.deadlines import Deadlines, MovingDeadlines
-from controller_manager.testing.virtual import run
+from controller_manager.testing.virtual import VirtualLoop, run
 
 Block = Callable[[], AbstractAsyncContextManager[Any]]
 SECONDS = 5.0
@@ -207,13 +207,19 @@ def test_many_deadlines_that_move_have_one_timer(monkeypatch: pytest.MonkeyPatch
     async def all_of_them() -> None:
         timers = {"set": 0, "wakes": 0}
         loop = asyncio.get_running_loop()
-        call_at = loop.call_at
+        assert isinstance(loop, VirtualLoop)
+        call_at, call_housekeeping_at = loop.call_at, loop.call_housekeeping_at
 
-        def counted(when: float, callback: Any, *args: Any, **more: Any) -> Any:
-            timers["set" if callback.__name__ == "_look" else "wakes"] += 1
-            return call_at(when, callback, *args, **more)
+        def counted(when: float, *what: Any, **more: Any) -> Any:
+            timers["wakes"] += 1
+            return call_at(when, *what, **more)
+
+        def counted_housekeeping(when: float, *what: Any) -> Any:
+            timers["set"] += 1
+            return call_housekeeping_at(when, *what)
 
         monkeypatch.setattr(loop, "call_at", counted)
+        monkeypatch.setattr(loop, "call_housekeeping_at", counted_housekeeping)
         async with asyncio.TaskGroup() as group:
             for seconds, moved in ((30, 90), (20, 100), (10, 80), (25, 25), (40, 80)):
                 group.create_task(one(seconds, moved))

@@ -11,6 +11,7 @@ from controller_manager.base.deadlines import MovingDeadlines
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache import Informers
+from controller_manager.testing.virtual import VirtualLoop
 
 pytestmark = pytest.mark.virtual
 
@@ -70,14 +71,15 @@ async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> No
 async def test_all_watches_have_one_timer_for_their_silence(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     api.put(POD)
     loop = asyncio.get_running_loop()
-    call_at, timers = loop.call_at, set()
+    assert isinstance(loop, VirtualLoop)
+    call_at, timers = loop.call_housekeeping_at, set()
 
-    def counted(when: float, callback: Any, *args: Any, **more: Any) -> Any:
+    def counted(when: float, callback: Any, *args: Any) -> Any:
         if isinstance(owner := getattr(callback, "__self__", None), MovingDeadlines):
             timers.add(owner)
-        return call_at(when, callback, *args, **more)
+        return call_at(when, callback, *args)
 
-    monkeypatch.setattr(loop, "call_at", counted)
+    monkeypatch.setattr(loop, "call_housekeeping_at", counted)
     informers = Informers(api.client(), Runtime("test"))
     async with Tasks() as tasks:
         tasks.start(informers.run(), name="informers")
