@@ -1,15 +1,19 @@
 """Results, processes under test, and the bytes that both sides serve."""
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +76,20 @@ def pod(name: str, size: int = 3072) -> dict[str, Any]:
     return tree
 
 
+@cache
+def installed() -> Mapping[str, str]:
+    """Return the environment of processes under test: their Python keeps the byte code of what it has once imported, as
+    it does in any ordinary installation. It is gone with this process.
+    """
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
+
+
 @contextlib.contextmanager
 def process(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A child process, ended with the block."""
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as child:
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=installed()) as child:
         try:
             yield child
         finally:

@@ -1,18 +1,14 @@
-"""Time to ready: the in-process cluster with all controllers, and `cluster-up` with two managers; what `--help` costs.
+"""Time to ready: the in-process cluster with all controllers, `cluster-up` with two managers; what `--help` costs."""
 
-Python keeps the byte code of what it has once imported, as it does in any ordinary installation.
-"""
-
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import Result
+from benchmarks.harness import Result, installed
 
 ROUNDS = 5
 IN_PROCESS = """
@@ -34,15 +30,9 @@ run(main())
 
 def run() -> list[Result]:
     """Seconds, each against its bound; the interpreter's own start is the ceiling shown beside them."""
-    with tempfile.TemporaryDirectory() as cache:
-        return _measured({**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": cache})
-
-
-def _measured(environment: Mapping[str, str]) -> list[Result]:
-    bare = _median(lambda: _timed(environment, sys.executable, "-c", "pass"))
-    in_process = _median(lambda: _in_process(environment))
-    up = _median(lambda: _cluster_up(environment))
-    help_ = _median(lambda: _timed(environment, sys.executable, "-m", "controller_manager", "--help"))
+    bare = _median(lambda: _timed(sys.executable, "-c", "pass"))
+    in_process, up = _median(_in_process), _median(_cluster_up)
+    help_ = _median(lambda: _timed(sys.executable, "-m", "controller_manager", "--help"))
     ceiling = f"python {bare:.2f} s"
     return [
         Result("in-process, all controllers at work", f"{in_process:.2f} s", ceiling, in_process, 1.0, at_most=True),
@@ -55,22 +45,22 @@ def _median(measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(ROUNDS))
 
 
-def _timed(environment: Mapping[str, str], *command: str) -> float:
+def _timed(*command: str) -> float:
     began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=installed())
     return time.perf_counter() - began
 
 
-def _in_process(environment: Mapping[str, str]) -> float:
+def _in_process() -> float:
     command = (sys.executable, "-c", IN_PROCESS)
-    return float(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
+    return float(subprocess.run(command, check=True, capture_output=True, env=installed()).stdout)
 
 
-def _cluster_up(environment: Mapping[str, str]) -> float:
+def _cluster_up() -> float:
     with tempfile.TemporaryDirectory() as folder:
         command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={Path(folder) / 'up'}")
         began = time.perf_counter()
-        child = subprocess.Popen((*command, "--api-port=16445"), stdout=subprocess.PIPE, text=True, env=environment)
+        child = subprocess.Popen((*command, "--api-port=16445"), stdout=subprocess.PIPE, text=True, env=installed())
         assert child.stdout is not None
         lines = []
         for line in child.stdout:
