@@ -30,7 +30,7 @@ from apiserver_stub.kinds.definition_conditions import (
 )
 from apiserver_stub.kinds.error_list import ErrorList, place
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules.definitions import bundle_problem
+from apiserver_stub.kinds.rules.webhook_client_config import bundle_problem
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.structurality import check_structural, unsupported
 from apiserver_stub.kinds.trees import get_in

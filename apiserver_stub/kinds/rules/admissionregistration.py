@@ -22,7 +22,7 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.rules.webhook_place import check_place
+from apiserver_stub.kinds.rules.webhook_client_config import check_place
 
 _MOST_CONDITIONS = 64
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")

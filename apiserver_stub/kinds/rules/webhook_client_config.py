@@ -1,10 +1,12 @@
-"""The rules of the place of a webhook: a URL, or a service (`clientConfig`)."""
+"""The rules of the `clientConfig` of a webhook: where it is (a URL, or a service), and the CAs that vouch for it."""
 
 import re
+from base64 import b64decode
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
+from cryptography.x509 import load_pem_x509_certificates
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
@@ -82,3 +84,14 @@ def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
             errors.invalid(here, path, f"segment[{index}] may not be empty")
         elif why := names.subdomain(segment):
             errors.invalid(here, path, f"segment[{index}]: {why}")
+
+
+def bundle_problem(config: Tree) -> str:
+    """Return why the `caBundle` of a webhook's client configuration cannot be used; empty if it can, or is absent."""
+    if not config.get("caBundle"):
+        return ""
+    try:
+        load_pem_x509_certificates(b64decode(config["caBundle"]))
+    except ValueError:
+        return "unable to load root certificates: unable to parse bytes as PEM block"
+    return ""
