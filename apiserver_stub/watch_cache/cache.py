@@ -91,9 +91,6 @@ class WatchCache:
         if replay is not None:
             self._collections.update(replay.collections())
             self._upkeep.start(replay.changes())
-            if not replay.packs:
-                for collection in self._collections.values():
-                    self._packer.add(collection.rows())
             self._tell_corrupt(replay.corrupt())
 
     def _tell_at_start(self, records: Sequence[Record], floor: int) -> None:
@@ -238,7 +235,7 @@ class WatchCache:
         more. Raises `ServiceUnavailable` for a listing that is older than what is visible.
         """
         if not self._started:
-            self._floor, self._replay = listing.revision, Replay(self.retention)
+            self._floor, self._replay = listing.revision, Replay(self.retention, self._packer)
             self._replay.begin(listing.revision)
             self._replay.load(listing.records)
             return

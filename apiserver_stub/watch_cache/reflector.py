@@ -129,10 +129,8 @@ class Replay:
     Of an object that cannot be read watchers can't be told: history begins behind it.
     """
 
-    def __init__(self, retention: Retention, packer: RowPacker | None = None) -> None:
-        """A `packer` is given each row as soon as it is there, so that there is never much that is whole."""
-        self.packs = packer is not None
-        """Whether its rows are packed."""
+    def __init__(self, retention: Retention, packer: RowPacker) -> None:
+        """The `packer` is given each row as soon as it is there, so that there is never much that is whole."""
         self._retention = retention
         self._packer = packer
         self._mark = 0
@@ -148,13 +146,16 @@ class Replay:
 
     def load(self, records: Iterable[Record]) -> None:
         """Take in the rows that there are when history begins."""
+        rows = []
         for record in records:
-            self._shelf(record).rows[record.key] = self._row(record)
+            row = self._shelf(record).rows[record.key] = self._row(record)
+            rows.append(row)
+        self._packer.add(rows)
+        self._packer.pack(len(rows))
 
     def add(self, records: Iterable[Record]) -> None:
         """Take in the next records; those that there were when history begins are no changes."""
-        packer, mark = self._packer, self._mark
-        rows = []
+        mark, rows = self._mark, []
         for record in records:
             shelf = self._shelf(record)
             row, before = self._row(record), shelf.rows.get(record.key)
@@ -165,9 +166,8 @@ class Replay:
                 shelf.rows[record.key] = row
             if record.revision > mark:
                 shelf.changes.append(Change(row, before, record.deleted, record.at))
-        if packer is not None:
-            packer.add(rows)
-            packer.pack(len(rows))
+        self._packer.add(rows)
+        self._packer.pack(len(rows))
 
     def collections(self) -> dict[str, Collection]:
         """Return the state after the last record, by resource."""

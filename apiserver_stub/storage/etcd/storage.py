@@ -41,7 +41,7 @@ from controller_manager.base.tasks import Tasks, keep_running, spawn
 from controller_manager.transport.grpc import GrpcError
 
 _START = 20.0  # seconds until a start without etcd is given up
-_HISTORY = 50_000  # revisions that a copy begins with, at most
+_HISTORY = 5_000  # revisions that a copy begins with, at most: a watch of etcd tells 10,000 past ones a second
 _LONGEST = 30.0  # seconds that a page may take
 _FIND_OUT = 5.0  # seconds to find out what became of a transaction
 _CLOSED = "the storage is closed"

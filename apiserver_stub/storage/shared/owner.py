@@ -33,6 +33,7 @@ from apiserver_stub.storage.shared.messages import (
 )
 from controller_manager.api.errors import ApiError, Timeout
 from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.runtime import return_freed_memory
 from controller_manager.base.tasks import Tasks, contain
 
 _MOST_REQUESTS = 4096  # of one user that are under way; at half of that, more are received
@@ -239,6 +240,7 @@ class _Session:
             return
         self._watches[number] = stop
         self.connection.send(Done(number))
+        await asyncio.to_thread(return_freed_memory)  # what was told of the past was much
 
     def _deliver(self, number: int, records: Sequence[Record], revision: int) -> None:
         self.connection.send(EncodedTold(number, revision, self._raw(records)))

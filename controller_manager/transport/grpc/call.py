@@ -33,9 +33,12 @@ class Call:
         self._headers.update(headers)
 
     def close(self) -> None:
-        """End the call unless it is over."""
-        if self.stream is not None:
-            self.stream.reset()
+        """End the call unless it is over, and let go of the stream, which knows it: answers are large, and should not
+        wait for the garbage collector.
+        """
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.reset()
 
     def _take(self, data: bytes) -> None:
         """Keep what is of a message; the words of others than gRPC servers are not."""

@@ -363,3 +363,15 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
     proofs[0].unlink()
     with pytest.raises(Unusable, match=r"client\.crt"):
         await EtcdStorage(member, EtcdRules("/tls")).open()
+
+
+async def test_a_copy_begins_with_some_of_the_history(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = storage_on(etcd.urls, "/some-history")
+    await storage.open()
+    revision = 0
+    for _ in range(20):
+        revision = await storage.txn([put("a", revision)])
+    begun = await storage.oldest_revision()
+    monkeypatch.setattr(etcd_storage, "_HISTORY", 5)
+    assert await storage.oldest_revision() == await storage.current_revision() - 5 > begun
+    await storage.close()

@@ -17,6 +17,7 @@ from apiserver_stub.watch_cache import shared_bytes
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from apiserver_stub.watch_cache.shared_bytes import RowPacker, Templates
+from tests.apiserver_stub.memory_backend import MemoryBackend
 
 WORDS = st.text(st.sampled_from('abc"\\{}:,'), max_size=40)
 SHAPES = ("spec", "status", "data")
@@ -145,3 +146,23 @@ async def test_a_cache_packs_what_it_writes_and_what_it_finds(tmp_path: Path) ->
     assert {row.key: row.data for row in rows} == told
     assert all(json.loads(row.data)["metadata"]["resourceVersion"] == str(row.revision) for row in rows)
     await store.close()
+
+
+@pytest.mark.parametrize("past", ["listed", "told"])
+async def test_a_cache_packs_what_others_have_written_before_it_began(past: str) -> None:
+    storage = EmbeddedStorage(MemoryBackend())
+    first, second = WatchCache(storage), WatchCache(storage)
+    await first.start()
+    writes = [
+        Write("pods", f"ns/web-{n:04}", 0, pod(f"web-{n:04}").replace(b'"1"', b'""', 1).replace(b": ", b":"))
+        for n in range(1300)
+    ]
+    await asyncio.gather(*map(first.commit, writes))
+    if past == "listed":
+        await storage.compact(first.revision)
+    await second.start()
+    rows = list(second.snapshot("pods").items())
+    assert len(rows) == 1300
+    assert 200 < sum(not row.is_whole for row in rows) < 300
+    await second.close()
+    await first.close()

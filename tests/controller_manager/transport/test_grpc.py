@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ from controller_manager.api.protobuf.wire import Tree
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving import tls
 from controller_manager.transport.grpc import GrpcChannel, GrpcError, GrpcTls
+from controller_manager.transport.grpc.call import UnaryCall
 from tests.controller_manager.transport.grpc_servers import Conversation, Refuse, grpc_server
 
 KMS, TUNNEL = service("kms_v2"), service("konnectivity")
@@ -304,3 +306,14 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         ]:
             async with GrpcChannel(target, proofs) as channel:
                 assert await answers(channel) is known
+
+
+async def test_an_answer_is_let_go_without_the_garbage_collector(kms: GrpcChannel) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await kms.unary(KMS, "Encrypt", {"plaintext": b"\1", "uid": "u"}, 5)
+        assert [one for one in gc.get_objects() if isinstance(one, UnaryCall)] == []
+    finally:
+        gc.enable()
