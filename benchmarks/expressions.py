@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import Result
-from controller_manager.cel.cost import declared_sizes
 from controller_manager.cel.environment import Environment
 from controller_manager.cel.schema_types import declared_type
+from controller_manager.cel.sizes import declared_sizes
 from controller_manager.cel.values import CostBudget
 
 ROUNDS, EVALUATIONS, RULES = 5, 20_000, 1000

@@ -8,15 +8,16 @@ from typing import Any
 from controller_manager.cel.library import (
     LIST_BASE,
     MAP_BASE,
-    REGEX_LENGTH,
-    STRING_TRAVERSAL,
     STRUCT_BASE,
     UNBOUNDED,
     UNKNOWN_SIZE,
     CallEstimate,
     Estimate,
+    Overload,
     fixed,
 )
+from controller_manager.cel.library.standard_estimates import STANDARD_ESTIMATES
+from controller_manager.cel.sizes import EntrySizes, Path, Sizes, literal_size
 from controller_manager.cel.syntax import (
     ACCUMULATOR,
     Call,
@@ -29,60 +30,12 @@ from controller_manager.cel.syntax import (
     Select,
     StructLiteral,
 )
-from controller_manager.cel.types import Kind, ObjectType, Type, is_scalar
+from controller_manager.cel.types import Kind, Type, is_scalar
 from controller_manager.cel.values import ABSENT
-
-Path = tuple[str, ...]
-# Returns the size of what a path leads to: a variable, then names of fields, `@items`, `@keys`, `@values`.
-Sizes = Callable[[Path], Estimate | None]
 
 _NOTHING = fixed(0)
 _STEP = fixed(1)
 _EMPTY = Estimate(UNBOUNDED, 0)  # the union of no sizes
-
-
-def declared_sizes(root: Type) -> Sizes:
-    """Return the sizes that bounds in a declared type tell; what has none counts as empty.
-
-    The first name of a path is that of a variable of the type, whichever it is.
-    """
-
-    def size(path: Path) -> Estimate | None:
-        current = root
-        for name in path[1:]:
-            found = _below(current, name)
-            if found is None:
-                return None
-            current = found
-        return Estimate(0, current.max_elements or 0)
-
-    return size
-
-
-def _below(owner: Type, name: str) -> Type | None:
-    if name in ("@items", "@values"):
-        return owner.parameters[-1] if owner.parameters else None
-    if name == "@keys":
-        return owner.parameters[0] if owner.kind is Kind.MAP else None
-    field = owner.fields.get(name) if isinstance(owner, ObjectType) else None
-    return None if field is None else field.type
-
-
-class _Entries:
-    """The sizes of keys and values of a list or map."""
-
-    __slots__ = ("key", "kind", "value")
-
-    def __init__(self, kind: Kind, key: Estimate, value: Estimate) -> None:
-        self.kind = kind
-        self.key = key
-        self.value = value
-
-    def union(self, other: _Entries | None) -> _Entries | None:
-        """Return the sizes that hold both, if both are known."""
-        if other is None:
-            return None
-        return _Entries(self.kind, self.key.union(other.key), self.value.union(other.value))
 
 
 class _Local:
@@ -90,7 +43,7 @@ class _Local:
 
     __slots__ = ("entries", "path", "size")
 
-    def __init__(self, path: Path, size: Estimate | None, entries: _Entries | None = None) -> None:
+    def __init__(self, path: Path, size: Estimate | None, entries: EntrySizes | None = None) -> None:
         self.path = path
         self.size = size
         self.entries = entries
@@ -131,11 +84,13 @@ def estimate(tree: Node, sizes: Sizes | None = None) -> Estimate:
 
 
 class _Coster:
+    """Walks a checked tree; keeps what is known of the sizes of its nodes, and of names in comprehensions."""
+
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
         self.paths: dict[Node, Path] = {}
         self.computed: dict[Node, Estimate] = {}
-        self.entry_sizes: dict[Node, _Entries] = {}
+        self.entry_sizes: dict[Node, EntrySizes] = {}
         self.locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Estimate:
@@ -184,7 +139,9 @@ class _Coster:
             operands = [self.operand(node.target), *arguments]
         call_cost, result_size = _EMPTY, None
         for overload in node.overloads:
-            estimated = self.overload(node, overload.id, overload.estimate, operands, costs)
+            estimated = _overload(overload, operands, costs)
+            if overload.id in ("conditional", "add_list"):
+                self.join_entries(node, operands[-2].node, operands[-1].node)
             call_cost = call_cost.union(estimated.cost)
             if estimated.result_size is not None:
                 result_size = estimated.result_size.union(result_size or estimated.result_size)
@@ -199,90 +156,12 @@ class _Coster:
             self.computed[node] = result_size
         return total.plus(call_cost)
 
-    def overload(
-        self,
-        node: Call,
-        id: str,  # noqa: A002
-        estimator: Callable[[tuple[Any, ...]], CallEstimate | None] | None,
-        operands: list[_Operand],
-        costs: list[Estimate],
-    ) -> CallEstimate:
-        """Return the estimate of one overload, its arguments included."""
-        known = estimator(tuple(operands)) if estimator is not None else None
-        if known is None:
-            method = _OVERLOADS.get(id)
-            if method is not None:
-                return method(self, node, operands, costs)
-            known = CallEstimate(_STEP)
-        return CallEstimate(known.cost.plus(_sum(costs)), known.result_size)
-
-    def conditional(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        _, yes, no = operands
-        first, second = self.entries(yes.node), self.entries(no.node)
-        entries = first.union(second) if first is not None else None
-        if entries is not None:
-            self.entry_sizes[node] = entries
-        return CallEstimate(costs[0].plus(costs[1].union(costs[2])), yes.size.union(no.size))
-
-    def logical(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        return CallEstimate(Estimate(costs[0].min, costs[0].plus(costs[1]).max))
-
-    def concatenation(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        left, right = operands
-        size = left.size.plus(right.size)
-        first, second = self.entries(left.node), self.entries(right.node)
-        entries = first.union(second) if first is not None else None
-        if entries is not None:
-            self.entry_sizes[node] = entries
-        return CallEstimate(size.scaled(STRING_TRAVERSAL).plus(_sum(costs)), size)
-
-    def list_concatenation(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        _, size = self.concatenation(node, operands, costs)
-        return CallEstimate(_STEP.plus(_sum(costs)), size)
-
-    def comparison(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        most = min(operands[0].size.max, operands[1].size.max)
-        cost = Estimate(1 if most > 0 else 0, most).scaled(STRING_TRAVERSAL)
-        return CallEstimate(cost.plus(_sum(costs)))
-
-    def equality(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        left, right = operands
-        if left.type == right.type and left.type.kind in (Kind.OPAQUE, Kind.STRUCT):
-            cost = _equality_of_library_types(left.type.name, right)
-            if cost is not None:
-                return CallEstimate(cost.plus(_sum(costs)))
-        return self.comparison(node, operands, costs)
-
-    def traversal(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        """Estimate looking at each character of the last operand: of what a text is asked to begin or end with."""
-        return CallEstimate(operands[-1].size.scaled(STRING_TRAVERSAL).plus(_sum(costs)))
-
-    def to_bytes(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        size = operands[0].size
-        cost = size.scaled(STRING_TRAVERSAL).plus(_sum(costs))
-        return CallEstimate(cost, Estimate(size.min, size.max * 4 & UNBOUNDED))
-
-    def to_text(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        size = operands[0].size
-        return CallEstimate(size.scaled(STRING_TRAVERSAL).plus(_sum(costs)), Estimate(size.min // 4, size.max))
-
-    def membership(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        return CallEstimate(operands[1].size.scaled(1).plus(_sum(costs)))
-
-    def match(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        text = operands[0].size.plus(_STEP).scaled(STRING_TRAVERSAL)
-        return CallEstimate(text.times(operands[1].size.scaled(REGEX_LENGTH)).plus(_sum(costs)))
-
-    def containment(self, node: Call, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
-        text, part = (operand.size.scaled(STRING_TRAVERSAL) for operand in operands)
-        return CallEstimate(text.times(part).plus(_sum(costs)))
-
     def list_literal(self, node: ListLiteral) -> Estimate:
         total, items = _NOTHING, _EMPTY if node.elements else _NOTHING
         for element in node.elements:
             total = total.plus(self.cost(element))
             items = items.union(self.size_or_unknown(element))
-        self.entry_sizes[node] = _Entries(Kind.LIST, _STEP, items)
+        self.entry_sizes[node] = EntrySizes(Kind.LIST, _STEP, items)
         return total.plus(fixed(LIST_BASE))
 
     def map_literal(self, node: MapLiteral) -> Estimate:
@@ -292,7 +171,7 @@ class _Coster:
             total = total.plus(self.cost(entry.key)).plus(self.cost(entry.value))
             keys = keys.union(self.size_or_unknown(entry.key))
             values = values.union(self.size_or_unknown(entry.value))
-        self.entry_sizes[node] = _Entries(Kind.MAP, keys, values)
+        self.entry_sizes[node] = EntrySizes(Kind.MAP, keys, values)
         return total.plus(fixed(MAP_BASE))
 
     def struct_literal(self, node: StructLiteral) -> Estimate:
@@ -331,7 +210,7 @@ class _Coster:
         self.copy_sizes(node, node.result)
         return total
 
-    def push(self, name: str, path: Path, size: Estimate | None, entries: _Entries | None = None) -> None:
+    def push(self, name: str, path: Path, size: Estimate | None, entries: EntrySizes | None = None) -> None:
         """Let a name stand for something."""
         self.locals.setdefault(name, []).append(_Local(path, size, entries))
 
@@ -372,7 +251,7 @@ class _Coster:
         """Return the size of a node, if it is known."""
         known = self.computed.get(node)
         if known is None:
-            known = _literal_size(node)
+            known = literal_size(node)
         if known is None and self.sizes is not None:
             known = self.sizes(self.path(node)) if self.path(node) else None
             if known is not None:
@@ -388,13 +267,20 @@ class _Coster:
         """Return the size of a node as far as it is known."""
         return self.size(node) or UNKNOWN_SIZE
 
-    def entries(self, node: Node) -> _Entries | None:
+    def entries(self, node: Node) -> EntrySizes | None:
         """Return the sizes of what is in a container, if they are known."""
         known = self.entry_sizes.get(node)
         if known is None and isinstance(node, Ident):
             local = self.local(node.name)
             known = local.entries if local is not None else None
         return known
+
+    def join_entries(self, to: Node, first: Node, second: Node) -> None:
+        """Let what is in a container be of the sizes of what is in either of two."""
+        entries = self.entries(first)
+        joined = entries.union(self.entries(second)) if entries is not None else None
+        if joined is not None:
+            self.entry_sizes[to] = joined
 
     def copy_sizes(self, to: Node, source: Node) -> None:
         """Let one node have the sizes of another."""
@@ -412,22 +298,18 @@ def _sum(costs: list[Estimate]) -> Estimate:
     return total
 
 
-def _literal_size(node: Node) -> Estimate | None:
-    if isinstance(node, Literal):
-        return fixed(len(node.value)) if isinstance(node.value, str | bytes) else _STEP
-    if isinstance(node, ListLiteral):
-        return fixed(len(node.elements))
-    return fixed(len(node.entries)) if isinstance(node, MapLiteral) else None
-
-
-def _equality_of_library_types(name: str, right: _Operand) -> Estimate | None:
-    """Return what it costs to compare two values of a type of a library; None for other types."""
-    if name == "kubernetes.NamedFormat":
-        return Estimate(1, 64).scaled(STRING_TRAVERSAL)
-    if name == "kubernetes.URL":
-        most = 1 if right.computed_size is None else right.computed_size.max
-        return Estimate(1, most).scaled(STRING_TRAVERSAL)
-    return _STEP if name.startswith(("kubernetes.", "net.")) else None
+def _overload(overload: Overload, operands: list[_Operand], costs: list[Estimate]) -> CallEstimate:
+    """Return the estimate of one overload, its arguments included."""
+    if overload.id == "conditional":
+        _, yes, no = operands
+        return CallEstimate(costs[0].plus(costs[1].union(costs[2])), yes.size.union(no.size))
+    if overload.id in ("logical_and", "logical_or"):
+        return CallEstimate(Estimate(costs[0].min, costs[0].plus(costs[1]).max))
+    estimator = overload.estimate or STANDARD_ESTIMATES.get(overload.id)
+    known = estimator(tuple(operands)) if estimator is not None else None
+    if known is None:
+        known = CallEstimate(_STEP)
+    return CallEstimate(known.cost.plus(_sum(costs)), known.result_size)
 
 
 _COSTS: dict[type[Node], Callable[[_Coster, Any], Estimate]] = {
@@ -439,26 +321,3 @@ _COSTS: dict[type[Node], Callable[[_Coster, Any], Estimate]] = {
     StructLiteral: _Coster.struct_literal,
     Comprehension: _Coster.comprehension,
 }
-_Method = Callable[[_Coster, Call, list[_Operand], list[Estimate]], CallEstimate]
-_OVERLOADS: dict[str, _Method] = {
-    "conditional": _Coster.conditional,
-    "logical_and": _Coster.logical,
-    "logical_or": _Coster.logical,
-    "add_string": _Coster.concatenation,
-    "add_bytes": _Coster.concatenation,
-    "add_list": _Coster.list_concatenation,
-    "string_to_bytes": _Coster.to_bytes,
-    "bytes_to_string": _Coster.to_text,
-    "starts_with_string": _Coster.traversal,
-    "ends_with_string": _Coster.traversal,
-    "in_list": _Coster.membership,
-    "matches_string": _Coster.match,
-    "contains_string": _Coster.containment,
-    "equals": _Coster.equality,
-    "not_equals": _Coster.comparison,
-}
-_OVERLOADS.update(
-    (f"{relation}_{kind}", _Coster.comparison)
-    for relation in ("less", "less_equals", "greater", "greater_equals")
-    for kind in ("string", "bytes")
-)

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from controller_manager.api.devices import Device, DeviceAttribute, SelectorError
-from controller_manager.cel.cost import Path, declared_sizes
 from controller_manager.cel.environment import Environment, Program, ProgramError
 from controller_manager.cel.library import Estimate, quantity, semver
 from controller_manager.cel.library.quantity import QuantityValue
 from controller_manager.cel.macros import BINDINGS
+from controller_manager.cel.sizes import Path, declared_sizes
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.types import ANY, BOOL, STRING, MapType, ObjectType, runtime_name
 from controller_manager.cel.values import CostBudget, CostExceeded, EvaluationError

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from controller_manager.cel.checker import check
-from controller_manager.cel.cost import Sizes, estimate
+from controller_manager.cel.cost import estimate
 from controller_manager.cel.frame import Evaluate
 from controller_manager.cel.library import CostEstimate, Function, Library
 from controller_manager.cel.library.kubernetes import BASE_LIBRARIES
@@ -16,6 +16,7 @@ from controller_manager.cel.library.standard import STANDARD
 from controller_manager.cel.macros import MACROS, Macro, MacroKey
 from controller_manager.cel.parser import parse
 from controller_manager.cel.plan import plan, plan_over
+from controller_manager.cel.sizes import Sizes
 from controller_manager.cel.syntax import CompileError, Issue, Node, in_order
 from controller_manager.cel.types import ObjectType, Type
 from controller_manager.cel.validators import validate

@@ -12,9 +12,9 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.go_form import rule_form, shown
 from apiserver_stub.kinds.structural.schema_rules import Scope
 from apiserver_stub.kinds.structural.structurality import EMBEDDED, VALIDATIONS
-from controller_manager.cel.cost import declared_sizes
 from controller_manager.cel.environment import Environment, Program
 from controller_manager.cel.schema_types import MAX_REQUEST, DeclaredType, declared_type
+from controller_manager.cel.sizes import declared_sizes
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.types import BOOL, STRING, OptionalType, Type
 

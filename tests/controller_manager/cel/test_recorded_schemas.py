@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller_manager.cel.cost import declared_sizes
 from controller_manager.cel.environment import Environment, ProgramError
 from controller_manager.cel.schema_types import declared_type
+from controller_manager.cel.sizes import declared_sizes
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.types import BOOL
 from controller_manager.cel.values import CostBudget, EvaluationError

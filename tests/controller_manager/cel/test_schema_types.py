@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.cel.cost import declared_sizes
 from controller_manager.cel.environment import Environment
 from controller_manager.cel.property_names import escaped, unescaped
 from controller_manager.cel.schema_types import declared_type
+from controller_manager.cel.sizes import declared_sizes
 from controller_manager.cel.syntax import CompileError
 from controller_manager.cel.types import OptionalType
 from controller_manager.cel.values import CostBudget, EvaluationError
