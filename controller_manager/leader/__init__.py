@@ -3,7 +3,8 @@
 from controller_manager.leader.elector import Elector, FencedTransport, LeaderMetrics, LeadershipLost, identity
 from controller_manager.leader.lease import LeaseTimings
 from controller_manager.leader.membership import Membership
-from controller_manager.leader.shared_election import SharedElection, SharedLocks, Work
+from controller_manager.leader.shared_election import SharedElection, Work
+from controller_manager.leader.shared_leases import SharedLocks
 
 __all__ = [
     "Elector",

@@ -7,17 +7,12 @@ or seeks that lease for itself alone, waits until none of them is left, and they
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import count
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
 from controller_manager.api import errors
-from controller_manager.api.coordination import LEASES, Lease
-from controller_manager.api.model import ObjectMeta
+from controller_manager.api.coordination import Lease
 from controller_manager.api.resource import Key
 from controller_manager.base import clock
 from controller_manager.base.random import random_source
@@ -25,13 +20,10 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
 from controller_manager.leader.elector import LeaderMetrics, LeadershipLost
-from controller_manager.leader.lease import Action, LeaseTimings, Seen, decide, held, observe, read, released
+from controller_manager.leader.lease import LeaseTimings, read
+from controller_manager.leader.main_lease import MainLease
 from controller_manager.leader.membership import Membership, Step
-
-# On every lease of the replicas: the name of their main lease, and on sessions what these share out.
-GROUP_LABEL, LOCKS_LABEL = "cluster-controller-manager/replicas-of", "cluster-controller-manager/locks"
-# The main lease is renewed by whoever finds it older than so many retry periods.
-_OLD = 1.5
+from controller_manager.leader.shared_leases import SharedLeases, SharedLocks
 
 
 class Work(Protocol):
@@ -45,38 +37,6 @@ class Work(Protocol):
 
     def settled(self) -> float:
         """Return the monotonic time (seconds) from when no write of it can still arrive; known once it has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedLocks:
-    """The locks that replicas share out: `main` is their main lease, `families` has the family of each lock."""
-
-    main: Key
-    families: Mapping[str, str]
-
-    @property
-    def digest(self) -> str:
-        """A text that is the same only for those who share out the same locks, of the same families."""
-        named = sorted(f"{lock} {family}" for lock, family in self.families.items())
-        return blake2b("\n".join(named).encode(), digest_size=8).hexdigest()
-
-    @property
-    def holder(self) -> str:
-        """The identity in whose name all replicas together hold the main lease."""
-        return f"replicas_{self.digest}"
-
-    def key(self, lock: str) -> Key:
-        """Return the lease of a lock."""
-        return Key(self.main.namespace, f"{self.main.name}-{lock}")
-
-    @property
-    def session_prefix(self) -> str:
-        """What the names of all sessions begin with."""
-        return f"{self.main.name}-replica-"
-
-    def session(self, number: int) -> str:
-        """Return the name of a session."""
-        return f"{self.session_prefix}{number}"
 
 
 class SharedElection:
@@ -97,8 +57,9 @@ class SharedElection:
         runtime: Runtime,
         metrics: LeaderMetrics,
     ) -> None:
-        self._client = client
         self._shared = shared
+        self._leases = SharedLeases(client, shared, timings.lease)
+        self._main = MainLease(self._leases, shared, timings.retry)
         self._timings = timings
         self._make = make
         self._metrics = metrics
@@ -107,18 +68,13 @@ class SharedElection:
         self.me = membership.me
         self.membership = membership
         self._stopping = False
-        # The main lease, as it is known, and the latest time before which it is known to have been renewed.
-        self._main: Lease | None = None
-        self._seen = Seen()
-        self._heard: float | None = None
-        self._asked = 0.0
         # Our session as last written, and when that was sent.
         self._session: Lease | None = None
         self._session_name = ""
         self._renewed: float | None = None
         # The leases of locks as last listed; what is done under locks; locks that something is done about.
         self._listed: Mapping[str, Lease] = {}
-        self._leases: dict[str, Lease] = {}
+        self._held: dict[str, Lease] = {}
         self._taken: dict[str, float] = {}
         self._working: dict[str, Work] = {}
         self._busy: set[str] = set()
@@ -128,7 +84,7 @@ class SharedElection:
     @property
     def main_holder(self) -> str:
         """The holder of the main lease when it was last seen."""
-        return self._seen.holder
+        return self._main.holder
 
     @property
     def joined(self) -> bool:
@@ -137,9 +93,9 @@ class SharedElection:
 
     def alive(self) -> bool:
         """Return whether this replica may act at all right now."""
-        if self._renewed is None or self._heard is None:
+        if self._renewed is None or self._main.renewed is None:
             return False
-        return clock.monotonic() < min(self._renewed, self._heard) + self._timings.renew
+        return clock.monotonic() < min(self._renewed, self._main.renewed) + self._timings.renew
 
     def leads(self, lock: str) -> bool:
         """Return whether this replica may act under a lock right now."""
@@ -210,8 +166,8 @@ class SharedElection:
 
     def _deadline(self) -> float:
         assert self._renewed is not None
-        assert self._heard is not None
-        return min(self._renewed, self._heard) + self._timings.renew
+        assert self._main.renewed is not None
+        return min(self._renewed, self._main.renewed) + self._timings.renew
 
     def _loss(self) -> str:
         if self.main_holder != self._shared.holder:
@@ -239,26 +195,28 @@ class SharedElection:
         if not self._session_name:
             lease = await self._free_session()
         elif lease is None:
-            lease = await self._read(Key(self._shared.main.namespace, self._session_name))
+            lease = await self._leases.get(self._session_name)
             if lease is None or read(lease).holder != self.me:
                 if self.joined:  # somebody took it away: our time runs out
                     return False
                 self._session_name = ""
                 return False
-        digest = "" if self._stopping else self._shared.digest
         sent = clock.monotonic()
-        self._session = await self._write(lease, self._session_name, self.me, digest)
+        self._session = await self._leases.hold(lease, self._session_name, self.me, shares=not self._stopping)
         self._renewed = sent
         return True
 
     async def _free_session(self) -> Lease | None:
         """Choose a session that is free; return its lease if there is one."""
         asked = clock.monotonic()
-        found = await self._list_leases()
+        found = await self._leases.list()
         self._observe_sessions(found)
         names = (self._shared.session(number) for number in count())
         self._session_name = self.membership.sessions.free_slot(names, asked)
         return found.get(self._session_name)
+
+    async def _keep_main(self) -> bool:
+        return await self._main.keep(joined=self.joined)
 
     async def _leave(self) -> None:
         """Give the session back, and the main lease if nobody else is left."""
@@ -268,72 +226,33 @@ class SharedElection:
             await self._attempt(self._release_main)
 
     async def _release_session(self) -> bool:
-        key = Key(self._shared.main.namespace, self._session_name)
-        lease = self._session or await self._read(key)
+        lease = self._session or await self._leases.get(self._session_name)
         if lease is not None and read(lease).holder == self.me:
-            await self._client.update(LEASES, released(lease, clock.utc_now()))
+            await self._leases.release(lease)
             self._log.info("released the session", session=self._session_name)
         return True
 
     async def _release_main(self) -> bool:
-        lease = await self._read(self._shared.main)
-        if lease is not None and read(lease).holder == self._shared.holder:
-            await self._client.update(LEASES, released(lease, clock.utc_now()))
+        await self._main.release()
         return True
-
-    # The main lease.
-
-    async def _keep_main(self) -> bool:
-        """See to it that the replicas hold the main lease; return whether they do."""
-        lease = self._main
-        if lease is None or not self.joined:
-            asked = clock.monotonic()
-            lease = await self._read(self._shared.main)
-            self._hear(lease, asked)
-        now = clock.monotonic()
-        if decide(self._shared.holder, self._seen, now) is Action.WAIT:
-            return False
-        if self.joined and self._heard is not None and now - self._heard <= _OLD * self._timings.retry:
-            return True
-        self._main = None
-        sent = clock.monotonic()
-        written = await self._write(lease, self._shared.main.name, self._shared.holder, "")
-        self._main = written
-        self._seen = observe(self._seen, read(written), clock.monotonic())
-        self._heard = sent
-        return True
-
-    def _hear(self, lease: Lease | None, asked: float) -> None:
-        """Take in the main lease as it was read; `asked` is when that was asked for."""
-        before = self._seen.record
-        record = read(lease) if lease is not None else None
-        self._seen = observe(self._seen, record, clock.monotonic())
-        self._main = lease
-        ours = record is not None and record.holder == self._shared.holder
-        if ours and before is not None and record != before and self._asked:
-            self._heard = max(self._asked, self._heard or 0.0)  # it was renewed since we asked the time before
-        elif record is not None and record.holder and not ours:
-            self._heard = None
-        self._asked = asked
 
     # The locks.
 
     async def _list(self) -> bool:
         asked = clock.monotonic()
-        found = await self._list_leases()
+        found = await self._leases.list()
         self._observe_sessions(found)
         main = found.get(self._shared.main.name)
         if main is None:
-            asked_main = clock.monotonic()
-            self._hear(await self._read(self._shared.main), asked_main)
+            await self._main.read()
         else:
-            self._hear(main, asked)
+            self._main.observe(main, asked)
         self._listed = {one: found[name] for one in self._shared.families if (name := self._name(one)) in found}
         holders = {lock: read(lease).holder for lock, lease in self._listed.items()}
         for lock in self._busy:  # what was listed may be older than what we wrote since
             if self._taken.get(lock, asked) >= asked:
                 holders[lock] = self.membership.holder(lock)
-        members = [read(one).holder for one in found.values() if self._is_of_ours(one)]
+        members = [read(one).holder for one in found.values() if self._leases.shares(one)]
         self.membership.observe(holders, [one for one in members if one], asked)
         for lock in [one for one in self._working if one not in self._listed and self._taken[one] < asked]:
             await self._take(lock)  # somebody deleted its lease
@@ -342,34 +261,10 @@ class SharedElection:
     def _name(self, lock: str) -> str:
         return self._shared.key(lock).name
 
-    def _is_of_ours(self, session: Lease) -> bool:
-        return (session.metadata.labels or {}).get(LOCKS_LABEL) == self._shared.digest
-
     def _observe_sessions(self, found: Mapping[str, Lease]) -> None:
         prefix = self._shared.session_prefix
         records = {name: read(lease) for name, lease in found.items() if name.startswith(prefix)}
         self.membership.sessions.observe(records, clock.monotonic())
-
-    async def _list_leases(self) -> dict[str, Lease]:
-        labels = f"{GROUP_LABEL}={self._shared.main.name}"
-        listing = await self._client.list(LEASES, self._shared.main.namespace, labels=labels)
-        return {lease.metadata.name: lease for lease in listing.items}
-
-    async def _read(self, key: Key) -> Lease | None:
-        try:
-            return await self._client.get(LEASES, key)
-        except errors.NotFound:
-            return None
-
-    async def _write(self, lease: Lease | None, name: str, holder: str, digest: str = "") -> Lease:
-        """Take or renew a lease, which is there as `lease`; return it as it is now. Raises `ApiError`."""
-        meta = lease.metadata if lease is not None else ObjectMeta(namespace=self._shared.main.namespace, name=name)
-        labels = {**(meta.labels or {}), GROUP_LABEL: self._shared.main.name, LOCKS_LABEL: digest}
-        if not digest:
-            del labels[LOCKS_LABEL]
-        wanted = replace(lease or Lease(), metadata=replace(meta, labels=labels))
-        wanted = held(wanted, holder, self._timings.lease, clock.utc_now())
-        return await (self._client.create if lease is None else self._client.update)(LEASES, wanted)
 
     # What is done under locks.
 
@@ -401,11 +296,11 @@ class SharedElection:
         if not await self._attempt(partial(self._take, lock)):
             return
         if not self.alive() or self._stopping:
-            await self._give_back(lock, self._leases[lock])
+            await self._give_back(lock, self._held[lock])
             return
         name = self._name(lock)
         self._log.info("leading", lease=name)
-        work = self._working[lock] = self._make(lock, self._leases[lock])
+        work = self._working[lock] = self._make(lock, self._held[lock])
         self._metrics.status.set(1, name)
         try:
             await work.run()
@@ -413,20 +308,20 @@ class SharedElection:
             del self._working[lock]
             self._metrics.status.set(0, name)
         await asyncio.sleep(max(0.0, work.settled() - clock.monotonic()))
-        await self._give_back(lock, self._leases[lock])
+        await self._give_back(lock, self._held[lock])
 
     async def _take(self, lock: str) -> bool:
-        key = self._shared.key(lock)
+        name = self._name(lock)
         try:
-            written = await self._write(self._listed.get(lock), key.name, self.me)
+            written = await self._leases.hold(self._listed.get(lock), name, self.me)
         except errors.AlreadyExists:  # somebody took our label from it
-            found = await self._read(key)
+            found = await self._leases.get(name)
             holder = read(found).holder if found is not None else ""
             if found is None or (holder not in ("", self.me) and not self.membership.is_over(holder)):
                 self.membership.note(lock, holder)
                 return False
-            written = await self._write(found, key.name, self.me)
-        self._leases[lock], self._taken[lock] = written, clock.monotonic()
+            written = await self._leases.hold(found, name, self.me)
+        self._held[lock], self._taken[lock] = written, clock.monotonic()
         self.membership.note(lock, self.me)
         return True
 
@@ -436,5 +331,5 @@ class SharedElection:
             self._log.info("released the lease", lease=lease.metadata.name)
 
     async def _release(self, lease: Lease) -> bool:
-        await self._client.update(LEASES, released(lease, clock.utc_now()))
+        await self._leases.release(lease)
         return True
