@@ -133,17 +133,19 @@ class Manager:
     def busy_with(self) -> tuple[str, ...]:
         """Return what is to be done right now: informers to fill, keys to work on. What is due later does not count."""
         filling = [f"listing {one.selection}" for one in self._informers.filling]
-        loops = [work for controller in self._controllers if (work := controller.state().work) is not None]
-        working = [f"{loop.name} with {key.key}" for loop in loops for key in loop.running]
-        waiting = [f"{loop.name} with {loop.ready} keys more" for loop in loops if loop.ready]
-        return (*filling, *working, *waiting)
+        working = (what for controller in self._controllers for what in controller.busy_with())
+        return (*filling, *working)
+
+    def controllers(self) -> tuple[ControllerState, ...]:
+        """Return how its controllers fare, as of now."""
+        return tuple(controller.state() for controller in self._controllers)
 
     def state(self) -> ManagerState:
         """Everything a person may want to know, as of now."""
         elsewhere = (
             ControllerState(name, Phase.ELSEWHERE, component=owner) for name, owner in self._parts.elsewhere.items()
         )
-        controllers = (*(controller.state() for controller in self._controllers), *elsewhere)
+        controllers = (*self.controllers(), *elsewhere)
         return ManagerState(
             name=self._name,
             identity=self._me,

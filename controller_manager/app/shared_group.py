@@ -62,6 +62,10 @@ class SharedController:
         one = self._running or self._ready
         return one.state() if one is not None else ControllerState(self.lock.name, Phase.STANDBY)
 
+    def busy_with(self) -> list[str]:
+        """Return what it has to do right now, in words."""
+        return [] if self._running is None else self._running.busy_with()
+
     async def run(self) -> None:
         """Run the controller until `stop`."""
         self._stop.clear()

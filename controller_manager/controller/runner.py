@@ -193,6 +193,10 @@ class Controller:
             work = replace(work, acted=(*work.acted, *self._acted_apart()))
         return self._life.state(self.name, clock.monotonic(), self.waits_for, work)
 
+    def busy_with(self) -> list[str]:
+        """Return what it has to do right now, in words."""
+        return [] if self._loop is None else self._loop.busy_with()
+
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The informers it can't start without, by name, and what keeps them."""

@@ -192,6 +192,11 @@ class ControlLoop(Generic[K]):
         """Keys whose last run failed and which are tried again."""
         return self._failures.retried
 
+    def busy_with(self) -> list[str]:
+        """Return what is to be done right now, in words."""
+        busy = [f"{self.name} with {key}" for key in self._running]
+        return [*busy, f"{self.name} with {self.depth} keys more"] if self.depth else busy
+
     def ages(self) -> list[float]:
         """Seconds each key being worked on has taken so far."""
         now = clock.monotonic()
