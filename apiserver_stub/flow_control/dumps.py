@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from apiserver_stub.flow_control.classification import distinguisher
 from apiserver_stub.flow_control.priority_and_fairness import FlowRequest, PriorityAndFairness
 from apiserver_stub.flow_control.priority_levels import PriorityLevel
-from apiserver_stub.flow_control.queue_set import Queue
+from apiserver_stub.flow_control.seat_requests import Queue
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
 

@@ -13,7 +13,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from apiserver_stub.flow_control.priority_levels import PriorityLevel, PriorityLevels
-from apiserver_stub.flow_control.queue_set import Rejection, SeatRequest
+from apiserver_stub.flow_control.queue_set import Rejection
+from apiserver_stub.flow_control.seat_requests import SeatRequest
 from controller_manager.base.metric_rules import UNEXPECTED
 from controller_manager.base.metrics import MOST_SERIES, Distribution, Family, Labels, Shown
 

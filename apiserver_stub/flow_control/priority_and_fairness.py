@@ -20,8 +20,9 @@ from apiserver_stub.flow_control.configuration import FlowSchema, PriorityLevelC
 from apiserver_stub.flow_control.long_running import is_unlimited
 from apiserver_stub.flow_control.metrics import FlowMetrics, SchemaCounts
 from apiserver_stub.flow_control.priority_levels import PriorityLevel, PriorityLevels
-from apiserver_stub.flow_control.queue_set import ONE_SEAT, Queue, QueueSet, Rejection, SeatRequest, work_of
+from apiserver_stub.flow_control.queue_set import QueueSet, Rejection
 from apiserver_stub.flow_control.retry_after import Rejected
+from apiserver_stub.flow_control.seat_requests import ONE_SEAT, Queue, SeatRequest, work_of
 from apiserver_stub.flow_control.work_estimates import (
     CountOf,
     Identifier,

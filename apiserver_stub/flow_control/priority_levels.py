@@ -21,8 +21,9 @@ from apiserver_stub.flow_control.configuration import (
     PriorityLevelConfiguration,
     mandatory,
 )
-from apiserver_stub.flow_control.queue_set import QueueSet, SeatRequest
+from apiserver_stub.flow_control.queue_set import QueueSet
 from apiserver_stub.flow_control.retry_after import RetryAfter
+from apiserver_stub.flow_control.seat_requests import SeatRequest
 from apiserver_stub.kinds.flow_control import MANDATORY
 
 _NO_SEATS = Limits(0, 0, 0)

@@ -5,16 +5,13 @@ seats in use, divided by the number of such queues. Each queue knows the R at wh
 if queues were served bit by bit; the one that would finish first goes first.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from operator import attrgetter
 
-import msgspec
-
 from apiserver_stub.flow_control.concurrency import Demand
+from apiserver_stub.flow_control.seat_requests import EXPECTED, Queue, SeatRequest, WorkEstimate
 
-_EXPECTED = 0.003  # seconds that a request is expected to be executed, until it is known
 _TURNS = 8
 _STATES = 4096  # whose times are told apart
 State = tuple[int, int, int, int]
@@ -29,71 +26,6 @@ class Rejection(Enum):
     CONCURRENCY_LIMIT = "concurrency-limit"
     TIME_OUT = "time-out"
     CANCELLED = "cancelled"
-
-
-class WorkEstimate(msgspec.Struct, frozen=True, gc=False):
-    """The seats of a request while it is executed, and those it keeps for `latency` seconds afterwards, for what it has
-    set off.
-    """
-
-    initial: int = 1
-    final: int = 0
-    latency: float = 0.0
-
-    @property
-    def seats(self) -> int:
-        """The seats it has all the time: the greater of both."""
-        return max(self.initial, self.final)
-
-
-ONE_SEAT = WorkEstimate()
-
-
-class Queue:
-    """Requests that wait in one queue, first come first served, and what is executed of it."""
-
-    __slots__ = ("executing", "finish_r", "index", "next_r", "waiting", "work")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.waiting: OrderedDict[SeatRequest, None] = OrderedDict()
-        self.executing = 0  # requests
-        self.work = 0.0  # seat-seconds that wait
-        self.next_r = 0.0
-        self.finish_r = 0.0  # of the request that has waited longest
-
-    @property
-    def head(self) -> "SeatRequest":
-        """The request that has waited longest."""
-        return next(iter(self.waiting))
-
-
-class SeatRequest(msgspec.Struct, eq=False, kw_only=True):
-    """A request that waits for seats of a level or has them; times are of one clock, in seconds.
-
-    `waiting` and `executing` say which; neither is when it is over. One that is `queued` did not find seats at once.
-    """
-
-    estimate: WorkEstimate = ONE_SEAT
-    seats: int = 1
-    work: float = _EXPECTED
-    arrived: float = 0.0
-    started: float = 0.0
-    arrived_r: float = 0.0
-    queued: bool = False
-    waiting: bool = False
-    executing: bool = False
-    queue: Queue | None = None
-
-    @property
-    def schema(self) -> str:
-        """The name of its FlowSchema, where that is known."""
-        return ""
-
-    @property
-    def is_mutating(self) -> bool:
-        """Tell whether it may change something."""
-        return False
 
 
 class QueueSet:
@@ -223,7 +155,7 @@ class QueueSet:
         if queue is not None:
             queue.executing -= 1
             if queue.waiting or queue.executing:
-                queue.next_r -= request.estimate.initial * (_EXPECTED - (now - request.started))
+                queue.next_r -= request.estimate.initial * (EXPECTED - (now - request.started))
                 if queue.waiting:
                     self._bound(queue)
             else:
@@ -407,11 +339,6 @@ class QueueSet:
         """Drop queues at the end that are too many and have no requests."""
         while len(self.queues) > max(self._desired, 0) and _is_unused(self.queues[-1]):
             self.queues.pop()
-
-
-def work_of(estimate: WorkEstimate) -> float:
-    """Return the seat-seconds that a request is expected to take."""
-    return estimate.initial * _EXPECTED + estimate.final * estimate.latency
 
 
 def _is_unused(queue: Queue) -> bool:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from apiserver_stub.flow_control.queue_set import ONE_SEAT, WorkEstimate
+from apiserver_stub.flow_control.seat_requests import ONE_SEAT, WorkEstimate
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.watch_cache.cache import WatchCache

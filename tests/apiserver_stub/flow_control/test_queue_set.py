@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from apiserver_stub.flow_control.queue_set import Queue, QueueSet, Rejection, SeatRequest, WorkEstimate, work_of
+from apiserver_stub.flow_control.queue_set import QueueSet, Rejection
+from apiserver_stub.flow_control.seat_requests import Queue, SeatRequest, WorkEstimate, work_of
 
 
 class Level:
