@@ -1,5 +1,7 @@
 """Objects of one template: nothing that is judged of a new one is another but the name. So if one is sound, all are."""
 
+from types import MappingProxyType
+
 import msgspec
 
 from apiserver_stub.kinds import names
@@ -7,8 +9,7 @@ from apiserver_stub.kinds.findings import Findings, without_drawn
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 
-_OWN = frozenset({"name", "managedFields"})
-_OF_MANAGERS = ("manager", "operation", "subresource", "fieldsType")
+_UNJUDGED = MappingProxyType({"time": None, "fieldsV1": None})  # of what managers own
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -43,7 +44,9 @@ def template_of(kind: ResourceInfo, new: Tree) -> tuple[Template | None, bytes]:
     if not kind.rules.any_label or (name and names.label(name)):
         return None, b""
     spec = _ENCODER.encode(new.get("spec"))
-    managers = ((entry.get(member) for member in _OF_MANAGERS) for entry in metadata.get("managedFields") or ())
-    common = {member: value for member, value in metadata.items() if member not in _OWN}
-    beside = {**new, "metadata": common, "spec": not name, "managers": list(map(tuple, managers))}
+    common = metadata.copy()
+    common["name"] = not name
+    if entries := metadata.get("managedFields"):
+        common["managedFields"] = [{**entry, **_UNJUDGED} for entry in entries]
+    beside = {**new, "metadata": common, "spec": None}
     return _TEMPLATES.of(b"%b\n%b" % (without_drawn(spec), _ENCODER.encode(beside)), kind.serial), spec

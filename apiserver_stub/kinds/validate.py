@@ -81,10 +81,15 @@ def _unmet_of(new: Tree, old: Tree | None, schema: Schema) -> list[Cause]:
     """
     if old is None:
         return check_schema(new, schema)
-    others = ((name, part) for name, part in new.items() if part is not old.get(name))
-    shapes = ((complete(schema.fields[name]), part) for name, part in others if name in schema.fields)
-    is_met = all(new.get(name) not in _ABSENT for name in schema.required)
-    return [] if is_met and all(shape is Any or takes(shape, part) for shape, part in shapes) else unmet(new, schema)
+    for name in schema.required:
+        if new.get(name) in _ABSENT:
+            return unmet(new, schema)
+    for name, part in new.items():
+        if part is not old.get(name) and (field := schema.fields.get(name)) is not None:
+            shape = complete(field)
+            if shape is not Any and not takes(shape, part):
+                return unmet(new, schema)
+    return []
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:

@@ -32,7 +32,7 @@ _FROZEN = (
 def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the main resource."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
-    if spec == before:
+    if spec is before or spec == before:
         return
     counts = [name for name in _LISTS if len(spec.get(name) or ()) != len(before.get(name) or ())]
     for name in counts:

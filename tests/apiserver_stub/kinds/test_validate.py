@@ -181,3 +181,9 @@ def test_every_problem_has_the_reason_of_its_words(judged: Any) -> None:
 
 def test_required_below_a_status_is_never_demanded(judged: Any) -> None:
     assert judged.problems("v1", "pods", {**_pod(), "status": {"conditions": [{}], "containerStatuses": [{}]}}) == []
+
+
+def test_the_schema_judges_the_parts_that_a_change_brings(judged: Any) -> None:
+    template = {**TEMPLATE, **_container(imagePullPolicy="Sometimes")}
+    fields = judged.fields("apps/v1", "deployments", {"spec": {**WORKLOAD, "template": template}}, {"spec": WORKLOAD})
+    assert fields == ["spec.template.spec.containers[0].imagePullPolicy"]
