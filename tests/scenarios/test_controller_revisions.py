@@ -8,7 +8,7 @@ from controller_manager.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, STATE
 from controller_manager.api.resource import key_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.test_daemon_set import join
+from tests.scenarios.daemons import join
 from tests.scenarios.trials import unheard
 from tests.scenarios.workloads import daemon_set, label, owned, stateful_set
 

@@ -24,7 +24,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import Fit, node_of, placement_of
-from tests.scenarios.test_daemon_set import join, relabel, taint
+from tests.scenarios.daemons import join, relabel, taint
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
 from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template

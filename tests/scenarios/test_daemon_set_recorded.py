@@ -23,7 +23,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import node_of
 from controllers.daemon_set.templates import HASH
-from tests.scenarios.test_daemon_set import FLAGS, WEB, join, relabel, taint
+from tests.scenarios.daemons import FLAGS, WEB, join, relabel, taint
 from tests.scenarios.workloads import Tree, label, owned, pods, set_status
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("daemon_sets.jsonl").read_text().splitlines()]

@@ -1,109 +1,36 @@
 """Stateful sets in a cluster whose pods run, in virtual time."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.apps import CONTROLLER_REVISIONS, STATEFUL_SETS, ControllerRevision, StatefulSet
-from controller_manager.api.core import NAMESPACES, PODS, Pod, is_pod_ready
+from controller_manager.api.apps import STATEFUL_SETS
+from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.policy import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
 from controller_manager.api.resource import Key
-from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS
+from controller_manager.api.wire import Response
 from controller_manager.controller import controller_of
-from controller_manager.controller.history import in_order
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.stateful import (
+    COLLECTING,
+    FLAGS,
+    PARALLEL,
+    WEB,
+    Log,
+    change,
+    claims,
+    found,
+    images,
+    numbers,
+    revisions,
+)
 from tests.scenarios.test_manager_flags import most_in_work
-from tests.scenarios.workloads import claim_template, events, label, owned, pods, set_status, stateful_set, template
+from tests.scenarios.workloads import claim_template, events, label, owned, pods, set_status, stateful_set
 
 pytestmark = pytest.mark.virtual
-
-FLAGS = ("--leader-elect=false", "--controllers=statefulset")
-COLLECTING = ("--leader-elect=false", "--controllers=statefulset,garbage-collector-controller")
-WEB = Key("default", "web")
-PARALLEL = {"podManagementPolicy": "Parallel"}
-SECOND, BROKEN = "example.org/app:2", "example.org/app:broken"
-
-
-class Log:
-    """What happened to pods and stateful sets, in order: `+web-0` created, `web-0` ready, `-web-0` gone."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.pods: list[str] = []
-        self.statuses = 0
-        self._ready: set[str] = set()
-        cluster.api.store.subscribe(self._note)
-
-    def _note(self, changes: Sequence[Change]) -> None:
-        for one in changes:
-            if one.row.resource == PODS.name:
-                self._take(one)
-            self.statuses += one.row.resource == STATEFUL_SETS.name
-
-    def _take(self, one: Change) -> None:
-        pod = Pod.decode(one.row.data)
-        name = pod.metadata.name
-        if one.deleted:
-            self.pods.append(f"-{name}")
-            self._ready.discard(name)
-        elif not pod.spec.node_name:
-            self.pods.append(f"+{name}")
-        elif is_pod_ready(pod) and pod.metadata.deletion_timestamp is None:
-            if name not in self._ready:
-                self.pods.append(name)
-            self._ready.add(name)
-
-
-async def change(cluster: Cluster, **spec: Any) -> None:
-    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": spec})
-
-
-async def use(cluster: Cluster, image: str) -> None:
-    await change(cluster, template=template(image, app="web"))
-
-
-async def found(cluster: Cluster) -> StatefulSet:
-    return await cluster.client.get(STATEFUL_SETS, WEB)
-
-
-async def numbers(cluster: Cluster) -> tuple[int, ...]:
-    """Those of replicas, of ready, of available, of current and of updated ones."""
-    status = (await found(cluster)).status
-    counts = (status.replicas, status.ready_replicas, status.available_replicas)
-    return (*counts, status.current_replicas, status.updated_replicas)
-
-
-def image_of(pod: Pod) -> str:
-    containers = msgspec.json.decode(pod.raw)["spec"]["containers"]
-    return str(containers[0]["image"])
-
-
-async def images(cluster: Cluster) -> dict[str, str]:
-    """The version that each pod runs."""
-    return {pod.metadata.name: image_of(pod).rpartition(":")[2] for pod in await pods(cluster)}
-
-
-async def claims(cluster: Cluster) -> dict[str, list[str]]:
-    """The claims, and the names of their owners."""
-    listed = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items
-    return {one.metadata.name: [each.name for each in one.metadata.owner_references] for one in listed}
-
-
-async def revisions(cluster: Cluster) -> list[ControllerRevision]:
-    return in_order((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
-
-
-async def release_claims(cluster: Cluster) -> None:
-    """Take the finalizers off the claims, as who protects them does."""
-    for one in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items:
-        key = Key("default", one.metadata.name)
-        await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, key, {"metadata": {"finalizers": None}})
 
 
 async def test_pods_come_in_order_and_go_in_the_opposite_one() -> None:
@@ -192,172 +119,6 @@ async def test_numbers_may_begin_elsewhere_later() -> None:
         assert await numbers(cluster) == (3, 3, 3, 3, 3)
 
 
-async def test_an_update_goes_from_the_last_pod_to_the_first() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set())
-        await cluster.settle()
-        log = Log(cluster)
-        before = (await found(cluster)).status.current_revision
-        await use(cluster, SECOND)
-        await cluster.sleep(3)
-        status = (await found(cluster)).status
-        assert (status.current_revision, status.update_revision != before) == (before, True)
-        assert (status.current_replicas, status.updated_replicas) == (1, 1)
-        await cluster.settle()
-        rounds = (("-web-2", "+web-2", "web-2"), ("-web-1", "+web-1", "web-1"), ("-web-0", "+web-0", "web-0"))
-        assert log.pods == [step for one in rounds for step in one]
-        assert await numbers(cluster) == (3, 3, 3, 3, 3)
-        status = (await found(cluster)).status
-        assert status.current_revision == status.update_revision != before
-        assert set((await images(cluster)).values()) == {"2"}
-
-
-async def test_a_partition_holds_pods_back() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
-        await cluster.client.create(STATEFUL_SETS, stateful_set(updateStrategy=strategy))
-        await cluster.settle()
-        await use(cluster, SECOND)
-        await cluster.settle()
-        assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
-        assert await numbers(cluster) == (3, 3, 3, 2, 1)
-        for name in ("web-1", "web-2"):  # they come again of what they were of
-            await cluster.client.delete(PODS, Key("default", name))
-        await cluster.settle()
-        assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
-        await change(cluster, updateStrategy={"rollingUpdate": {"partition": 0}})
-        await cluster.settle()
-        assert set((await images(cluster)).values()) == {"2"}
-
-
-async def test_an_update_on_deletion_waits_for_that() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(updateStrategy={"type": "OnDelete"}))
-        await cluster.settle()
-        await use(cluster, SECOND)
-        await cluster.settle()
-        assert set((await images(cluster)).values()) == {"1"}
-        await cluster.client.delete(PODS, Key("default", "web-1"))
-        await cluster.settle()
-        assert await images(cluster) == {"web-0": "1", "web-1": "2", "web-2": "1"}
-        assert await numbers(cluster) == (3, 3, 3, 2, 1)
-
-
-@pytest.mark.parametrize("limit", [2, "50%"])
-async def test_an_update_takes_as_many_pods_as_may_be_unavailable(limit: Any) -> None:
-    async with Cluster(("--feature-gates=MaxUnavailableStatefulSet=true",)) as cluster, PodAgent(cluster):
-        replica = await cluster.manage(
-            *FLAGS, "--feature-gates=MaxUnavailableStatefulSet=true", "--authorization-always-allow-paths=/metrics"
-        )
-        strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": limit}}
-        await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=4, updateStrategy=strategy, **PARALLEL))
-        await cluster.settle()
-        log = Log(cluster)
-        await use(cluster, SECOND)
-        await cluster.sleep(1.5)
-        assert sorted(log.pods[:2]) == ["-web-2", "-web-3"]
-        assert await gauge(replica, "unavailable_replicas") == ["2"]
-        await cluster.settle()
-        assert set((await images(cluster)).values()) == {"2"}
-        assert (await gauge(replica, "max_unavailable"), await gauge(replica, "unavailable_replicas")) == (["2"], ["0"])
-        await cluster.client.delete(STATEFUL_SETS, WEB, propagation="Orphan")
-        await cluster.client.patch(STATEFUL_SETS, WEB, {"metadata": {"finalizers": None}})
-        await cluster.settle()
-        assert await gauge(replica, "max_unavailable") == []
-
-
-async def gauge(replica: Any, name: str) -> list[str]:
-    """The values of a gauge of the controller."""
-    body = (await replica.manager.pages.handle(Request("GET", "/metrics"))).body
-    labels = 'pod_management_policy="Parallel",statefulset_name="web",statefulset_namespace="default"'
-    start = f"statefulset_controller_statefulset_{name}{{{labels}}} "
-    lines = [
-        line
-        for line in bytes(body).decode().splitlines()
-        if line.startswith(f"statefulset_controller_statefulset_{name}{{")
-    ]
-    assert all(sorted(line[line.index("{") + 1 : line.index("}")].split(",")) == labels.split(",") for line in lines), (
-        start
-    )
-    return [line.rpartition(" ")[2].removesuffix(".0") for line in lines]
-
-
-async def test_an_update_that_is_stuck_goes_on_once_its_broken_pod_is_deleted() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: image_of(pod) != BROKEN):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set())
-        await cluster.settle()
-        await use(cluster, BROKEN)
-        await cluster.settle()
-        assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "broken"}
-        await use(cluster, SECOND)
-        await cluster.advance(600)
-        assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "broken"}
-        await cluster.client.delete(PODS, Key("default", "web-2"))
-        await cluster.advance(10)
-        assert set((await images(cluster)).values()) == {"2"}
-
-
-async def test_a_parallel_update_that_is_stuck_is_repaired_by_another_template() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: image_of(pod) != BROKEN):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(**PARALLEL))
-        await cluster.settle()
-        await use(cluster, BROKEN)
-        await cluster.settle()
-        await use(cluster, SECOND)
-        await cluster.settle()
-        assert set((await images(cluster)).values()) == {"2"}
-
-
-async def test_a_template_that_comes_again_has_the_revision_of_before() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1))
-        await cluster.settle()
-        (first,) = await revisions(cluster)
-        await use(cluster, SECOND)
-        await cluster.settle()
-        await cluster.client.patch(STATEFUL_SETS, WEB, msgspec.json.decode(first.data))  # as kubectl rollout undo
-        await cluster.settle()
-        one, two = await revisions(cluster)
-        assert (two.metadata.name, one.revision, two.revision) == (first.metadata.name, 2, 3)
-        assert await images(cluster) == {"web-0": "1"}
-
-
-async def test_as_many_revisions_are_kept_as_the_limit_says() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1, revisionHistoryLimit=1))
-        await cluster.settle()
-        for number in range(2, 6):
-            await use(cluster, f"example.org/app:{number}")
-            await cluster.settle()
-        assert [one.revision for one in await revisions(cluster)] == [4, 5]
-
-
-async def test_a_name_of_a_revision_that_is_taken_counts_as_a_collision() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        replica = await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1))
-        await cluster.settle()
-        (first,) = await revisions(cluster)
-        await replica.stop()
-        key = Key("default", first.metadata.name)
-        await cluster.client.delete(CONTROLLER_REVISIONS, key)
-        meta = replace(first.metadata, owner_references=(), labels=None, uid="", resource_version="")
-        other = ControllerRevision(metadata=meta, data=msgspec.Raw(b'{"spec":{}}'), revision=7)
-        await cluster.client.create(CONTROLLER_REVISIONS, other)
-        await cluster.manage(*FLAGS)
-        await cluster.settle()
-        status = (await found(cluster)).status
-        assert status.collision_count == 1
-        assert status.update_revision != first.metadata.name
-
-
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 async def test_a_pod_that_has_ended_is_made_anew(phase: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
@@ -426,94 +187,6 @@ async def test_a_pod_of_somebody_else_has_the_name() -> None:
         await cluster.client.delete(PODS, Key("default", "web-0"))
         await cluster.advance(60)
         assert await numbers(cluster) == (2, 2, 2, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("scaled", "deleted", "after_scaling", "after_deletion"),
-    [
-        ("Retain", "Retain", 3, 3),
-        ("Retain", "Delete", 3, 0),
-        ("Delete", "Retain", 1, 1),
-        ("Delete", "Delete", 1, 0),
-    ],
-)
-async def test_claims_go_as_the_policy_says(scaled: str, deleted: str, after_scaling: int, after_deletion: int) -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*COLLECTING)
-        policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}}
-        spec = {"volumeClaimTemplates": [claim_template()], **policy}
-        await cluster.client.create(STATEFUL_SETS, stateful_set(**spec))
-        await cluster.settle()
-        owners = ["web"] if deleted == "Delete" else []
-        assert await claims(cluster) == {f"data-web-{number}": owners for number in range(3)}
-        await release_claims(cluster)
-        await change(cluster, replicas=1)
-        await cluster.advance(30)
-        assert len(await claims(cluster)) == after_scaling
-        await cluster.client.delete(STATEFUL_SETS, WEB)
-        await cluster.advance(30)
-        assert await pods(cluster) == []
-        assert len(await claims(cluster)) == after_deletion
-
-
-async def test_another_policy_changes_the_owners_of_claims() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=2, volumeClaimTemplates=[claim_template()]))
-        await cluster.settle()
-        for deleted, owners in (("Delete", ["web"]), ("Retain", [])):
-            await change(cluster, persistentVolumeClaimRetentionPolicy={"whenDeleted": deleted})
-            await cluster.settle()
-            assert await claims(cluster) == {"data-web-0": owners, "data-web-1": owners}
-        written = [reason for _, reason in await events(cluster)]
-        assert written.count("SuccessfulUpdate") == 2  # one for each pod, which counts
-
-
-async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:
-    """A set that was scaled down is scaled up again, while a claim has yet to follow its pod."""
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*COLLECTING, strict=False)
-        policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
-        await cluster.client.create(
-            STATEFUL_SETS, stateful_set(replicas=2, volumeClaimTemplates=[claim_template()], **policy)
-        )
-        await cluster.settle()
-        before = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "data-web-1"))
-        await change(cluster, replicas=1)
-        await cluster.advance(30)
-        await change(cluster, replicas=2)
-        await cluster.advance(30)
-        assert len(await owned(cluster)) == 1
-        await release_claims(cluster)
-        await cluster.settle()
-        assert await numbers(cluster) == (2, 2, 2, 2, 2)
-        after = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "data-web-1"))
-        assert after.metadata.uid != before.metadata.uid
-
-
-async def test_a_pending_pod_gets_a_claim_that_was_lost() -> None:
-    async with Cluster() as cluster, PodAgent(cluster, runs=lambda _: False):
-        await cluster.manage(*FLAGS)
-        await cluster.client.create(STATEFUL_SETS, stateful_set(volumeClaimTemplates=[claim_template()]))
-        await cluster.settle()
-        await release_claims(cluster)
-        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, Key("default", "data-web-0"))
-        await cluster.settle()
-        assert await claims(cluster) == {"data-web-0": []}
-
-
-async def test_a_claim_that_somebody_else_controls_is_left_to_them() -> None:
-    async with Cluster() as cluster, PodAgent(cluster):
-        await cluster.manage(*FLAGS)
-        theirs = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u", "controller": True}
-        meta = {"name": "data-web-0", "namespace": "default", "ownerReferences": [theirs]}
-        tree = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": claim_template()["spec"]}
-        claim = PersistentVolumeClaim.decode(msgspec.json.encode(tree))
-        await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim)
-        policy = {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}
-        await cluster.client.create(STATEFUL_SETS, stateful_set(volumeClaimTemplates=[claim_template()], **policy))
-        await cluster.settle()
-        assert await claims(cluster) == {"data-web-0": ["t"], "data-web-1": ["web"], "data-web-2": ["web"]}
 
 
 async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
