@@ -1,0 +1,170 @@
+"""A server with somebody of each kind of credentials, and what an attacker may show it."""
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import load_pem_x509_certificate
+from jwt.algorithms import ECAlgorithm
+
+from apiserver_stub.api_server import ApiServer
+from apiserver_stub.authn.certificate import ClientCertificates
+from apiserver_stub.build import build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving.http import fold_headers, repeated_headers
+from controller_manager.serving.tls import make_ca
+from controller_manager.serving.token_keys import VerifyingKey
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+
+WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+NS = "/api/v1/namespaces/default"
+CLIENT_CA, PROXY_CA, OTHER_CA = (make_ca(name) for name in ("clients", "proxies", "others"))
+FOREVER = 4_000_000_000.0
+STATIC, POWERLESS = "s3cret-t0ken", "joes-token"
+SERVER_KEY, STRANGER = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+KID = VerifyingKey.of(SERVER_KEY.public_key()).name
+
+
+def root_of(pair: Any) -> str:
+    return hashlib.sha256(
+        load_pem_x509_certificate(pair.certificate).public_bytes(serialization.Encoding.DER)
+    ).hexdigest()
+
+
+def asks(
+    *headers: tuple[str, str], certificate: Certificate | None = None, query: tuple[tuple[str, str], ...] = ()
+) -> Request:
+    """A question who one is, with these headers as they would come over a socket."""
+    return Request("POST", WHO_AM_I, query, fold_headers(headers), b"{}", certificate, repeated_headers(headers))
+
+
+def bearer(token: str) -> Request:
+    return asks(("Authorization", f"Bearer {token}"))
+
+
+class Victim:
+    """A server with somebody of each kind of credentials, and what an attacker knows of it."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.account: dict[str, Any] = {}
+
+    async def admin(self, method: str, path: str, body: Any = None) -> Any:
+        data = b"" if body is None else json.dumps(body).encode()
+        certificate = Certificate("admin", ("system:masters",), root_of(CLIENT_CA), FOREVER)
+        answer = await self.server.handle(Request(method, path, (), {}, data, certificate))
+        found = json.loads(answer.body)
+        assert answer.status < 300, found
+        return found
+
+    async def who(self, request: Request) -> str:
+        """The name that a request is let in by; empty for one that is not."""
+        answer = await self.server.handle(request)
+        return json.loads(answer.body)["status"]["userInfo"]["username"] if answer.status == 201 else ""
+
+    async def token(self, account: str = "robot", **spec: Any) -> str:
+        answer = await self.admin("POST", f"{NS}/serviceaccounts/{account}/token", {"spec": spec})
+        return str(answer["status"]["token"])
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        """Claims that would be good of the account `robot`; None leaves one out."""
+        now = int(time.time())
+        account = {"name": "robot", "uid": self.account["metadata"]["uid"]}
+        claims = {
+            "iss": ISSUER, "aud": [ISSUER], "sub": "system:serviceaccount:default:robot", "jti": "j",
+            "iat": now, "nbf": now, "exp": now + 3600,
+            "kubernetes.io": {"namespace": "default", "serviceaccount": account},
+        }  # fmt: skip
+        return {name: value for name, value in {**claims, **changed}.items() if value is not None}
+
+    def signed(self, key: Any = SERVER_KEY, *, header: dict[str, Any] | None = None, **changed: Any) -> str:
+        """A token with these claims: of the server's key, as if it had signed it, or of another."""
+        return signed(json.dumps(self.claims(**changed)).encode(), {"alg": "ES256", "kid": KID, **(header or {})}, key)
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def signed(payload: bytes, header: dict[str, Any], key: Any = SERVER_KEY) -> str:
+    text = f"{encoded(json.dumps(header).encode())}.{encoded(payload)}"
+    return f"{text}.{encoded(signature(text.encode(), key))}"
+
+
+def signature(text: bytes, key: Any) -> bytes:
+    return bytes(ECAlgorithm(ECAlgorithm.SHA256).sign(text, key))
+
+
+# A request, or what makes one of the server it is shown to.
+Row = Request | Callable[[Victim], Request | Awaitable[Request]]
+
+
+def pod(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+AS_ADMIN = (("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters"))
+
+
+@asynccontextmanager
+async def attacked(tmp_path: Path) -> AsyncIterator[Victim]:
+    """A server with somebody of each kind of credentials."""
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (tmp_path / "sa.key").write_bytes(SERVER_KEY.private_bytes(*form))
+    (tmp_path / "proxies.pem").write_bytes(PROXY_CA.certificate)
+    (tmp_path / "tokens").write_text(f"{STATIC},admin,the-uid,system:masters\n{POWERLESS},joe,joe\n")
+    trust = Trust()
+    trust.set(CLIENTS, CLIENT_CA.certificate)
+    trust.set(PROXIES, PROXY_CA.certificate)
+    flags = (
+        "--storage-backend=memory", "--advertise-address=192.0.2.1", "--authorization-mode=RBAC",
+        f"--token-auth-file={tmp_path / 'tokens'}", f"--service-account-signing-key-file={tmp_path / 'sa.key'}",
+        "--enable-bootstrap-token-auth", f"--requestheader-client-ca-file={tmp_path / 'proxies.pem'}",
+        "--requestheader-allowed-names=front", "--requestheader-uid-headers=X-Remote-Uid",
+    )  # fmt: skip
+    server = build(FLAGS.parse(flags), Runtime("test"), certificates=ClientCertificates(trust))
+    await server.start()
+    found = Victim(server)
+    found.account = await found.admin("POST", f"{NS}/serviceaccounts", named("robot"))
+    for name in ("gone", "anew"):
+        await found.admin("POST", f"{NS}/serviceaccounts", named(name))
+        await found.admin("POST", "/api/v1/nodes", named(name))
+        await found.admin("POST", f"{NS}/secrets", named(name))
+        await found.admin("POST", f"{NS}/pods", pod(name))
+    try:
+        yield found
+    finally:
+        await server.stop()
+
+
+async def request_of(row: Row, victim: Victim) -> Request:
+    found = row if isinstance(row, Request) else row(victim)
+    return found if isinstance(found, Request) else await found
+
+
+async def let_in(victim: Victim, rows: Mapping[str, Row]) -> dict[str, str]:
+    """The names by which rows are let in."""
+    found = {}
+    for row, shown in rows.items():
+        request = await request_of(shown, victim)
+        for _ in range(2):  # nothing that is remembered of the first time lets in the second
+            if name := await victim.who(request):
+                found[row] = name
+    return found
