@@ -17,9 +17,9 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source
 from controller_manager.transport.config import Identity
+from controller_manager.transport.connections import ConnectionLimits, Connections
 from controller_manager.transport.credentials import from_identity
 from controller_manager.transport.dialer import Dialer
-from controller_manager.transport.http import ConnectionLimits, Connections
 from controller_manager.transport.http_transport import HttpTransport
 from controller_manager.transport.kubeconfig import load
 from controller_manager.transport.response_parser import ServerDisconnected

@@ -55,7 +55,7 @@ class HttpNetwork:
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
         from controller_manager.client import HttpTransport  # --help does without its HTTP library
-        from controller_manager.transport.http import Connections
+        from controller_manager.transport.connections import Connections
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:

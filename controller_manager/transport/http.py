@@ -1,4 +1,4 @@
-"""The transport over HTTP and TLS, and the connections to one server that transports share whatever their credentials.
+"""The transport to one server over HTTP and TLS.
 
 What is answered at once goes over connections of our own, with a third of the CPU; watches, and whatever a proxy
 carries, through aiohttp.
@@ -6,215 +6,27 @@ carries, through aiohttp.
 
 import asyncio
 import re
-import socket
-import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response, offered_protocols
-from controller_manager.transport.connection_pool import ConnectionPool, Origin
-from controller_manager.transport.dialer import Dialer
+from controller_manager.transport.connection_pool import Origin
+from controller_manager.transport.connections import Connections
 from controller_manager.transport.duplex import SocketStream
-from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import (
     LARGEST_BODY,
     NO_CREDENTIAL,
-    ConfigError,
     Credential,
     Endpoint,
     TransportError,
     UnaskedUpgrade,
-    client_context,
     is_watch,
     with_offer,
 )
-
-_READ_BUFFER = 1 << 20
-_MOST_CONTEXTS = 4
-CertificateAndKey = tuple[bytes, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """The most connections for requests, the seconds to wait for a connection and for a byte, and the most bytes of an
-    answer that is no watch, `LARGEST_BODY` by default.
-    """
-
-    connections: int = 64
-    connect: float = 10.0
-    read_timeout: float = 60.0
-    largest_answer: int | None = None
-
-
-DEFAULT_LIMITS = ConnectionLimits()
-
-
-class Connections:
-    """Opened when first needed, closed when the last of those who joined has left.
-
-    Those for watches are apart from those for requests (`pool`), and as many as it takes. With a `dialer` there are
-    those for requests only, and `ConfigError` is raised where the endpoint names a proxy of its own.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
-        metrics: TransportMetrics | None = None,
-        dialer: Dialer | None = None,
-    ) -> None:
-        if dialer is not None and endpoint.proxy_url:
-            raise ConfigError(f"the server {endpoint.server} has a proxy-url, but is reached by an egress selection")
-        self._dialer = dialer
-        self.endpoint = endpoint
-        self.limits = limits
-        self.metrics = metrics or TransportMetrics()
-        self._users = 0
-        self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
-        self.pool = ConnectionPool(
-            limits.connections, limits.connect, limits.read_timeout, limits.largest_answer, dialer
-        )
-        self._requests: aiohttp.ClientSession | None = None
-        self._watches: aiohttp.ClientSession | None = None
-
-    def join(self) -> None:
-        """Use them."""
-        self._users += 1
-        if self._users > 1:
-            self.metrics.shared()
-
-    async def leave(self) -> None:
-        """Use them no longer."""
-        self._users -= 1
-        if self._users > 0:
-            return
-        self.metrics.closed(len(self._contexts))
-        self._contexts.clear()
-        self.pool.close()
-        for session in (self._requests, self._watches):
-            if session is not None:
-                await session.close()
-        self._requests = self._watches = None
-
-    def for_requests(self) -> aiohttp.ClientSession:
-        """The session for what is answered soon, where a proxy stands between."""
-        if self._requests is None:
-            limits = self.limits
-            timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.read_timeout)
-            self._requests = session(limits.connections, timeout)
-        return self._requests
-
-    def for_watches(self) -> aiohttp.ClientSession:
-        """The session for what goes on. Raises `TransportError` where a dialer must be used."""
-        if self._dialer is not None:
-            raise TransportError("no watch is carried over connections of a dialer")
-        if self._watches is None:
-            self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
-        return self._watches
-
-    def context(self, pair: CertificateAndKey) -> ssl.SSLContext:
-        """One context per certificate and key, so that its connections are used again: those of others never are.
-
-        Raises `ConfigError` when authorities or certificate are unusable.
-        """
-        found = self._contexts.get(pair)
-        if found is None:
-            found = self._contexts[pair] = client_context(self.endpoint, *pair)
-            self.metrics.made_context()
-            if len(self._contexts) > _MOST_CONTEXTS:
-                del self._contexts[next(iter(self._contexts))]
-                self.metrics.dropped_context()
-        return found
-
-
-def session(
-    connections: int,
-    timeout: aiohttp.ClientTimeout,
-    read_buffer: int = _READ_BUFFER,
-    to_one: int = 0,
-    dialed: "DialedSockets | None" = None,
-) -> aiohttp.ClientSession:
-    """Return a session that adds nothing to what it carries, of at most so many connections, and so many `to_one`
-    server; 0 sets no bound. Of each answer it holds about twice `read_buffer`. With `dialed`, URLs have its names.
-    """
-    return aiohttp.ClientSession(
-        connector=_connector(connections, to_one, dialed),
-        timeout=timeout,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
-        auto_decompress=False,  # nothing compressed is asked for: a few bytes must not become a gigabyte
-        read_bufsize=read_buffer,
-        trust_env=False,
-    )
-
-
-def _connector(connections: int, to_one: int, dialed: "DialedSockets | None") -> aiohttp.TCPConnector:
-    if dialed is None:
-        return aiohttp.TCPConnector(limit=connections, limit_per_host=to_one)
-    return aiohttp.TCPConnector(
-        limit=connections,
-        limit_per_host=to_one,
-        resolver=dialed,
-        use_dns_cache=False,
-        socket_factory=dialed.take,
-    )
-
-
-_NAMED = ".dialed"
-
-
-class DialedSockets(AbstractResolver):
-    """Has a session use connections of a dialer: it dials where the session resolves a name, and hands the socket over
-    where that makes one. The session asks for addresses of `name_of`, since it would resolve no others.
-    """
-
-    def __init__(self, dialer: Dialer) -> None:
-        self._dialer = dialer
-        self._dialed: dict[int, socket.socket] = {}
-        self._last = 0
-
-    @staticmethod
-    def name_of(host: str) -> str:
-        """Return the name by which a session asks for a host."""
-        return host.encode().hex() + _NAMED
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Dial, and return the number of the socket as an address; called by the session."""
-        found = await self._dialer.dial(bytes.fromhex(host.removesuffix(_NAMED)).decode(), port)
-        self._last += 1
-        self._dialed[self._last] = found
-        return [
-            ResolveResult(
-                hostname=host, host="127.0.0.1", port=self._last, family=socket.AF_INET, proto=0,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-        ]  # fmt: skip
-
-    def take(self, address: tuple[Any, ...]) -> socket.socket:
-        """Return the socket of an address; called by the session."""
-        return _Connected(fileno=self._dialed.pop(address[4][1]).detach())
-
-    async def close(self) -> None:
-        """Close what the session did not take."""
-        for one in self._dialed.values():
-            one.close()
-        self._dialed.clear()
-
-
-class _Connected(socket.socket):
-    """A socket that is connected already."""
-
-    def connect(self, address: object) -> None:
-        """Called by the loop."""
-
 
 _MOST_WORDS = 500  # characters of a reason
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)

@@ -2,8 +2,9 @@
 
 from controller_manager.transport.authenticated import AuthenticatedTransport
 from controller_manager.transport.config import ClientConfig
+from controller_manager.transport.connections import ConnectionLimits, Connections
 from controller_manager.transport.credentials import Obtain, from_identity, from_plugin
-from controller_manager.transport.http import ConnectionLimits, Connections, EndpointTransport
+from controller_manager.transport.http import EndpointTransport
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import Credential
 

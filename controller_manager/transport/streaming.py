@@ -11,7 +11,8 @@ from controller_manager.api.wire import Request, Response, offered_protocols
 from controller_manager.transport.connection_pool import ConnectionPool, Origin, authority
 from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.duplex import SocketStream
-from controller_manager.transport.http import FAILURES, Chunks, DialedSockets, head, reason, session, target
+from controller_manager.transport.http import FAILURES, Chunks, head, reason, target
+from controller_manager.transport.session import DialedSockets, session
 from controller_manager.transport.transport import TransportError, UnaskedUpgrade, with_offer
 
 _BUFFER = 64 * 1024  # bytes of an answer that wait for their reader, and about twice that

@@ -21,8 +21,8 @@ from controller_manager.base.clock import utc_now
 from controller_manager.base.registry import Registry
 from controller_manager.client import Client, ClientMetrics, InProcessTransport
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.transport.connections import Connections
 from controller_manager.transport.credentials import from_plugin
-from controller_manager.transport.http import Connections
 from controller_manager.transport.http_transport import HttpTransport
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import ConfigError, Credential
