@@ -1,105 +1,37 @@
 """The life of a pod on a virtual node, second by second."""
 
 import math
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.timestamps import format_time
-from controllers.virtual_node.lifecycle import Place, decide
+from controllers.virtual_node.lifecycle import decide
 from controllers.virtual_node.pods import POD
-from controllers.virtual_node.stages import Stages, load_stages, stages_of
+from controllers.virtual_node.stages import Stages, load_stages
+from tests.controllers.pod_lives import (
+    EXIT_1,
+    INIT,
+    NOTE,
+    PLACE,
+    SHIPPED,
+    SLOW,
+    START,
+    Tree,
+    annotated,
+    apply,
+    at,
+    container,
+    live,
+    own,
+    pod,
+)
 
-Tree = dict[str, Any]
-START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-PLACE = Place(("198.18.0.2",), ("10.0.0.7",))
-SHIPPED = load_stages("", instant=True)
 SLOWLY = load_stages("", instant=False)
-NOTE = "virtual-node.x-k8s.io"
-
-
-def at(seconds: float) -> str:
-    return format_time(datetime.fromtimestamp(START + seconds, UTC))
-
-
-def container(name: str = "main", **more: Any) -> Tree:
-    return {"name": name, "image": "example.org/app:1", **more}
-
-
-def pod(*mains: Tree, annotations: Tree | None = None, owner: str = "", generation: int = 1, **spec: Any) -> Tree:
-    owners = [{"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o"}] if owner else []
-    meta = {"name": "p", "namespace": "default", "uid": "u", "generation": generation, "ownerReferences": owners}
-    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at(0)}]
-    return {
-        "metadata": {**meta, "annotations": annotations or {}},
-        "spec": {"nodeName": "n", "containers": list(mains) or [container()], **spec},
-        "status": {"phase": "Pending", "conditions": conditions},
-    }
-
-
-def apply(tree: Tree, changes: Any) -> Tree:
-    """Patch the status as a server does."""
-    changes = msgspec.json.decode(msgspec.json.encode(changes))
-    by_type = {one["type"]: one for one in tree["status"].get("conditions", [])}
-    for one in changes.pop("conditions", []):
-        known = {**by_type.get(one["type"], {}), **one}
-        by_type[one["type"]] = {key: value for key, value in known.items() if value is not None}
-    return {**tree, "status": {**tree["status"], **changes, "conditions": list(by_type.values())}}
-
-
-def state(status: Tree) -> str:
-    if "running" in status["state"]:
-        return "ready" if status["ready"] else "started" if status.get("started") else "running"
-    if "terminated" in status["state"]:
-        return f"exit {status['state']['terminated']['exitCode']}"
-    return str(status["state"]["waiting"]["reason"])
-
-
-def seen(tree: Tree) -> str:
-    """Return the phase, and the containers with their states and restarts."""
-    status = tree["status"]
-    listed = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-    listed += status.get("ephemeralContainerStatuses", [])
-    told = [f"{one['name']} {state(one)}{'*' * min(one['restartCount'], 9)}" for one in listed]
-    return ", ".join([status["phase"], *told])
-
-
-def live(tree: Tree, stages: Stages = SHIPPED, begin: float = 0.0, until: float = 1000.0) -> tuple[Tree, list[str]]:
-    """Return the pod after its life, and each change of it with the second."""
-    now, history = begin, []
-    for _ in range(200):
-        decision = decide(POD.decode(msgspec.json.encode(tree)), stages, PLACE, START + now)
-        if decision.status:
-            tree = apply(tree, decision.status)
-            history.append(f"{now:g}: {seen(tree)}")
-        if decision.removes:
-            history.append(f"{now:g}: gone")
-            break
-        if decision.due - START > until:
-            break
-        assert decision.due > START + now
-        now = decision.due - START
-    return tree, history
-
-
-def conditions(tree: Tree) -> dict[str, tuple[str, str]]:
-    return {one["type"]: (one["status"], one.get("reason", "")) for one in tree["status"]["conditions"]}
-
-
-def own(*stages: Tree) -> Stages:
-    return Stages([*stages_of({"stages": list(stages)}), *SHIPPED.listed])
-
-
-INIT = container("init")
 FAILS = {"exec": {"command": ["/bin/false"]}}
 SIDECAR = container("side", restartPolicy="Always")
-EXIT_1 = {f"{NOTE}/exit-code": "1", f"{NOTE}/run-for": "5s"}
 EXIT_0 = {f"{NOTE}/exit-code": "0", f"{NOTE}/run-for": "5s"}
-SLOW = {"name": "slow", "from": ["waiting"], "to": "running", "delay": "3s"}
 LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
     "a pod runs": (pod(), SHIPPED, ["0: Running, main ready"]),
     "it starts slowly": (pod(), own(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
@@ -312,21 +244,6 @@ def test_a_long_run_ends_the_hold() -> None:
     assert history == ["0: Running, main ready", "700: Running, main ready*", "1400: Running, main ready**"]
 
 
-def annotated(tree: Tree, **annotations: str) -> Tree:
-    given = {f"{NOTE}/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    return {**tree, "metadata": {**tree["metadata"], "annotations": given}}
-
-
-def test_readiness_goes_and_comes_as_annotations_say() -> None:
-    tree, _ = live(pod())
-    tree, history = live(annotated(tree, unready="yes"), begin=10)
-    assert history == ["10: Running, main started"]
-    assert conditions(tree)["Ready"] == ("False", "ContainersNotReady")
-    tree, history = live(annotated(tree), begin=20)
-    assert history == ["20: Running, main ready"]
-    assert conditions(tree)["Ready"] == ("True", "")
-
-
 def test_a_container_starts_once_nothing_blocks_it_any_more() -> None:
     tree, _ = live(annotated(pod(), image_error="yes"))
     assert live(annotated(tree), begin=10)[1] == ["10: Running, main ready"]
@@ -335,91 +252,6 @@ def test_a_container_starts_once_nothing_blocks_it_any_more() -> None:
     tree, history = live(mended, begin=10)
     assert history == ["10: Running, main ready"]
     assert tree["status"]["containerStatuses"][0]["image"] == "app:2"
-
-
-def test_what_a_kubelet_says_of_a_pod() -> None:
-    tree, _ = live(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
-    status = tree["status"]
-    assert [one["type"] for one in status["conditions"]] == [
-        "PodScheduled",
-        "PodReadyToStartContainers",
-        "Initialized",
-        "Ready",
-        "ContainersReady",
-    ]
-    assert all(one.get("observedGeneration") == 1 for one in status["conditions"][1:])
-    assert status["observedGeneration"] == 1
-    assert (status["hostIP"], status["hostIPs"]) == ("198.18.0.2", [{"ip": "198.18.0.2"}])
-    assert (status["podIP"], status["podIPs"], status["startTime"]) == ("10.0.0.7", [{"ip": "10.0.0.7"}], at(0))
-    first, second = status["containerStatuses"]
-    assert first["state"] == {"running": {"startedAt": at(0)}}
-    assert first["lastState"] == {}
-    assert first["image"] == "example.org/app:1"
-    assert first["imageID"].startswith("example.org/app@sha256:")
-    assert first["containerID"].startswith("containerd://")
-    assert first["containerID"] != second["containerID"]
-    assert first["allocatedResources"] == {"cpu": "1"}
-    assert first["resources"] == {"requests": {"cpu": "1"}}
-
-
-CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
-    "waiting": (
-        pod(initContainers=[INIT]),
-        own({**SLOW, "delay": "never"}),
-        {
-            "PodReadyToStartContainers": ("False", ""),
-            "Initialized": ("False", "ContainersNotInitialized"),
-            "Ready": ("False", "ContainersNotReady"),
-            "ContainersReady": ("False", "ContainersNotReady"),
-        },
-    ),
-    "completed": (
-        pod(owner="Job", restartPolicy="Never"),
-        SHIPPED,
-        {
-            "PodReadyToStartContainers": ("False", ""),
-            "Initialized": ("True", "PodCompleted"),
-            "Ready": ("False", "PodCompleted"),
-            "ContainersReady": ("False", "PodCompleted"),
-        },
-    ),
-    "failed": (
-        pod(annotations=EXIT_1, restartPolicy="Never"),
-        SHIPPED,
-        {
-            "PodReadyToStartContainers": ("False", ""),
-            "Initialized": ("True", ""),
-            "Ready": ("False", "PodFailed"),
-            "ContainersReady": ("False", "PodFailed"),
-        },
-    ),
-    "a gate is closed": (
-        pod(readinessGates=[{"conditionType": "example.org/open"}]),
-        SHIPPED,
-        {
-            "PodReadyToStartContainers": ("True", ""),
-            "Initialized": ("True", ""),
-            "Ready": ("False", "ReadinessGatesNotReady"),
-            "ContainersReady": ("True", ""),
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize(("tree", "stages", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
-def test_conditions(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
-    assert conditions(live(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
-
-
-def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> None:
-    tree, _ = live(pod(readinessGates=[{"conditionType": "example.org/open"}]))
-    gate = {"type": "example.org/open", "status": "True"}
-    tree["status"]["conditions"].append(gate)
-    after, _ = live(tree, begin=50)
-    found = {one["type"]: one for one in after["status"]["conditions"]}
-    assert found["Ready"] == {"type": "Ready", "status": "True", "observedGeneration": 1, "lastTransitionTime": at(50)}
-    assert found["example.org/open"] == gate
-    assert found["Initialized"]["lastTransitionTime"] == at(0)
 
 
 def deleted(tree: Tree, seconds: float, grace: int) -> Tree:
@@ -451,27 +283,6 @@ def test_one_that_only_finalizers_keep_is_left_alone() -> None:
     tree, _ = live(pod(owner="Job", restartPolicy="Never"))
     assert live(deleted(tree, 5, 0), begin=5)[1] == []
     assert live(deleted(tree, 5, 30), begin=5)[1] == ["5: gone"]
-
-
-def test_other_resources_and_images_are_followed() -> None:
-    tree, _ = live(pod())
-    spec = {**tree["spec"], "containers": [container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}})]}
-    tree = {**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 2}}
-    tree, history = live(tree, begin=9)
-    status = tree["status"]["containerStatuses"][0]
-    assert (status["allocatedResources"], status["restartCount"]) == ({"cpu": "2"}, 0)
-    assert tree["status"]["observedGeneration"] == 2
-    spec = {**tree["spec"], "containers": [{**spec["containers"][0], "image": "example.org/app:2"}]}
-    tree, history = live({**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 3}}, begin=12)
-    assert history == ["12: Running, main ready*"]
-    assert tree["status"]["containerStatuses"][0]["image"] == "example.org/app:2"
-
-
-def test_pods_of_the_host_have_its_address_from_the_beginning() -> None:
-    tree = pod(hostNetwork=True)
-    decision = decide(POD.decode(msgspec.json.encode(tree)), own(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START)
-    tree = apply(tree, decision.status)
-    assert (tree["status"]["podIP"], seen(tree)) == ("198.18.0.2", "Pending, main ContainerCreating")
 
 
 def test_events_tell_of_what_goes_wrong() -> None:

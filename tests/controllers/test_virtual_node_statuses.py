@@ -1,0 +1,141 @@
+"""What a virtual node writes into the status of a pod besides phase and states: conditions, resources, addresses."""
+
+import msgspec
+import pytest
+
+from controllers.virtual_node.lifecycle import Place, decide
+from controllers.virtual_node.pods import POD
+from controllers.virtual_node.stages import Stages
+from tests.controllers.pod_lives import (
+    EXIT_1,
+    INIT,
+    SHIPPED,
+    SLOW,
+    START,
+    Tree,
+    annotated,
+    apply,
+    at,
+    conditions,
+    container,
+    live,
+    own,
+    pod,
+    seen,
+)
+
+
+def test_readiness_goes_and_comes_as_annotations_say() -> None:
+    tree, _ = live(pod())
+    tree, history = live(annotated(tree, unready="yes"), begin=10)
+    assert history == ["10: Running, main started"]
+    assert conditions(tree)["Ready"] == ("False", "ContainersNotReady")
+    tree, history = live(annotated(tree), begin=20)
+    assert history == ["20: Running, main ready"]
+    assert conditions(tree)["Ready"] == ("True", "")
+
+
+def test_what_a_kubelet_says_of_a_pod() -> None:
+    tree, _ = live(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
+    status = tree["status"]
+    assert [one["type"] for one in status["conditions"]] == [
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+    ]
+    assert all(one.get("observedGeneration") == 1 for one in status["conditions"][1:])
+    assert status["observedGeneration"] == 1
+    assert (status["hostIP"], status["hostIPs"]) == ("198.18.0.2", [{"ip": "198.18.0.2"}])
+    assert (status["podIP"], status["podIPs"], status["startTime"]) == ("10.0.0.7", [{"ip": "10.0.0.7"}], at(0))
+    first, second = status["containerStatuses"]
+    assert first["state"] == {"running": {"startedAt": at(0)}}
+    assert first["lastState"] == {}
+    assert first["image"] == "example.org/app:1"
+    assert first["imageID"].startswith("example.org/app@sha256:")
+    assert first["containerID"].startswith("containerd://")
+    assert first["containerID"] != second["containerID"]
+    assert first["allocatedResources"] == {"cpu": "1"}
+    assert first["resources"] == {"requests": {"cpu": "1"}}
+
+
+CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
+    "waiting": (
+        pod(initContainers=[INIT]),
+        own({**SLOW, "delay": "never"}),
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("False", "ContainersNotInitialized"),
+            "Ready": ("False", "ContainersNotReady"),
+            "ContainersReady": ("False", "ContainersNotReady"),
+        },
+    ),
+    "completed": (
+        pod(owner="Job", restartPolicy="Never"),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("True", "PodCompleted"),
+            "Ready": ("False", "PodCompleted"),
+            "ContainersReady": ("False", "PodCompleted"),
+        },
+    ),
+    "failed": (
+        pod(annotations=EXIT_1, restartPolicy="Never"),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("False", ""),
+            "Initialized": ("True", ""),
+            "Ready": ("False", "PodFailed"),
+            "ContainersReady": ("False", "PodFailed"),
+        },
+    ),
+    "a gate is closed": (
+        pod(readinessGates=[{"conditionType": "example.org/open"}]),
+        SHIPPED,
+        {
+            "PodReadyToStartContainers": ("True", ""),
+            "Initialized": ("True", ""),
+            "Ready": ("False", "ReadinessGatesNotReady"),
+            "ContainersReady": ("True", ""),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("tree", "stages", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
+def test_conditions(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
+    assert conditions(live(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
+
+
+def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> None:
+    tree, _ = live(pod(readinessGates=[{"conditionType": "example.org/open"}]))
+    gate = {"type": "example.org/open", "status": "True"}
+    tree["status"]["conditions"].append(gate)
+    after, _ = live(tree, begin=50)
+    found = {one["type"]: one for one in after["status"]["conditions"]}
+    assert found["Ready"] == {"type": "Ready", "status": "True", "observedGeneration": 1, "lastTransitionTime": at(50)}
+    assert found["example.org/open"] == gate
+    assert found["Initialized"]["lastTransitionTime"] == at(0)
+
+
+def test_other_resources_and_images_are_followed() -> None:
+    tree, _ = live(pod())
+    spec = {**tree["spec"], "containers": [container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}})]}
+    tree = {**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 2}}
+    tree, history = live(tree, begin=9)
+    status = tree["status"]["containerStatuses"][0]
+    assert (status["allocatedResources"], status["restartCount"]) == ({"cpu": "2"}, 0)
+    assert tree["status"]["observedGeneration"] == 2
+    spec = {**tree["spec"], "containers": [{**spec["containers"][0], "image": "example.org/app:2"}]}
+    tree, history = live({**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 3}}, begin=12)
+    assert history == ["12: Running, main ready*"]
+    assert tree["status"]["containerStatuses"][0]["image"] == "example.org/app:2"
+
+
+def test_pods_of_the_host_have_its_address_from_the_beginning() -> None:
+    tree = pod(hostNetwork=True)
+    decision = decide(POD.decode(msgspec.json.encode(tree)), own(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START)
+    tree = apply(tree, decision.status)
+    assert (tree["status"]["podIP"], seen(tree)) == ("198.18.0.2", "Pending, main ContainerCreating")
