@@ -165,11 +165,6 @@ class ServerConnection(BaseProtocol):
         super().connection_lost(exc)
         super().__init__(asyncio.get_running_loop())  # the parser, which knows this connection, is kept no longer
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Called by whoever has read a body, also where nobody has paused: then there is nothing to resume."""
-        if self._reading_paused or self._buffer_paused:
-            super().resume_reading(resume_parser)
-
     def pause_writing(self) -> None:
         """Called by the loop."""
         super().pause_writing()
