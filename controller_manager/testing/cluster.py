@@ -30,54 +30,13 @@ from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.options import Parsed
 from controller_manager.testing.builders import ROOM, virtual_node
 from controller_manager.testing.faults import Link
+from controller_manager.testing.first_start import first_start, resume
+from controller_manager.testing.loop_watch import LoopWatch
 from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
 from controller_manager.testing.snapshots import ClusterSnapshot
 from controller_manager.testing.timeline import Timeline, timeline
-from controller_manager.testing.virtual import LoopWatch, VirtualLoop, housekeeping_held, random_state_of
+from controller_manager.testing.virtual import VirtualLoop, housekeeping_held
 from controller_manager.transport.credentials import Obtain
-
-_NO_SEED = -(1 << 32)  # what first starts draw, like uids, no test draws again
-_MOST_KEPT = 32  # first starts, each of about a hundred rows
-# What a first start leaves, by what it depends on: the flags of the server, and the time.
-_KEPT: dict[tuple[tuple[str, ...], float], MemoryRows] = {}
-_Build = Callable[[MemoryRows], ApiServer]
-
-
-async def _first_start(api: ApiServer, rows: MemoryRows, flags: tuple[str, ...], build: _Build) -> None:
-    """Start a server that was built on no rows.
-
-    In virtual time it is given the rows that another one left, which `build` makes where none has: so that all begin
-    alike, whoever was first in a process. What is drawn by chance meanwhile, uids for example, is the same for every
-    seed, of which the start uses up nothing.
-    """
-    loop = asyncio.get_running_loop()
-    if not isinstance(loop, VirtualLoop):
-        await api.start()
-        return
-    began, own = (flags, loop.wall_time()), loop.random_state
-    loop.random_state = random_state_of(_NO_SEED)
-    known = _KEPT.get(began)
-    if known is None:
-        known = MemoryRows()
-        other = build(known)
-        await other.start()
-        left = known.copy()
-        await other.stop()
-        known = left
-        if loop.wall_time() == began[1]:
-            if len(_KEPT) >= _MOST_KEPT:
-                _KEPT.pop(next(iter(_KEPT)))
-            _KEPT[began] = known
-        loop.random_state = random_state_of(_NO_SEED)
-    rows.adopt(known)
-    await _resume(api)
-    loop.random_state = own
-
-
-async def _resume(api: ApiServer) -> None:
-    """Start a server on rows that another one has settled."""
-    await api.resume()
-    await api.handle(Request("GET", "/livez"))  # the first request draws by what all are told apart in the audit
 
 
 @lru_cache(maxsize=64)
@@ -202,7 +161,7 @@ class Cluster:
         if self._plugins:  # which may change what a start leaves
             await self.api.start()
         else:
-            await _first_start(self.api, self.rows, self._flags, self._build)
+            await first_start(self.api, self.rows, self._flags, self._build)
         await self._tasks.__aenter__()
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         if self._first_nodes:
@@ -409,7 +368,7 @@ class Cluster:
         if snapshot.cached is not None:
             self.api.store.adopt(snapshot.cached)
         self._listen()
-        await _resume(self.api)
+        await resume(self.api)
         self._upkeep = self._tasks.start(self.api.run(), name="apiserver")
         self._link = Link()
 

@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.base.random import random_source
-from controller_manager.testing import Cluster, builders, cluster, run
+from controller_manager.testing import Cluster, builders, first_start, run
 
 FLAGS = ("--service-cluster-ip-range=10.0.0.0/24",)
 
@@ -25,7 +25,7 @@ async def live(flags: tuple[str, ...] = FLAGS) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def none_kept(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     kept: dict[Any, Any] = {}
-    monkeypatch.setattr(cluster, "_KEPT", kept)
+    monkeypatch.setattr(first_start, "_KEPT", kept)
     return kept
 
 
@@ -67,7 +67,7 @@ def test_what_a_start_draws_is_drawn_by_no_test(seed: int) -> None:
 
 
 def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch, none_kept: dict[Any, Any]) -> None:
-    monkeypatch.setattr(cluster, "_MOST_KEPT", 2)
+    monkeypatch.setattr(first_start, "_MOST_KEPT", 2)
     for number in range(4):
         run(live((f"--service-cluster-ip-range=10.{number}.0.0/24",)))
     assert len(none_kept) == 2

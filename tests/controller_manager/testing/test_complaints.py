@@ -12,7 +12,7 @@ from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
-from controller_manager.testing import Cluster, ManagerFailedError, builders, virtual
+from controller_manager.testing import Cluster, ManagerFailedError, builders, loop_watch
 
 pytestmark = pytest.mark.virtual
 
@@ -136,7 +136,7 @@ async def test_what_cannot_work_fails_the_test_that_waits_for_nothing(reconciler
 
 
 async def test_an_endless_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual, "LIMIT", 0.3)
+    monkeypatch.setattr(loop_watch, "LIMIT", 0.3)
     told = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
     with pytest.raises(ManagerFailedError, match=told):
         await live_through(Busy, seconds=0.004)
