@@ -19,7 +19,8 @@ from controller_manager.api.batch import CRON_JOBS, CronJob
 from controller_manager.api.core import PODS, Pod
 from controller_manager.api.resource import Key
 from controller_manager.base.runtime import collect_garbage_seldom
-from controller_manager.testing import Cluster, run
+from controller_manager.testing import Cluster
+from controller_manager.testing import run as run_virtually
 from controller_manager.testing.agents import Agents
 from controller_manager.testing.pod_agent import PodAgent
 
@@ -29,11 +30,11 @@ SEEDS, SEED_SECONDS = 20, 0.12
 _ALONE = "--leader-elect=false"  # one manager: nobody looks at its lease
 
 
-def measure() -> list[Result]:
+def run() -> list[Result]:
     """A day, and an hour of each of some seeds."""
     collect_garbage_seldom()  # as the plugin of the kit does
     began = time.process_time()
-    run(_day())
+    run_virtually(_day())
     day = time.process_time() - began
     each, kept = _seconds_of_hours(housekeeping=False), _seconds_of_hours(housekeeping=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -51,7 +52,7 @@ def _seconds_of_hours(*, housekeeping: bool) -> float:
     """Return the seconds of a core that an hour takes, by several seeds."""
     began = time.process_time()
     for seed in range(SEEDS):
-        run(_hour(housekeeping), seed=seed)
+        run_virtually(_hour(housekeeping), seed=seed)
     return (time.process_time() - began) / SEEDS
 
 
