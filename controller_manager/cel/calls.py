@@ -168,7 +168,7 @@ def text_comparison(
     costs = None if cost is None else [cost((text[:size], text), True) for size in range(len(text) + 1)]
     if costs is None or len(costs) > _LONGEST_TEXT:
         return _binary(chosen, operand, lambda _: text)
-    last = len(text)
+    last, most = len(text), costs[-1]
 
     def compare(frame: Frame) -> Any:
         try:
@@ -177,7 +177,8 @@ def text_comparison(
             raise _fail(frame, chosen, (error, text), error) from None
         if type(value) is not str:
             return _settle(frame, chosen, (value, text))
-        charge(frame, costs[min(len(value), last)])
+        size = len(value)
+        charge(frame, costs[size] if size < last else most)
         return (value == text) is equal
 
     if field is None:
@@ -192,7 +193,7 @@ def text_comparison(
         if type(value) is not str:
             return compare(frame)
         size = len(value)
-        spent = frame[0] + 3 + costs[min(last, size)]
+        spent = frame[0] + 3 + (costs[size] if size < last else most)
         if spent > frame[1]:
             return compare(frame)
         frame[0] = spent
