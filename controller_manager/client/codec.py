@@ -1,7 +1,6 @@
 """From JSON bytes to typed objects, lists and watch events; pure, and what decides how fast an informer is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -40,8 +39,7 @@ class Unreadable(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """A page of a collection; an empty `continue_token` means that it is the last one. `unreadable` are the objects
     that are there besides `items`.
     """
@@ -53,8 +51,7 @@ class Listing(Generic[T]):
     unreadable: Sequence[Unreadable] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only. So does one that
     can't be read: `unreadable` says why.
     """
