@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from apiserver_stub.aggregation import REGISTRATION
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
@@ -30,8 +31,7 @@ async def _nothing() -> None:
     """Nothing is to be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A part of the server with a life of its own: `open` makes it ready, `settle` brings about what it is to keep in
     the cluster, now and again, `run` works until cancelled or done, and `close` lets go of everything.
     """

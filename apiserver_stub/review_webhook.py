@@ -6,9 +6,10 @@ answers, is what clients of such servers know (k8s.io/apiserver, `util/webhook`)
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from apiserver_stub.encode import json
 from apiserver_stub.webhooks import WebhookError, content, decode_review, told_status
@@ -48,8 +49,7 @@ class ReviewError(ServiceUnavailable):
         """To ask once more may help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """The pauses between attempts: the first is `initial` seconds, each `factor` times the one before, and up to
     `jitter` of it longer; there are `steps` attempts. `always` asks again whatever went wrong.
     """
@@ -68,8 +68,7 @@ class Backoff:
             pause *= self.factor
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewLimits:
+class ReviewLimits(msgspec.Struct, frozen=True):
     """The bounds of one server: seconds of an attempt and of a question with all its attempts, questions that are asked
     at the same time, those that may wait for that beside, and bytes of an answer.
     """

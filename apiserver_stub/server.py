@@ -5,11 +5,11 @@ request info → authenticate → audit (begin) → impersonate → priority and
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from apiserver_stub.api_request import AGGREGATOR, APIRequest, Handler, RequestContext, Seat
@@ -85,8 +85,7 @@ class AggregatedAPIs(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(msgspec.Struct, frozen=True):
     """The filters that decide on a request before it is answered.
 
     Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
@@ -103,8 +102,7 @@ class Filters:
     catch_up: Callable[[], Awaitable[None] | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Handlers:
+class Handlers(msgspec.Struct, frozen=True):
     """The handlers of requests: `health` answers its paths, `page` the others that address no resource, `resource` all
     resources but the subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get
     `patience` seconds.
@@ -114,7 +112,7 @@ class Handlers:
     page: Page
     resource: Handler
     patience: float = 60.0
-    streams: Mapping[tuple[str, str], Connect] = field(default_factory=dict)
+    streams: Mapping[tuple[str, str], Connect] = {}
     aggregated: AggregatedAPIs | None = None
 
 

@@ -65,8 +65,7 @@ class WebhookError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookLimits:
+class WebhookLimits(msgspec.Struct, frozen=True):
     """The bounds of each webhook: calls at the same time, bytes of an answer; and the configurations that are kept."""
 
     calls: int = 32

@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
@@ -18,8 +18,7 @@ def _nobody() -> None:
     """Nobody waits for that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True):
     """Number `number` of `count` processes that serve. With several, they have the `storage` of their owner, unless
     they use an etcd, and take connections from one `listener`, `gather` knows the metrics of all, and `ready` is called
     when this one serves. `registries` are the metrics of this one, by page. `newest` tells the newest revision that any
@@ -35,7 +34,7 @@ class Worker:
     gather: Gather | None = None
     ready: Callable[[], None] = _nobody
     newest: Callable[[], int] | None = None
-    registries: dict[str, CollectorRegistry] = field(default_factory=dict)
+    registries: dict[str, CollectorRegistry] = {}
 
     @property
     def is_first(self) -> bool:

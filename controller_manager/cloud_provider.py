@@ -6,9 +6,10 @@ longer than `DEADLINE`. What they raise is told in events, and tried again; `Clo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Protocol
+
+import msgspec
 
 from controller_manager.api.core import LoadBalancerIngress, LoadBalancerStatus, Node, NodeAddress, Service
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -79,8 +80,7 @@ class LoadBalancers(Protocol):
         """Delete the load balancer of a service, if there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A route from a range of addresses of pods to a node.
 
     `addresses` are those of the node; with `by_address` the route leads to them, and is made anew when they change. A
@@ -127,8 +127,7 @@ class CloudProvider(Protocol):
         """Close connections: the process ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloudContext:
+class CloudContext(msgspec.Struct, frozen=True):
     """What a provider is told: the name of the cluster, the text of `--cloud-config`, empty without, and a log."""
 
     cluster_name: str

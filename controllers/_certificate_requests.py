@@ -4,8 +4,9 @@ The rules look at plain values; only `read_request` needs a library, which is lo
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
 from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
@@ -25,13 +26,12 @@ class UnusableRequest(ValueError):
     """No certificate can be made of it, ever; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The subject and the alternative names (texts by kind) somebody wants to be certified."""
 
     common_name: str = ""
     organizations: tuple[str, ...] = ()
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = {}
 
 
 Check = Callable[[Asked, Collection[str]], str]

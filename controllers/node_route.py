@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
+
+import msgspec
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import NODES, Node
@@ -43,8 +44,7 @@ LEAST_INTERVAL = 10.0
 _LOOKS = Family("route_controller_route_sync_total", "Looks at the routes of the cloud.", "counter")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What is to be done: routes to delete, then routes to make, each with its node; `concerned` are the names of the
     nodes whose condition is told in the end.
     """

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
+
+import msgspec
 
 from controller_manager.api.core import NODES, SERVICES, Node, Service
 from controller_manager.api.errors import NotFound
@@ -76,8 +77,7 @@ class Step(Enum):
     """Its load balancer is deleted, then the finalizer and the status that it has of that are taken away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ensured:
+class Ensured(msgspec.Struct, frozen=True):
     """A service as its load balancer was last ensured, and the nodes that were given for it."""
 
     service: Service

@@ -5,12 +5,12 @@ writes what it keeps in an old form, and nothing else. Who changes an object mea
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum, auto
 from typing import ClassVar, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.apiextensions import DEFINITIONS, STORAGE_MIGRATING, CustomResourceDefinition
 from controller_manager.api.conditions import Condition, condition_of, with_condition
@@ -80,8 +80,7 @@ class Step(NamedTuple):
     migration: StorageVersionMigration | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Unserved:
+class _Unserved(msgspec.Struct, frozen=True):
     """There is no such resource, or none that can be migrated, for this reason; it may yet come unless it is final."""
 
     why: str

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.core import NODES, PODS, Node, Pod, Taint, Toleration
 from controller_manager.api.errors import NotFound
@@ -69,8 +70,7 @@ class Endured(NamedTuple):
     taint: Taint
 
 
-@dataclass(frozen=True, slots=True)
-class Countdown:
+class Countdown(msgspec.Struct, frozen=True):
     """The taints that a pod endures, by trouble, and when its time runs out."""
 
     uid: str

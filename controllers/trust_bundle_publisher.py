@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.certificates import GROUP, TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
 from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, NotFound

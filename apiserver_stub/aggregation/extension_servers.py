@@ -5,8 +5,9 @@ import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from apiserver_stub.aggregation.api_services import APIService
 from apiserver_stub.aggregation.front_proxy import ProxyPair, in_the_name_of
@@ -27,8 +28,7 @@ AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
 """Who asks whether a server is there, and what it serves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The whole answer to a short question."""
 
     status: int

@@ -4,8 +4,9 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, keep_running
@@ -20,8 +21,7 @@ tried again with growing pauses.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Pauses:
+class Pauses(msgspec.Struct, frozen=True):
     """The pauses after failures in seconds; each is twice as long as the one before."""
 
     first: float

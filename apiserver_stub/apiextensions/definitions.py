@@ -8,7 +8,7 @@ the same status, and whoever comes too late finds that it is there.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
@@ -53,8 +53,7 @@ ResourcesOf = Callable[[Tree], tuple[ResourceInfo, ...]]
 _PAUSE = 0.5  # seconds after which no other server creates objects of a definition whose deletion has begun
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """A definition as this server knows it: its group, the names that are accepted, whether those are all, and what is
     served of it, with the digest of all that this depends on.
     """

@@ -10,8 +10,9 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from apiserver_stub.kinds.definition_conditions import (
     BAD_BUNDLE,
@@ -38,8 +39,7 @@ from apiserver_stub.kinds.trees import get_in
 _NO_NAMES: Mapping[str, Any] = {"plural": "", "kind": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """The names that are taken in a group: plural, singular and short ones of resources, and kinds, lists included."""
 
     resources: frozenset[str] = frozenset()

@@ -3,10 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Protocol
+
+import msgspec
 
 from apiserver_stub.audit.events import truncated
 from apiserver_stub.audit.metrics import AuditMetrics
@@ -62,8 +63,7 @@ def fit(event: bytes, most: int, metrics: AuditMetrics) -> bytes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
+class BatchLimits(msgspec.Struct, frozen=True):
     """The bounds of a buffer: events in it and in a batch, bytes of a batch, seconds that an event waits for others,
     and batches a second with as many at once as were saved up (0: as many as come).
     """

@@ -12,9 +12,10 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import msgspec
 
 from controller_manager.base.clock import utc_now
 
@@ -23,8 +24,7 @@ _FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}", re.ASCII)
 _GZ = ".gz"
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(msgspec.Struct, frozen=True):
     """When a file is full, in bytes (0: never), how many old ones are kept, and for how many days (0: for good), and
     whether they are compressed. With `shared`, other processes write to the same file, and rotate it.
     """

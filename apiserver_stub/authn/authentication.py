@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from apiserver_stub.audit import note_latency
 from apiserver_stub.authn.bootstrap_tokens import BootstrapTokens
@@ -111,8 +112,7 @@ class Authentication:
         return user
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticationParts:
+class AuthenticationParts(msgspec.Struct, frozen=True):
     """The parts of a server that its authentication is made of: `accounts` know the tokens of service accounts,
     `audiences` are what tokens call the server, `anonymous_paths` those at which the unknown may be let through.
     `get` reads the store.

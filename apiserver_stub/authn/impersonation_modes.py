@@ -7,9 +7,9 @@ always was: it asks about `impersonate` only.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from apiserver_stub.encode.json import encode
@@ -34,8 +34,7 @@ class Step(NamedTuple):
     all_at_once: Attributes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True):
     """A way to be allowed to act as others: `takes` tells which users it lets the requestor be. Without a `constraint`
     it asks about `impersonate`, and about nothing else.
     """

@@ -1,8 +1,9 @@
 """Authorization put together: the authorizers that flags or a file name, in order, behind that of administrators."""
 
 from collections.abc import Container
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from apiserver_stub.authz.abac import ABACAuthorizer, read_policies
 from apiserver_stub.authz.always import PUBLIC, AlwaysAllow, AlwaysDeny
@@ -23,8 +24,7 @@ from controller_manager.serving.authorization import Authorizer
 from controller_manager.transport.dialer import Dialer
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationParts:
+class AuthorizationParts(msgspec.Struct, frozen=True):
     """The parts of a server that authorizers are made of; without a `dialer` webhooks are reached directly. What takes
     long is done by `run`.
     """

@@ -1,7 +1,6 @@
 """The authorizer of the mode Webhook: asks another server by SubjectAccessReview, and remembers what it says."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ _UNLISTED = Rules(incomplete=True, error="webhook authorizer does not support us
 _BOTH = "the webhook both allowed and denied the request"
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRules:
+class WebhookRules(msgspec.Struct, frozen=True):
     """How a webhook is asked: in which version, how many seconds its answers count, what follows when it fails, and
     the conditions for a request to be asked about.
     """

@@ -4,7 +4,6 @@ of.
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,8 +15,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
+class ServerAddress(msgspec.Struct, frozen=True):
     """The addresses of this server: that of its service, the address and port behind it, and the ranges from which
     services are given theirs.
     """
@@ -28,14 +26,13 @@ class ServerAddress:
     ranges: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(msgspec.Struct, frozen=True):
     """The facts of a cluster that others need: where its API server is, how that knows its clients, by the keys of
     the ConfigMap this is published in, and the features that are on, of those with roles of their own.
     """
 
     address: ServerAddress
-    authentication: Mapping[str, str] = field(default_factory=dict)
+    authentication: Mapping[str, str] = {}
     features: frozenset[str] = frozenset()
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -28,8 +27,7 @@ _ANY_JSON = frozenset({"application/json", "application/*", "*/*"})
 _IS_AGGREGATED = frozenset({("g", GROUP), ("v", "v2"), ("as", "APIGroupDiscoveryList")})
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A document ready to send."""
 
     media_type: str

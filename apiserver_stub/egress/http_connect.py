@@ -4,7 +4,8 @@ import asyncio
 import re
 import socket
 import ssl
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.egress.sockets import CarriedSockets, carry
 from controller_manager.transport.duplex import SocketStream, StreamOpener
@@ -17,8 +18,7 @@ _END = b"\r\n\r\n"
 _SHOWN = 100  # bytes of what is no answer
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyAddress:
+class ProxyAddress(msgspec.Struct, frozen=True):
     """The place of a proxy: a Unix socket, or host and port, where `tls` secures what is said to it."""
 
     uds_name: str = ""

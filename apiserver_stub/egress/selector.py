@@ -1,9 +1,9 @@
 """Which connections go through which proxy."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller_manager.base.log import Logger
@@ -14,8 +14,7 @@ async def _nothing() -> None:
     """Nothing is to be closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class EgressSelector:
+class EgressSelector(msgspec.Struct, frozen=True):
     """The dialers of the networks; None where connections are direct.
 
     `control_plane` is for webhooks that a URL names and for those of authentication, authorization and audit, `cluster`

@@ -3,9 +3,9 @@ answers.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 from isal import isal_zlib
 from msgspec.structs import replace
 
@@ -24,8 +24,7 @@ _VIEWS = {TABLE: TABLE, PARTIAL: PARTIAL, f"{PARTIAL}List": PARTIAL}
 _VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Representation:
+class Representation(msgspec.Struct, frozen=True):
     """A serializer, and the view of the object: itself (empty), a `Table` or its metadata, in that version of
     meta.k8s.io. `pretty` asks for indentation; `many` says that metadata is asked for as that of a list.
     """

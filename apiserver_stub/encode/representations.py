@@ -4,9 +4,9 @@ documents of lists, which are mostly one long array of these.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -208,8 +208,7 @@ CHUNK = 512 * 1024
 """Bytes of a list after which a chunk is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListDocument:
+class ListDocument(msgspec.Struct, frozen=True):
     """A list, or a `Table`: `head` is all of the document but the field `array`, whose elements are the `objects`
     (JSON) as `show(row, object)` shows them. They are of `kind`, and come from `rows`; `cached` are those that were
     encoded before. Objects of a list are written without the prefix `typed`, their type as it stands in the store.

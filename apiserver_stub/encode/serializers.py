@@ -1,8 +1,8 @@
 """The media types of answers, a row each; negotiation knows them by these rows only."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import orjson
 
 from apiserver_stub.encode import cbor, json, protobuf, yaml
@@ -17,8 +17,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 _PARTIAL = f"meta.{GROUP_DOMAIN}/v1", "PartialObjectMetadata"
 
 
-@dataclass(frozen=True, slots=True)
-class RowEncoder:
+class RowEncoder(msgspec.Struct, frozen=True):
     """Encodes rows as messages of one type (see `raw`), which are kept under that name."""
 
     api_version: str
@@ -57,8 +56,7 @@ def row_encoder(kind: ResourceInfo, partial: bool) -> RowEncoder:
     return RowEncoder(kind.api_version, kind.kind, f"protobuf {kind.api_version}", encode)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Serializer:
+class Serializer(msgspec.Struct, frozen=True, eq=False):
     """Writes answers in a media type: `whole` one object, from its JSON; `pieces` a list, in at least one piece for
     each object that takes time, of which `yield_every` are made before other requests may run.
 

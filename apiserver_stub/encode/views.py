@@ -1,9 +1,10 @@
 """Objects as they are shown: themselves, as rows of a `Table`, or only their metadata; from JSON to JSON."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Item, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation

@@ -1,7 +1,8 @@
 """The subresources of kubelets put together."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.api_request import APIRequest
 from apiserver_stub.flags import (
@@ -29,8 +30,7 @@ from controller_manager.transport.dialer import Dialer
 Connect = Callable[[APIRequest], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletParts:
+class KubeletParts(msgspec.Struct, frozen=True):
     """The parts of a server that these subresources are made of; without a `dialer` connections are direct. `enabled`
     tells which features are on; `check` raises `NotAcceptable` for requests that nothing can be answered to.
     """

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from apiserver_stub.encode import serializers as written
 from apiserver_stub.encode.body import (
@@ -85,8 +86,7 @@ _PARTS = re.compile("[.-]")
 _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One method of one path. `name` is unique and what clients name their functions after; `about` is the group,
     version and kind it works on, None for a page; `body` and `answer` name definitions, `body` may be empty; `custom`
     kinds are not part of the built-in API.
@@ -191,8 +191,7 @@ _PATCHES = (APPLY_YAML, JSON_PATCH, MERGE_PATCH)
 _STREAMED = frozenset({"list", "watch", "watchlist"})
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(msgspec.Struct, frozen=True):
     """The media types of this server: CBOR only where it is switched on."""
 
     cbor: bool = False

@@ -1,8 +1,9 @@
 """The operations of a kind: paths, methods, names, what goes in and what comes out; a table by verb."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.openapi.definitions import (
@@ -28,8 +29,7 @@ from apiserver_stub.openapi.operation import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """The description of a verb: `word` begins the name of the operation, `action` is its `x-kubernetes-action`; an
     empty `body` or `answer` is the definition of the kind, and there may be no body.
     """

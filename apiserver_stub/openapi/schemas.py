@@ -1,9 +1,10 @@
 """Definitions in the words of a version of OpenAPI: the same facts, two dialects; pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from apiserver_stub.openapi.custom import CustomSchemas
 from apiserver_stub.openapi.definitions import META, Definitions, Raw, name_of
@@ -34,8 +35,7 @@ _SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """The differences between versions of OpenAPI: where definitions are, whether defaults are told (clients of version
     2 stumble over them), and the definitions that one of them can describe better.
     """

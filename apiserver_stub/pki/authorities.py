@@ -2,11 +2,11 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -21,8 +21,7 @@ YEAR = timedelta(days=365)
 """The time for which a certificate is valid."""
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateIdentity:
+class CertificateIdentity(msgspec.Struct, frozen=True):
     """The user and the groups that a client certificate names."""
 
     user: str

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 from apiserver_stub.flags import ServingOptions, StorageOptions
+from apiserver_stub.pki import MARKS
 from controller_manager.base.files import private_folder
 from controller_manager.options import Parsed
-
-MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
-"""Files by which a folder is known to be a server's own."""
 
 
 def cert_folder(options: Parsed) -> Path:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.expiry import Expiry, SteadyClock, TTLIndex, Written
@@ -35,15 +36,14 @@ _PORTION = 1000  # records that are read in one go
 Room = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageRules:
+class StorageRules(msgspec.Struct, frozen=True):
     """Rules for data the storage does not look into: `inspect` tells, when the log is read, why an object cannot be
     read (empty: it can); `ttls` are the seconds (0: for ever) that rows of a resource live which were written before
     writes said so.
     """
 
     inspect: Inspect = lambda _: ""
-    ttls: Mapping[str, float] = field(default_factory=dict)
+    ttls: Mapping[str, float] = {}
 
 
 class EmbeddedStorage(UsedByMany):

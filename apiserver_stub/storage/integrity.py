@@ -2,10 +2,10 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
 from isal.isal_zlib import crc32
 
 from apiserver_stub.storage.interface import Record
@@ -95,8 +95,7 @@ class Acknowledged(NamedTuple):
     boot: str = ""
 
 
-@dataclass(slots=True)
-class Observed:
+class Observed(msgspec.Struct):
     """The facts that a start finds.
 
     `said` is what the witness says (None: nothing, `unreadable`: nothing that can be read). Of the database: whether
@@ -115,7 +114,7 @@ class Observed:
     revision: int = 0
     present: Tally = _NONE
     removed: Tally = _NONE
-    damaged: list[str] = field(default_factory=list)
+    damaged: list[str] = []
     boot: str = ""
 
 

@@ -3,10 +3,11 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, Self
+
+import msgspec
 
 from apiserver_stub.storage.expiry import Expiry, SteadyClock
 from apiserver_stub.storage.interface import (
@@ -43,8 +44,7 @@ class KeptRecord(StoredObject, gc=False, eq=False):
         return Record(self.revision, self.resource, self.key, self.data, *about)
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySnapshot:
+class MemorySnapshot(msgspec.Struct, frozen=True):
     """All rows as they were at `revision`, for ever, and those with a lifetime by when it ends; no history."""
 
     revision: int

@@ -3,14 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.storage.interface import Compare, Record, Write
 from controller_manager.api.errors import ServiceUnavailable
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
+class GroupLimits(msgspec.Struct, frozen=True):
     """Bounds of a group, in records and bytes; a single transaction may be larger."""
 
     records: int = 128

@@ -1,9 +1,9 @@
 """Changes as they happen (API concepts, Watching and Streaming lists)."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.kinds.resource_info import ResourceInfo

@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import merge
+
+import msgspec
 
 from apiserver_stub.storage.interface import Record, TooNew, TooOld, as_of
 from apiserver_stub.storage.ordered import OrderedMap, View
@@ -13,8 +14,7 @@ from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of, uid_
 _PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True):
     """The bounds of the history each resource keeps: at most so many seconds, changes and bytes of objects; and of the
     bytes those of all resources keep together.
     """

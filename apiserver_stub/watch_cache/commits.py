@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,8 +16,7 @@ from controller_manager.api.errors import ServiceUnavailable
 _PATIENCE = 3.0  # seconds that a writer waits until the revision the storage tells it is visible here
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLimits:
+class WriteLimits(msgspec.Struct, frozen=True):
     """The bounds on transactions under way: their number, and their bytes together; a single one may be larger."""
 
     transactions: int = 4096

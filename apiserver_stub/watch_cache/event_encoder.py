@@ -1,7 +1,6 @@
 """Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -23,8 +22,7 @@ def _keep_nothing() -> None:
     """Nothing was encoded that could be kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventEncoder:
+class EventEncoder(msgspec.Struct, frozen=True):
     """The encoding of a stream's events: `frame(type, object)` sets an event down, of an object that `convert` has made
     of the stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded
     rows are kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a
@@ -61,8 +59,7 @@ class EventEncoder:
 PLAIN = EventEncoder()
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """The events of the changes at positions from `start` to before `end`, up to a revision; `form` says of what
     resource and namespace, and how they are told.
     """

@@ -184,7 +184,7 @@ class Scale(Object):
     status: ScaleStatus = ScaleStatus()
 
 
-class ScaleResource(Resource[Scale]):
+class ScaleResource(Resource[Scale], frozen=True):
     """The subresource `scale` of another resource: its path is that one's, its objects are Scales."""
 
     API_VERSION: ClassVar = "autoscaling/v1"

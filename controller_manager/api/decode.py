@@ -8,10 +8,10 @@ have names, since quantities are both, and a whole number that was written as te
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
-from msgspec import inspect
+from msgspec import inspect, structs
 
 T = TypeVar("T")
 
@@ -43,28 +43,27 @@ class Decoder(Generic[T]):
 
 
 @cache
-def carries_json(kind: type) -> bool:
+def carries_json(kind: Any) -> bool:
     """Tell whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
 
     Such a part (`msgspec.Raw`) is a view of the whole buffer, which lives as long as it does.
     """
-    return _carries(_type_of(kind), set())
+    return _carries(kind, set())
 
 
-def _carries(kind: inspect.Type, seen: set[type]) -> bool:
-    match kind:
-        case inspect.RawType():
-            return True
-        case inspect.UnionType():
-            return any(_carries(one, seen) for one in kind.types)
-        case inspect.DictType():
-            return _carries(kind.value_type, seen)
-        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
-            return _carries(kind.item_type, seen)
-        case inspect.StructType(cls=cls) if cls not in seen:
-            seen.add(cls)
-            return any(_carries(field.type, seen) for field in kind.fields if field.encode_name != "managedFields")
-    return False
+def _carries(kind: Any, seen: set[type]) -> bool:
+    if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+        return kind is msgspec.Raw or any(_carries(one, seen) for one in get_args(kind))
+    if kind in seen:
+        return False
+    seen.add(kind)
+    return any(_carries(one, seen) for one in _types_in(kind))
+
+
+@cache
+def _types_in(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    """Return the types of the fields but `managedFields`; `inspect` would look at all that is below them each time."""
+    return tuple(field.type for field in structs.fields(kind) if field.encode_name != "managedFields")
 
 
 def _fit(kind: inspect.Type, value: Any) -> Any:

@@ -1,7 +1,8 @@
 """The address of objects: a resource of the API and the key of one object in it."""
 
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from controller_manager.api.model import Object, PartialObject
 
@@ -18,8 +19,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A resource type as the client addresses it, and the type its objects decode to."""
 
     group: str

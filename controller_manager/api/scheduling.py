@@ -3,9 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Self
+
+import msgspec
 
 from controller_manager.api.core import Affinity, Node, NodeSelector, NodeSelectorTerm, Taint, Toleration
 from controller_manager.api.model import Model
@@ -33,8 +34,7 @@ class SchedulingDirectives(Model):
 # Nodes by labels and fields.
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(msgspec.Struct, frozen=True):
     """One term of a node selector: conditions on labels and on fields, of which each must hold."""
 
     labels: LabelSelector
@@ -48,8 +48,7 @@ class NodeTerm:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMatcher:
+class NodeMatcher(msgspec.Struct, frozen=True):
     """A node selector, read once for many nodes: a node must meet one of the terms; without any, none does."""
 
     terms: tuple[NodeTerm, ...]
@@ -64,8 +63,7 @@ class NodeMatcher:
         return any(term.matches(node) for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredNodeAffinity:
+class RequiredNodeAffinity(msgspec.Struct, frozen=True):
     """The nodes on which a pod may be by its `nodeSelector` and by what its affinity requires."""
 
     labels: LabelSelector

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Self
 
+import msgspec
+
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
@@ -23,8 +25,7 @@ _NODE_OPERATORS: Mapping[str, Operator] = {**_OPERATORS, "Gt": "gt", "Lt": "lt"}
 _LONGEST_KEPT = 1024  # characters of a selector that is remembered
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition on one label; `values` is sorted."""
 
     key: str
@@ -60,8 +61,7 @@ class Requirement:
         return f"{self.key} {self.operator} ({','.join(self.values)})"
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(msgspec.Struct, frozen=True):
     """A conjunction of requirements; without any it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -123,8 +123,7 @@ class LabelSelectorSpec(Model):
         return LabelSelector((*equal, *others))
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """One condition on one field."""
 
     path: str

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 # Hashes are from 0 to this, exclusive.
 SPACE = 1 << 64
 UID, NAMESPACE = "object.metadata.uid", "object.metadata.namespace"
@@ -23,8 +25,7 @@ def hash_of(value: str) -> int:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRange:
+class ShardRange(msgspec.Struct, frozen=True):
     """Hashes from `start` to `end`, exclusive."""
 
     start: int

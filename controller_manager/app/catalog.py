@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from controller_manager.app import ENTRY_POINTS
 from controller_manager.app.features import FeatureOptions
 from controller_manager.controller import ControllerSpec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
@@ -19,7 +20,6 @@ from controller_manager.options.parse import did_you_mean
 _NAME = "controllers"
 _PRIVATE = "controller_manager_builtins"
 
-ENTRY_POINTS = "cluster_controller_manager.controllers"
 _OURS = "cluster-controller-manager"
 
 AnySpec = ControllerSpec[Any]

@@ -9,10 +9,10 @@ to another component             does not run it
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
+import msgspec
 from msgspec import Struct, ValidationError, convert
 from pydantic import model_validator
 
@@ -157,8 +157,7 @@ def shards_known(specs: Sequence[AnySpec]) -> Check:
     return check
 
 
-@dataclass(frozen=True, slots=True)
-class LockSpec:
+class LockSpec(msgspec.Struct, frozen=True):
     """A lock and what runs under it: a controller, or one of its shards."""
 
     name: str
@@ -222,8 +221,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     controller_leaders: tuple[_Leader, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """The name of the second lock, and the component that owns each controller, by any name of the controller."""
 
     lock: str
@@ -234,12 +232,11 @@ class Migration:
         return next((self.owners[name] for name in (spec.name, *spec.aliases) if name in self.owners), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """Controllers by who runs them: those under each lock (empty is the main one), and who runs each of the others."""
 
     by_lock: Sequence[tuple[str, Sequence[AnySpec]]]
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = {}
 
 
 # What a manager with controllers for cloud providers does before it hands them to another component.

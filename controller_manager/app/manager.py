@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.timestamps import format_time
 from controller_manager.app.access.delegated_auth import DelegatedAuth
@@ -55,8 +57,7 @@ class ManagerOptions(Options):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """The end of a manager: the exit status of its process, and the reason."""
 
     status: int

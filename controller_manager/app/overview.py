@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from heapq import nsmallest
+
+import msgspec
 
 from controller_manager.api.apps import DaemonSet, Deployment, ReplicaSet, ReplicationController, StatefulSet
 from controller_manager.api.batch import CronJob, Job
@@ -19,8 +20,7 @@ Workload = Deployment | ReplicaSet | ReplicationController | StatefulSet | Daemo
 _NO_COLUMNS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One object: how it fares in a word or two (`state`), and `why`, where that is worth telling.
 
     `kind` is that of a workload, or of what an event is about; `since` is when it was made, or happened (RFC 3339);
@@ -34,7 +34,7 @@ class Row:
     state: str
     why: str = ""
     since: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = {}
 
     def has(self, words: str) -> bool:
         """Return whether a text, in lower case, is in what is told of it."""
@@ -42,8 +42,7 @@ class Row:
         return any(words in one.lower() for one in said)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """Objects of a sort: how many there are, in which states, and the first rows of those that were asked for, of which
     there are `found`.
     """
@@ -54,8 +53,7 @@ class Section:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StateCount:
+class StateCount(msgspec.Struct, frozen=True):
     """How many objects are in a state, and the worst that this means for one of them."""
 
     state: str

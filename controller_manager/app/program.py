@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from controller_manager.app import catalog
 from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions
@@ -66,8 +67,7 @@ _SUMMARY = (
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """`notes` are paragraphs by heading for the end of its help."""
 
     name: str

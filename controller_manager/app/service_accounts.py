@@ -4,7 +4,6 @@ Document 3, `--use-service-account-credentials`; KEP-1205 tells of the tokens.
 """
 
 import asyncio
-from dataclasses import dataclass
 
 import msgspec
 
@@ -48,8 +47,7 @@ async def request_token(client: Client, account: Key, seconds: int) -> TokenRequ
     return TokenRequest.decode(await client.raw(Call("POST", path, body=wanted.encode())), keep=False)
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(msgspec.Struct):
     """The backoff of a failed token request: a second, then twice as long each time, up to a minute."""
 
     failures: int = 0

@@ -1,8 +1,9 @@
 """The state of a whole manager as plain data: who leads, how each controller fares, how fresh each local copy is."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from controller_manager.cache import InformerState
 from controller_manager.controller.runner import ControllerState, Phase
@@ -34,8 +35,7 @@ class Severity(IntEnum):
     WELL = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """A severity and its reason in a few words; the reason is empty where all is well."""
 
     severity: Severity
@@ -141,8 +141,7 @@ def _keys(count: int, *, more: bool = False) -> str:
     return "1 key is" if count == 1 else f"{count:,} keys are"
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(msgspec.Struct, frozen=True):
     """A lock and the controllers that run under it.
 
     `lease` is `namespace/name`, empty without election; `holder` is an identity, empty for nobody or not known yet;
@@ -175,8 +174,7 @@ def _leases(names: Sequence[str]) -> str:
     return f"the leases {', '.join(names[:_NAMED])}{more}"
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerState:
+class ManagerState(msgspec.Struct, frozen=True):
     """One replica at the wall `time` (RFC 3339), `uptime` seconds after its start; `stopping` says why it stops.
 
     The first lock is the main one. Controllers and informers are in order of their names.

@@ -1,8 +1,9 @@
 """The rules for which families of metrics a process shows, and which values their labels may have."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 Stability = Literal["ALPHA", "BETA", "STABLE"]
 Allowed = Mapping[str, frozenset[str]]
@@ -12,14 +13,13 @@ UNEXPECTED = "unexpected"
 _GRACE: Mapping[Stability, int] = {"ALPHA": 0, "BETA": 1, "STABLE": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRules:
+class MetricRules(msgspec.Struct, frozen=True):
     """`disabled` names are never shown; `allowed` are the values of labels, by family and label."""
 
     version: str = "0.0"
     disabled: frozenset[str] = frozenset()
     show_hidden: bool = False
-    allowed: Mapping[str, Allowed] = field(default_factory=dict)
+    allowed: Mapping[str, Allowed] = {}
 
     def hides(self, stability: Stability, deprecated: str) -> bool:
         """Return whether a family of that stability, deprecated since that version, is hidden."""

@@ -6,11 +6,11 @@ Counting is a dictionary entry of plain numbers; what Prometheus wants to read o
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import Generic, Literal, TypeVar, cast
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -26,8 +26,7 @@ Labels = tuple[str, ...]
 MOST_SERIES = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """A family as it is declared: `name` is what people query, `deprecated` the minor version since when it is."""
 
     name: str

@@ -5,12 +5,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller_manager.base.clock import elapsed_nanoseconds
@@ -47,8 +47,7 @@ class Look(NamedTuple):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """A delay: when a timer was due, what was seen until it ran, and when that was."""
 
     due: int

@@ -6,8 +6,9 @@ Versions of one resource are compared as the numbers they are; one that is no nu
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource, key_of
@@ -16,8 +17,7 @@ from controller_manager.cache.shard import Shard
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection(Generic[T]):
+class Selection(msgspec.Struct, Generic[T], frozen=True):
     """A selection of objects: those of a resource, or of one namespace, those matching label and field selectors, and
     of these, what a `shard` holds.
     """
@@ -38,8 +38,7 @@ class Selection(Generic[T]):
         return self.shard is None or self.shard.keeps(self.resource, obj)
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """One object (one uid) before and after a change: created without `before`, deleted without `after`.
 
     `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
@@ -67,8 +66,7 @@ class Change(Generic[T]):
 Subscriber = Callable[[Change[T]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class InformerState:
+class InformerState(msgspec.Struct, frozen=True):
     """One local copy: `age` is the seconds since anything was heard from the server, the counts are since the start.
 
     `unreadable` names the objects that are left out because they do not fit their type, each with the reason.

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Generic, TypeVar
+
+from msgspec.structs import replace
 
 from controller_manager.api import errors
 from controller_manager.api.model import Object

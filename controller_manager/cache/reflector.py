@@ -12,7 +12,8 @@ does not begin with a state older than the one its predecessor acted on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from controller_manager.api import errors
 from controller_manager.client import UnreadableAnswer
@@ -28,32 +29,28 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
 SHORTEST_WATCH = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Wait, after so many failures in a row."""
 
     seconds: float
     failures: int
 
 
-@dataclass(frozen=True, slots=True)
-class List:
+class List(msgspec.Struct, frozen=True):
     """Read the collection in pages of `page` objects, or at once if it is 0; each within `read_timeout` seconds."""
 
     page: int
     read_timeout: float = READ_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingList:
+class StreamingList(msgspec.Struct, frozen=True):
     """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
 
     timeout: float
     read_timeout: float = STREAM_READ_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """Watch for changes after `revision`, at most `timeout` seconds, and at most `read_timeout` without news."""
 
     revision: str

@@ -18,10 +18,11 @@ too weak for names: those that differ in the last characters are in one range. S
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from controller_manager.api.model import Object, controller_of
 from controller_manager.api.resource import Key, Resource
@@ -42,8 +43,7 @@ def root_of(kind: str, name: str) -> str:
     return (suffix.sub("", name) if suffix is not None else "") or name
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True):
     """The shard `index` (from 0) of `count`, by namespace, or by owner if there are kinds that have keys: `keyed` are
     the names of their resources.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 
 class Kind(Enum):
@@ -114,8 +115,7 @@ class MapType(Type):
         super().__init__(Kind.MAP, "map", (key, value), max_elements, reader)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of an object: its type, and the name of the property in JSON, which may differ from that in CEL."""
 
     type: Type

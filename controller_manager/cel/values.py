@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from controller_manager.cel.types import (
     BOOL,
@@ -49,8 +50,7 @@ class CostExceeded(Exception):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
-@dataclass(slots=True)
-class CostBudget:
+class CostBudget(msgspec.Struct):
     """The cost that evaluations may have together, and have had."""
 
     limit: int = RUNTIME_LIMIT
@@ -63,15 +63,13 @@ class Uint(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     """A span of time in nanoseconds."""
 
     nanoseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True):
     """A moment in nanoseconds since 1970, and the offset in seconds from UTC that it is written with."""
 
     nanoseconds: int
@@ -99,8 +97,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """A value that may be absent: then it is `ABSENT`."""
 
     value: Any

@@ -1,7 +1,6 @@
 """From JSON bytes to typed objects, lists and watch events; pure, and what decides how fast an informer is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -40,8 +39,7 @@ class Unreadable(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """A page of a collection; an empty `continue_token` means that it is the last one. `unreadable` are the objects
     that are there besides `items`.
     """
@@ -53,8 +51,7 @@ class Listing(Generic[T]):
     unreadable: Sequence[Unreadable] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only. So does one that
     can't be read: `unreadable` says why.
     """
@@ -116,6 +113,16 @@ class _Deleted(Model):
     details: errors.Details | None = None
 
 
+class _Owned(Model):
+    managed_fields: msgspec.Raw = EMPTY_RAW
+
+
+class _Owners(Model):
+    """Any object, of which only the record of who owns which fields is read."""
+
+    metadata: _Owned = _Owned()
+
+
 class _Reached(Model):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
@@ -137,6 +144,7 @@ _BOOKMARK = Decoder(PartialObject)
 _BOOKMARK_EVENT = Decoder(_BookmarkEvent)
 _STATUS = Decoder(errors.Status)
 _DELETED = Decoder(_Deleted)
+_OWNERS = Decoder(_Owners)
 
 
 class Codec(Generic[T]):
@@ -184,14 +192,17 @@ class Codec(Generic[T]):
         Raises `UnreadableAnswer` if one of them can't be read.
         """
         decode, keep, bare, (api_version, kind) = self._decoder.strictly, self._keep, self._bare, self._type
-        view = memoryview(body)
+        carries, kept, view = self._carries, b"", memoryview(body)
         found: list[T] = []
         try:
             for start, end in spans:
+                data: bytes | memoryview = view[start:end]
+                if carries:  # as JSON, which is to be a part of the object's own bytes, and not of the whole body
+                    data = kept = _without_record(body, start, end, _record_of(data))
                 try:
-                    obj = decode(view[start:end])
+                    obj = decode(data)
                 except msgspec.ValidationError:
-                    obj = self._decoder.again(view[start:end])
+                    obj = self._decoder.again(data)
                 record = obj.metadata.managed_fields
                 if record is not EMPTY_RAW:
                     force_setattr(obj.metadata, "managed_fields", EMPTY_RAW)
@@ -199,23 +210,13 @@ class Codec(Generic[T]):
                     force_setattr(obj.metadata, "labels", None)
                     force_setattr(obj.metadata, "annotations", None)
                 if keep:
-                    kept = _without_record(body, start, end, record)
-                    if self._carries:
-                        obj = self._own(kept)
-                    force_setattr(obj, "raw", kept)
+                    force_setattr(obj, "raw", kept if carries else _without_record(body, start, end, record))
                 force_setattr(obj, "api_version", api_version)
                 force_setattr(obj, "kind", kind)
                 found.append(obj)
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._unreadable(error) from error
         return found
-
-    def _own(self, kept: bytes) -> T:
-        """The object of its own bytes: what it carries as JSON is then a part of these, and not of the whole body."""
-        obj = self._decoder.decode(kept)
-        if obj.metadata.managed_fields is not EMPTY_RAW:
-            force_setattr(obj.metadata, "managed_fields", EMPTY_RAW)
-        return obj
 
     def sift(self, body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
         """The objects at some places, and beside them those that can't be read."""
@@ -279,6 +280,16 @@ def _identified(data: bytes) -> PartialObject:
         for field in ("name", "namespace", "uid", "resourceVersion")
     )
     return PartialObject(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version))
+
+
+def _record_of(data: bytes | memoryview) -> msgspec.Raw:
+    """The record of owners of an object of whatever type, which takes a third of decoding it; empty if it has none, or
+    metadata of no known form, as whoever decodes it will tell.
+    """
+    try:
+        return _OWNERS.strictly(data).metadata.managed_fields
+    except msgspec.ValidationError:
+        return EMPTY_RAW
 
 
 def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> bytes:

@@ -24,8 +24,7 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryL
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedResource:
+class ServedResource(msgspec.Struct, frozen=True):
     """A resource of the server, with the verbs it and each of its subresources understand."""
 
     resource: Resource[PartialObject]

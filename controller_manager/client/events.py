@@ -3,10 +3,11 @@
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
+import msgspec
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from controller_manager.api.core import EVENTS, Event, EventSource, ObjectReference, reference_to
@@ -42,8 +43,7 @@ _EVENTS = Family(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True):
     """Something that happened to an object; `at` is wall seconds."""
 
     regarding: ObjectReference
@@ -66,8 +66,7 @@ class Occurrence:
         return (*self.source, self.regarding.field_path, self.reason, self.note, self.action)
 
 
-@dataclass(frozen=True, slots=True)
-class EventRecord:
+class EventRecord(msgspec.Struct, frozen=True):
     """An event as it stands in the cluster: its name, and how often and when it happened (wall seconds)."""
 
     name: str

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from controller_manager.cluster_up.options import Arguments, ClusterOptions
 from controller_manager.tethered import LOADED
@@ -13,8 +14,7 @@ _MANAGER_PARTS = "controller_manager.app.loaded"
 _CHOOSING = ("--enable-admission-plugins", "--disable-admission-plugins", "--admission-control=")
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(msgspec.Struct, frozen=True):
     """A process of the cluster and how to tell that it is ready."""
 
     name: str

@@ -12,9 +12,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from apiserver_stub.pki.folders import MARKS
+from apiserver_stub.pki import MARKS
 from controller_manager.api.errors import ApiError
-from controller_manager.app.catalog import ENTRY_POINTS
+from controller_manager.app import ENTRY_POINTS
 from controller_manager.base.clock import monotonic
 from controller_manager.base.errors import CannotStart, describe
 from controller_manager.base.files import private_folder
@@ -98,15 +98,15 @@ class LocalCluster:
         return lock
 
     async def _start(self) -> None:
-        """The API server first: managers that find nobody would wait before they try again. Meanwhile they load what
-        they are made of.
+        """The API server first: managers that find nobody would wait before they try again. Meanwhile all load what
+        they need then.
         """
         tls = without_verifying()
         server, *managers = self._children.values()
         for child in self._children.values():
             await self._launch(child)
         grants = managers and (pod_runners(self._options) or entry_points(group=ENTRY_POINTS))
-        await all_of(self._until_ready(server, tls), *([asyncio.to_thread(_load_controllers)] if grants else ()))
+        await all_of(self._until_ready(server, tls), asyncio.to_thread(_load, controllers=bool(grants)))
         if self._stop.is_set():
             return
         try:
@@ -268,7 +268,11 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-def _load_controllers() -> None:
-    from controller_manager.app import catalog, permissions  # noqa: F401 - takes as long as the API server's start
+def _load(*, controllers: bool) -> None:
+    """Import what is needed once the API server is ready."""
+    import apiserver_stub.pki.authorities  # noqa: F401
 
-    catalog.installed()
+    if controllers:
+        from controller_manager.app import catalog, permissions  # noqa: F401 - takes as long as the API server's start
+
+        catalog.installed()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from apiserver_stub.pki.authorities import Authorities, CertificateIdentity
 from controller_manager.api.platform import MANAGER_USER
 
 _RENEW_EVERY = 5.0  # seconds; managers whose authority was replaced keep their lease
@@ -21,6 +20,8 @@ class ManagerKubeconfigs:
 
     def write(self) -> None:
         """Have them connect for a good while yet. Raises OSError or ValueError."""
+        from apiserver_stub.pki.authorities import Authorities, CertificateIdentity  # while the API server starts
+
         authorities = Authorities(self._folder)
         for file in self._files:
             authorities.renewable_kubeconfig(file, self._server, CertificateIdentity(MANAGER_USER))

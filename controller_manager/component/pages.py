@@ -9,7 +9,6 @@ import asyncio
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -72,8 +71,7 @@ _PROFILES = "/debug/pprof/"
 _GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(msgspec.Struct, frozen=True):
     """The name of a process, the version it is of and the version it emulates."""
 
     name: str
@@ -208,8 +206,7 @@ def statusz_handler(about: About, paths: list[str]) -> Handler:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Medium:
+class _Medium(msgspec.Struct, frozen=True):
     """An object of one version, as JSON or YAML."""
 
     kind: str

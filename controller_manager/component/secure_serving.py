@@ -2,10 +2,10 @@
 
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, ClassVar, NamedTuple, Self
 
+import msgspec
 from pydantic import field_validator, model_validator
 
 from controller_manager.options import Options, StringList, flag
@@ -47,8 +47,7 @@ INSECURE_SUITES: Mapping[str, str] = {
 KNOWN_SUITES = (*TLS_1_3, *SECURE_SUITES, *INSECURE_SUITES)
 
 
-@dataclass(frozen=True, slots=True)
-class CipherSuites:
+class CipherSuites(msgspec.Struct, frozen=True):
     """The cipher suites that names stand for: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure ones among
     the names, and those of them that are missing in this OpenSSL.
     """

@@ -13,11 +13,12 @@ short again, and is taken for recovery.
 import asyncio
 import contextlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -50,8 +51,7 @@ class Phase(StrEnum):
     """Leader migration gives it to another component."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerState:
+class ControllerState(msgspec.Struct, frozen=True):
     """One controller: in its phase since so many `seconds`; `restarts` counts its crashes since the process began.
 
     `crash` is what ended it last, so many `crash_seconds` ago, empty if nothing ever did; `failing_seconds` is how long

@@ -8,8 +8,10 @@ SPECS = (ControllerSpec(name="greeter-controller", reconciler=Greeter, options=G
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Resource
@@ -63,8 +65,7 @@ def _off(_: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """The context of every controller; informers hold what the controller's watches name, complete, before it starts.
 
     `enabled(gate)` tells whether a feature gate of this process is on; `cloud` is there for who says in its spec that
@@ -80,8 +81,7 @@ class Context:
     cloud: CloudProvider | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class For(Generic[T]):
+class For(msgspec.Struct, Generic[T], frozen=True):
     """Watch the objects a controller is for: a change of one wakes its own key.
 
     `indexes` are kept by the informer; an index is a function of the object alone, and must not raise. If there is a
@@ -90,24 +90,22 @@ class For(Generic[T]):
     """
 
     resource: Resource[T]
-    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    indexes: Mapping[str, Index[T]] = {}
     delay: Delay | None = None
     fields: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Owned(Generic[T]):
+class Owned(msgspec.Struct, Generic[T], frozen=True):
     """Watch objects that are controlled by an `owner`: a change of one wakes the key of its controller, old and new."""
 
     resource: Resource[T]
     owner: Resource[Any]
-    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    indexes: Mapping[str, Index[T]] = {}
     delay: Delay | None = None
     fields: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped(Generic[T]):
+class Mapped(msgspec.Struct, Generic[T], frozen=True):
     """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
 
     Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time. Without `echoes`
@@ -119,7 +117,7 @@ class Mapped(Generic[T]):
 
     resource: Resource[T]
     keys: Callable[[Informers, Change[T]], Iterable[Hashable]] | None = None
-    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    indexes: Mapping[str, Index[T]] = {}
     delay: Delay | None = None
     fields: str = ""
     echoes: bool = True
@@ -130,8 +128,7 @@ class Mapped(Generic[T]):
 Watch = For[Any] | Owned[Any] | Mapped[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRule:
+class PolicyRule(msgspec.Struct, frozen=True):
     """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core.
 
     With `names` that is so for objects of these names alone, with a `namespace` in that one alone, with a `gate` where
@@ -158,8 +155,7 @@ def _always(_: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSpec(Generic[O]):
+class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`

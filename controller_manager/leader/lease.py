@@ -13,18 +13,17 @@ that change, so it ends its own term earlier; clocks are never compared.
 """
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.coordination import Lease, LeaseSpec
 from controller_manager.api.timestamps import format_micro, nonzero_time
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElectionRecord:
+class LeaderElectionRecord(msgspec.Struct, frozen=True):
     """The holder of a lease, for how many seconds after a renewal, since when, and the how-manieth holder that is.
 
     `renewed` is only ever compared with an earlier `renewed`: clocks of several machines do not agree.
@@ -80,8 +79,7 @@ def released(lease: Lease, moment: datetime) -> Lease:
 _SLACK = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTimings:
+class LeaseTimings(msgspec.Struct, frozen=True):
     """Seconds: how long a lease lasts, how long its holder tries to renew it, and the time between two tries.
 
     Raises ValueError unless `lease` > `renew` > 1.2 * `retry` > 0.
@@ -105,8 +103,7 @@ class LeaseTimings:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """The lease's record as last read (None: there is no lease), who held it last, and until when by our clock."""
 
     record: LeaderElectionRecord | None = None

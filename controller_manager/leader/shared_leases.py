@@ -1,9 +1,9 @@
 """The leases of replicas that share out locks: their main lease, a lease for each lock, and one for each replica."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 
+import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api import errors
@@ -18,8 +18,7 @@ from controller_manager.leader.lease import held, released
 _GROUP_LABEL, _LOCKS_LABEL = "cluster-controller-manager/replicas-of", "cluster-controller-manager/locks"
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLocks:
+class SharedLocks(msgspec.Struct, frozen=True):
     """The locks that replicas share out: `main` is their main lease, `families` has the family of each lock."""
 
     main: Key

@@ -6,11 +6,11 @@ import json
 import platform
 import re
 import sys
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version as released
 from typing import Annotated, Any, ClassVar
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
@@ -18,8 +18,7 @@ from controller_manager.api.platform import API_VERSION
 from controller_manager.options.types import FlagType, flag_type, parse_bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(msgspec.Struct, frozen=True):
     """The arguments of `flag()` beyond type and default."""
 
     help: str
@@ -71,8 +70,7 @@ def flag(
     return field
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """A declared flag, as parsing and help see it; names are without dashes in front."""
 
     group: type[Options]

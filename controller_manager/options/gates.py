@@ -1,8 +1,9 @@
 """Feature gates: what a process can do that users may switch on and off, each with the stages it went through."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from controller_manager.options.parse import did_you_mean
 
@@ -14,8 +15,7 @@ _ALL: Mapping[str, Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 _VALUES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """One feature from one version on: its stage, whether it is on when nobody says, and whether anybody may."""
 
     name: str

@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from controller_manager.options.flag import Flag, GeneralOptions, Options, flags_of

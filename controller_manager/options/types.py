@@ -5,11 +5,11 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import msgspec
 from pydantic import BeforeValidator
 
 from controller_manager.api.quantity import parse as parse_quantity
@@ -82,8 +82,7 @@ _WHOLE = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0|[1-9][0
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
-@dataclass(frozen=True, slots=True)
-class FlagType:
+class FlagType(msgspec.Struct, frozen=True):
     """One type of value. `join(before, more)` gathers repeated flags; None: the last one wins. `bare` is the text that
     a flag without any stands for; None: it needs one, if only in the next word.
     """

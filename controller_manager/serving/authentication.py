@@ -6,12 +6,12 @@ Every process that serves requests builds its authentication of these.
 import base64
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import unquote
 
+import msgspec
 from msgspec import Struct
 
 from controller_manager.api.errors import BadRequest, ServiceUnavailable, Unauthorized, forbidden
@@ -181,8 +181,7 @@ def _unpadded(encoded: str) -> str:
         raise unauthorized() from None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeaderConfig:
+class RequestHeaderConfig(msgspec.Struct, frozen=True):
     """The proxies that may speak for others, by the common names of their certificates (none: all that are trusted),
     and the headers in which they do. Names of headers are compared without case.
     """

@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
+import msgspec
 from aiohttp.http_exceptions import HttpProcessingError
 
 from controller_manager.api import errors
@@ -19,8 +19,7 @@ _TIMEOUT = 60.0  # seconds a body may take to arrive
 _PIECE = 128 * 1024  # bytes that are taken from the wire at a time
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True, eq=False):
     caller: str
     size: int
     turn: asyncio.Future[None]

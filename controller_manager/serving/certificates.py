@@ -4,11 +4,11 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -184,8 +184,7 @@ def _read(cert_file: Path, key_file: Path) -> KeyPair | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """A pair for clients that ask for certain names: those of the patterns, or those of the certificate."""
 
     source: PairSource

@@ -8,10 +8,10 @@ by `response_writer`.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+import msgspec
 from aiohttp import EMPTY_PAYLOAD, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, RawRequestMessage
@@ -45,8 +45,7 @@ Serve = Callable[["ServerConnection", IncomingRequest], Awaitable[bool]]
 """Answers a request; returns whether the connection may have another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionContext:
+class ConnectionContext(msgspec.Struct, frozen=True):
     """What the connections of a server share, and the bytes that the head of a request may have."""
 
     roots: Roots

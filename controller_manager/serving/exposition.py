@@ -1,8 +1,8 @@
 """Metrics as text, in pieces: the Prometheus format 0.0.4, or OpenMetrics 1.0 for those who ask for nothing else."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
@@ -17,8 +17,7 @@ _NUMBERS = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 _LONGEST_HEADER = 2048  # characters that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One of the two formats."""
 
     content_type: str

@@ -1,9 +1,9 @@
 """Health endpoints: named checks answered at /healthz, /livez and /readyz (API concepts, Health endpoints)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller_manager.api.wire import Request, Response
@@ -40,8 +40,7 @@ _HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(msgspec.Struct, frozen=True):
     name: str
     check: Check
     endpoints: frozenset[str]

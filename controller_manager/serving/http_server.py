@@ -9,10 +9,10 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from aiohttp import HttpVersion11
 from msgspec.structs import replace
 
@@ -33,8 +33,7 @@ from controller_manager.transport.duplex import serve_upgrade
 __all__ = ["CannotListen", "HTTPServer", "ServerLimits"]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True):
     """The limits on clients of a server: bytes in the head and the body of a request, and of all of them together
     connections, bytes in unfinished heads, and bytes of answers that are not taken.
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -71,8 +72,7 @@ class KeyPair:
         write_atomically(cert_file, self.certificate, 0o644)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """The TLS that a server accepts: the oldest version, and the cipher suites of TLS 1.2 in OpenSSL's words."""
 
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2

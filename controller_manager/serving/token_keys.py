@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jwt
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -29,8 +30,7 @@ class _Unusable(ValueError):
     """Raised for a key that tokens cannot be signed with; its text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyingKey:
+class VerifyingKey(msgspec.Struct, frozen=True):
     """A public key; `name` (`kid`) is the hash of its DER form, so that all servers of a cluster call it the same."""
 
     name: str

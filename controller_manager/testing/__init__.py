@@ -32,9 +32,24 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane."""
+    """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane.
+
+    All that is made meanwhile stays. Whoever has a control plane in a process then looks for garbage as seldom as its
+    own processes do, unless nobody does there.
+    """
+    import gc
+    import sys
     from importlib import import_module
 
     if name not in __all__:
         raise AttributeError(name)
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'virtual')}"), name)
+    home = f"{__name__}.{_HOMES.get(name, 'virtual')}"
+    if home in sys.modules or not gc.isenabled():
+        return getattr(import_module(home), name)
+    gc.disable()
+    try:
+        return getattr(import_module(home), name)
+    finally:
+        from controller_manager.base.runtime import collect_garbage_seldom
+
+        collect_garbage_seldom()

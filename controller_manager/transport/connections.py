@@ -1,9 +1,9 @@
 """The connections to one server that transports share, whatever their credentials."""
 
 import ssl
-from dataclasses import dataclass
 
 import aiohttp
+import msgspec
 
 from controller_manager.transport.connection_pool import ConnectionPool
 from controller_manager.transport.dialer import Dialer
@@ -15,8 +15,7 @@ _MOST_CONTEXTS = 4
 CertificateAndKey = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """The most connections for requests, the seconds to wait for a connection and for a byte, and the most bytes of an
     answer that is no watch, `LARGEST_BODY` by default.
     """

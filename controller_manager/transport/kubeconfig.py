@@ -6,7 +6,7 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -94,8 +94,7 @@ class _File(Model, rename="kebab"):
     contexts: tuple[_NamedContext, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Located(Generic[T]):
+class Located(msgspec.Struct, Generic[T], frozen=True):
     """An entry and the file it stands in, against whose folder its paths are read."""
 
     value: T
@@ -107,8 +106,7 @@ class Located(Generic[T]):
         return ConfigError(f"{self.file}: {self.field}.{field} {problem}")
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """Several files as one: of entries with the same name the first one counts."""
 
     current_context: str

@@ -1,9 +1,10 @@
 """The keys of a control loop that fail, how and for how long; pure."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, TypeVar
+
+import msgspec
 
 from controller_manager.api import errors
 from controller_manager.base.errors import describe
@@ -11,8 +12,7 @@ from controller_manager.base.errors import describe
 # The state of a control loop, as plain data for people and pages.
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """A key being worked on: for how many seconds, and why."""
 
     key: str
@@ -20,8 +20,7 @@ class Running:
     causes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A key that is due in so many seconds, why, and after how many failures in a row."""
 
     key: str
@@ -30,8 +29,7 @@ class Due:
     causes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(msgspec.Struct, frozen=True):
     """A key whose last run failed: `error` says how, with the type, so many `seconds` ago, after `failures` in a row.
 
     `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
@@ -51,8 +49,7 @@ class Failing:
     stubborn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(msgspec.Struct, frozen=True):
     """A run that changed something, so many `seconds` ago: its key, why it ran, and the first of its `count` writes."""
 
     key: str
@@ -62,8 +59,7 @@ class Acted:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoopState:
+class LoopState(msgspec.Struct, frozen=True):
     """The state of a control loop: numbers of keys, the keys themselves, and how the past ones went.
 
     `next` are the first of the `delayed`; `failing` some of the keys that failed and have not run well since, of
@@ -81,12 +77,12 @@ class LoopState:
     next: tuple[Due, ...]
     failing: tuple[Failing, ...]
     failing_keys: int
-    failing_more: bool = field(default=False, kw_only=True)
     last_error: str
     last_error_seconds: float
     outcomes: Mapping[str, int]
     failures_in_a_row: int = 0
     acted: tuple[Acted, ...] = ()
+    failing_more: bool = False
 
 
 K = TypeVar("K", bound=Hashable)
@@ -107,8 +103,7 @@ _SLIPS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupEr
 _WRONG = (*_REFUSALS, *_SLIPS, RecursionError, TypeError)
 
 
-@dataclass(slots=True)
-class _Failure:
+class _Failure(msgspec.Struct):
     error: str
     at: float
     failures: int

@@ -4,8 +4,9 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from controller_manager.api import errors
 from controller_manager.base import clock
@@ -22,8 +23,7 @@ K = TypeVar("K", bound=Hashable)
 _EXPECTED = (errors.ApiError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(msgspec.Struct, frozen=True):
     """Outcome of a reconcile: all is well, look at this key again after so many seconds."""
 
     after: float

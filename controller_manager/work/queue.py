@@ -13,9 +13,10 @@ A key is idle, ready or running, and beside that may be due later:
 import heapq
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
+
+import msgspec
 
 from controller_manager.base.bucket import TokenBucket
 
@@ -29,8 +30,7 @@ RETRY_RATE, RETRY_BURST = 10.0, 100
 CAUSES_KEPT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(msgspec.Struct, frozen=True):
     """`first` seconds after the first failure, doubling with each one more, never above `longest`."""
 
     first: float = 0.005
@@ -50,8 +50,7 @@ class Priority(IntEnum):
     NORMAL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Entry(Generic[K]):
+class Entry(msgspec.Struct, Generic[K], frozen=True):
     """A key to work on now: why, how urgently, and after how many seconds in the queue."""
 
     key: K
@@ -60,8 +59,7 @@ class Entry(Generic[K]):
     waited: float
 
 
-@dataclass(frozen=True, slots=True)
-class DelayedItem(Generic[K]):
+class DelayedItem(msgspec.Struct, Generic[K], frozen=True):
     """A key that is due at a time, why, and after how many failures in a row."""
 
     key: K

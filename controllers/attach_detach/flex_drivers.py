@@ -15,10 +15,11 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.base.log import Logger
@@ -41,8 +42,7 @@ class Program(NamedTuple):
     stamp: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Driver:
+class Driver(msgspec.Struct):
     """A driver. `attaches` is None until it has initialized once; `again` is when that is tried next, and None while
     it is tried, or once the program has said what it can.
     """
@@ -51,8 +51,8 @@ class Driver:
     attaches: bool | None = None
     again: float | None = 0.0
     failures: int = 0
-    unsupported: set[str] = field(default_factory=set)
-    turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, AT_ONCE))
+    unsupported: set[str] = set()
+    turns: asyncio.Semaphore = msgspec.field(default_factory=partial(asyncio.Semaphore, AT_ONCE))
 
     def failed(self, now: float) -> None:
         """It did not initialize."""

@@ -10,9 +10,10 @@ An attachment of a volume to a node is there from the moment something is tried 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.controller import Key
 
@@ -42,8 +43,7 @@ class Outcome(NamedTuple):
 NO_OUTCOME = Outcome()
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(msgspec.Struct):
     """Something that is being done since a moment (seconds of the loop).
 
     An attachment is that of the VolumeAttachment with this `uid`; `seen` tells that the local copy has shown it. A
@@ -63,8 +63,7 @@ class Operation:
     outcome: Outcome = NO_OUTCOME
 
 
-@dataclass(slots=True)
-class Attachment:
+class Attachment(msgspec.Struct):
     """A volume at a node. `reported` tells that the status of the node is to list it, with its `device` where that was
     told; `unwanted` since when nobody wants it there (seconds of the loop).
     """
@@ -85,17 +84,16 @@ class Pause(NamedTuple):
     until: float
 
 
-@dataclass(slots=True)
-class AttachableVolume:
+class AttachableVolume(msgspec.Struct):
     """A volume, and its attachments by node; `places` are the names of all volumes at each node."""
 
     spec: VolumeSpec
-    places: dict[str, set[str]] = field(default_factory=dict)
-    attachments: dict[str, Attachment] = field(default_factory=dict)
+    places: dict[str, set[str]] = {}
+    attachments: dict[str, Attachment] = {}
     # By node; of a volume that is at one node at a time there is one pause for all.
-    pauses: dict[str, Pause] = field(default_factory=dict)
+    pauses: dict[str, Pause] = {}
     # The nodes whose pods were told that it is elsewhere.
-    refused: set[str] = field(default_factory=set)
+    refused: set[str] = set()
 
     @property
     def is_busy(self) -> bool:

@@ -1,7 +1,8 @@
 """What is to be looked at since an object has changed: pods, volumes, nodes, attachments and drivers; pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from controller_manager.api.core import Node, Pod
 from controller_manager.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
@@ -12,36 +13,31 @@ from .._volume_specs import has_volumes
 from .decide import is_managed, needs_volumes, node_facts
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeName:
+class VolumeName(msgspec.Struct, frozen=True):
     """A volume, by its unique name."""
 
     volume: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeName:
+class NodeName(msgspec.Struct, frozen=True):
     """A node, whose list of volumes is written and read."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class AttachmentName:
+class AttachmentName(msgspec.Struct, frozen=True):
     """A VolumeAttachment that has changed."""
 
     attachment: str
 
 
-@dataclass(frozen=True, slots=True)
-class DriverName:
+class DriverName(msgspec.Struct, frozen=True):
     """A driver, of CSI or FlexVolume, whose volumes have to be attached from now on, or have not."""
 
     driver: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True):
     """A node to which what is attached is to be verified."""
 
     verified: str

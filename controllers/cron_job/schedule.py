@@ -29,6 +29,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 _YEARS_AHEAD = 5
 _MINUTE, _HOUR = 60, 3600
 _MACROS: Mapping[str, str] = MappingProxyType(
@@ -71,16 +73,14 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """The numbers of a field; `any` if it names all of them by a plain `*`."""
 
     values: frozenset[int]
     any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """The minutes that a schedule names, on clocks of a time zone."""
 
     minutes: Field
@@ -156,8 +156,7 @@ class Schedule:
         return day and weekday if self.days.any or self.weekdays.any else day or weekday
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """A time each so many seconds."""
 
     seconds: int

@@ -1,6 +1,5 @@
 """Keeps the pods of daemon sets on their nodes, and brings them to the present template."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -137,7 +136,7 @@ class DaemonSetController:
         if failure is None:
             await self._revisions.clean_up(daemon_set, present, pods)
         if made:
-            seen = dataclasses.replace(seen, pods=by_node([*pods, *made]))
+            seen = replace(seen, pods=by_node([*pods, *made]))
         status = replace(status_of(seen), collision_count=present.collisions or daemon_set.status.collision_count)
         await update_status(self._client, DAEMON_SETS, daemon_set, replace(daemon_set, status=status))
         if failure is not None:

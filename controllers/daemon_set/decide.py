@@ -4,11 +4,11 @@ One look either puts right what is wrong on nodes (`_repair`), or goes on with a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.apps import ROLLING_UPDATE, DaemonSet, DaemonSetStatus, RollingUpdateDaemonSet
@@ -24,8 +24,7 @@ FAILED, SUCCEEDED = "Failed", "Succeeded"
 Pods = Mapping[str, Sequence[Pod]]
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True):
     """A daemon set, the nodes there are and how they fit, and its pods by the node that each is for, the first of a
     node first; `code` and `generation` are those of the present template.
     """

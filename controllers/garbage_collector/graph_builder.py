@@ -3,8 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
 from controller_manager.api.resource import Resource
@@ -26,12 +28,11 @@ IGNORED: frozenset[Name] = frozenset({("", "events"), ("events.k8s.io", "events"
 _WATCHED = {"delete", "list", "watch"}
 
 
-@dataclass(frozen=True, slots=True)
-class KnownResources:
+class KnownResources(msgspec.Struct, frozen=True):
     """The result of one discovery after the other: the resources to watch, and where each kind is read."""
 
-    watched: Mapping[Name, Resource[PartialObject]] = field(default_factory=dict)
-    kinds: Mapping[Kind, Resource[PartialObject]] = field(default_factory=dict)
+    watched: Mapping[Name, Resource[PartialObject]] = {}
+    kinds: Mapping[Kind, Resource[PartialObject]] = {}
 
     def after(self, found: Discovery) -> "KnownResources":
         """Return what is known after a discovery. What it could not ask for is as it was; a version in use is kept

@@ -4,9 +4,10 @@ server is asked as seldom as the answer allows, and each change is bound to the 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
+
+import msgspec
 
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
@@ -33,20 +34,17 @@ class OwnerState(Enum):
     """It is there until the dependents that hold it up are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(msgspec.Struct, frozen=True):
     """Nothing is to be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetOwners:
+class SetOwners(msgspec.Struct, frozen=True):
     """The object names these owners from now on."""
 
     owners: tuple[OwnerReference, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """The object is deleted with a policy of propagation."""
 
     policy: str

@@ -9,7 +9,8 @@ else                                           what its metrics agree on, as far
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
 from controller_manager.api.conditions import is_condition_true
@@ -25,8 +26,7 @@ from .proposals import (
 from .replicas import Tolerance, approximate
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingDefaults:
+class ScalingDefaults(msgspec.Struct, frozen=True):
     """Settings of all autoscalers: flags, and which features are on."""
 
     tolerance: float
@@ -35,8 +35,7 @@ class ScalingDefaults:
     own_tolerance: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleDecision:
+class ScaleDecision(msgspec.Struct, frozen=True):
     """A number of replicas, and if that is a change, its reason.
 
     `failures` are metrics that did not count, and `problem` is what is wrong with them; without `agreed` they kept

@@ -1,8 +1,9 @@
 """The proposal of each metric of an autoscaler, and that of all together; pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from controller_manager.api.autoscaling import (
     ContainerResourceStatus,
@@ -57,8 +58,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 UNKNOWN_TYPE = "InvalidMetricSourceType"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetState:
+class TargetState(msgspec.Struct, frozen=True):
     """The state of a target: its pods, how many it should have and says it has; and how it is to be judged.
 
     `now` is wall time in seconds since the epoch.
@@ -72,8 +72,7 @@ class TargetState:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """A number of replicas, the metric that proposes it, and what was measured."""
 
     replicas: int
@@ -81,8 +80,7 @@ class Proposal:
     status: MetricStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A metric that proposes nothing, and why; `of_spec` if it never could.
 
     The `event` has another reason where that is usual.
@@ -222,8 +220,7 @@ _BY_TYPE: Mapping[str, Callable[[MetricSpec, bytes, TargetState], Proposal]] = M
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """The most that metrics propose together, and which of them; `failures` are those that propose nothing."""
 
     replicas: int

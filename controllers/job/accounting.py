@@ -14,8 +14,8 @@ named there is not named again, and one whose pod has no finalizer, or is gone, 
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.batch import (
@@ -42,8 +42,7 @@ MOST_UNCOUNTED = 500
 _NONE = UncountedTerminatedPods()
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(msgspec.Struct, frozen=True):
     """What is written first, the pods that lose their finalizer then, and the condition that ends the job after that.
 
     `actions` counts the failed pods that matched a rule of the policy, by its action. If it is `partial`, more pods

@@ -3,9 +3,9 @@
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.batch import COMPLETE, INDEXED, JOBS, NON_INDEXED, Job, JobStatus, is_finished
@@ -68,8 +68,7 @@ class Outcome(NamedTuple):
     error: ApiError | TransportError | None = None
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """One reconcile of a job; `action` is what it has done, as metrics call it."""
 
     job: Job

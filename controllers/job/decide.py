@@ -23,8 +23,9 @@ it lacks pods                               they are created, 500 at a time
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from controller_manager.api.batch import FAILED, FAILURE_TARGET, SUCCESS_CRITERIA_MET, Job
 from controller_manager.api.conditions import Condition, condition_of
@@ -56,8 +57,7 @@ BATCH = 1.0
 RECONCILING, TRACKING, PODS_CREATED, PODS_DELETED = "reconciling", "tracking", "pods_created", "pods_deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Pods to delete, or to create: a completion index for each, or None; `again` is in how many seconds to look again,
     infinite if nothing comes with time.
     """

@@ -3,10 +3,11 @@
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.core import Pod
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -24,8 +25,7 @@ class Range(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Indexes:
+class Indexes(msgspec.Struct, frozen=True):
     """A set of indexes: ranges in order, of which no two touch."""
 
     ranges: tuple[Range, ...] = ()

@@ -3,7 +3,8 @@ failures in a row. It is lost with the process, and of no use once a job has end
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from controller_manager.api.batch import JOBS, Job
 from controller_manager.api.core import PODS, Pod
@@ -18,8 +19,7 @@ from .backoff import NO_FAILURE, Backoff
 _YOUNG = 30.0
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(msgspec.Struct):
     """One job, by its uid. It is `in_doubt` once a write may have been made or not, and `confirmed` once the server was
     asked how it is, or took a write of its status.
     """
@@ -29,7 +29,7 @@ class Memory:
     confirmed: bool = False
     in_doubt: bool = False
     job: Write | None = None
-    pods: dict[Key, Write] = field(default_factory=dict)
+    pods: dict[Key, Write] = {}
 
     def wrote_job(self, job: Job) -> None:
         """Note a status that the server took."""

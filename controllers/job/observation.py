@@ -1,8 +1,9 @@
 """A job and its pods as they are seen at one moment: who is active, who has ended and is not counted yet; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from controller_manager.api.batch import INDEXED, JOB_TRACKING, Job, PodFailurePolicy, UncountedTerminatedPods
 from controller_manager.api.core import Pod, is_pod_ready
@@ -27,8 +28,7 @@ class _TemplateSpec(Model):
 _TEMPLATE_SPEC = Decoder(_TemplateSpec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What is so of a job.
 
     `fresh_succeeded` and `fresh_failed` are pods that have ended and that the status does not know of; `succeeded` and

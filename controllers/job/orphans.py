@@ -1,7 +1,8 @@
 """Takes the finalizer from pods that no job will count, so that they can go."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from controller_manager.api.batch import JOBS, Job, is_finished
 from controller_manager.api.core import Pod
@@ -13,8 +14,7 @@ from .observation import is_managed_elsewhere, is_tracked
 from .pods import RELEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(msgspec.Struct, frozen=True):
     """The key of a pod with the finalizer that maybe no job counts any more."""
 
     namespace: str

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.conditions import Condition, with_conditions
 from controller_manager.api.model import PartialObject
@@ -20,8 +21,7 @@ _MOST_TOLD = 20
 _PROPAGATION = frozenset(("orphan", "foregroundDeletion"))
 
 
-@dataclass(frozen=True, slots=True)
-class Remains:
+class Remains(msgspec.Struct, frozen=True):
     """The objects that one resource still has in the namespace after its deletion was asked for; `wait` in seconds.
 
     `overdue`: all of it had its time, and no finalizer holds it; a node that is gone leaves its pods so.
@@ -29,14 +29,13 @@ class Remains:
 
     resource: str
     count: int = 0
-    finalizers: Counter[str] = field(default_factory=Counter)
+    finalizers: Counter[str] = msgspec.field(default_factory=Counter)
     wait: float = 0.0
     overdue: bool = False
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PassOutcome:
+class PassOutcome(msgspec.Struct, frozen=True):
     """The result of one pass over a namespace.
 
     Besides what remains: the group versions that discovery could not ask and why, and those whose names make no sense.

@@ -5,8 +5,9 @@ hold the same, which an administrator can bring about; then it is free when both
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
+
+import msgspec
 
 from controller_manager.base.metrics import Distribution
 
@@ -74,8 +75,7 @@ class CIDRSet:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """The ranges that a node, by its uid, has or is being given."""
 
     uid: str

@@ -18,8 +18,9 @@ The silence of nodes is theirs, unless we did not listen:
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
+
+import msgspec
 
 from controller_manager.api.coordination import Lease
 from controller_manager.api.core import Node
@@ -71,24 +72,22 @@ class HeartbeatMonitor:
         return math.inf if self._deaf else now + self._patience - age
 
 
-@dataclass(frozen=True, slots=True)
-class Grace:
+class Grace(msgspec.Struct, frozen=True):
     """Seconds a node may be silent: `startup` before it has said whether it is ready, `running` after."""
 
     startup: float
     running: float
 
 
-@dataclass(slots=True)
-class HealthChanges:
+class HealthChanges(msgspec.Struct):
     """The result of a look at all nodes; `pending` are the names of those something must be done about."""
 
-    new: list[Node] = field(default_factory=list)
-    gone: list[Node] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)
-    zones: dict[str, ZoneState] = field(default_factory=dict)
+    new: list[Node] = []
+    gone: list[Node] = []
+    pending: list[str] = []
+    zones: dict[str, ZoneState] = {}
     """Those whose state changed."""
-    emptied: list[str] = field(default_factory=list)
+    emptied: list[str] = []
     """Zones without nodes from now on."""
     until: float = math.inf
     """No look before that finds anything else, unless a node or a lease changes."""

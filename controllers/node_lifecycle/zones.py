@@ -8,9 +8,9 @@ all unhealthy                                       FullDisruption        normal
 all unhealthy in all zones                          FullDisruption        none
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
@@ -51,8 +51,7 @@ class ZoneState(StrEnum):
     FULL = "FullDisruption"
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionRates:
+class EvictionRates(msgspec.Struct, frozen=True):
     """Rates in nodes a second; `threshold` is the unhealthy part of a zone that is a disruption, and a zone with more
     than `large` nodes is large.
     """

@@ -1,9 +1,10 @@
 """What is to be done about a claim and about a volume, decided on what was observed; pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.storage import (
@@ -37,59 +38,51 @@ class Said(NamedTuple):
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Bind the claim to a volume."""
 
     volume: PersistentVolume
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """The claim stays pending, for the reason that `said` gives."""
 
     said: Said | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AssignClass:
+class AssignClass(msgspec.Struct, frozen=True):
     """Give the claim the default class."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Provision:
+class Provision(msgspec.Struct, frozen=True):
     """Have a volume made, by the plugin of that name; without one by an external provisioner."""
 
     storage_class: StorageClass
     plugin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """No volume can be made."""
 
     said: Said
 
 
-@dataclass(frozen=True, slots=True)
-class Lose:
+class Lose(msgspec.Struct, frozen=True):
     """The claim has lost its volume, unless the server knows better."""
 
     said: Said
 
 
-@dataclass(frozen=True, slots=True)
-class Misbound:
+class Misbound(msgspec.Struct, frozen=True):
     """The volume of the claim is bound to another claim, and always was."""
 
 
 ClaimStep = Bind | Wait | AssignClass | Provision | Refuse | Lose | Misbound | None
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What there is for a claim: the volume that it names; the best one for it, which is looked for only if it names
     none; its class, and that of those who name none; the pods with it that wait for a node.
     """

@@ -1,11 +1,12 @@
 """Watches all that quotas can count, as its kinds come and go, and tells what each object counts for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
 from controller_manager.api.core import PODS, SERVICES
 from controller_manager.api.model import BareObject, Object, PartialObject
@@ -47,8 +48,7 @@ class Amount(NamedTuple):
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Monitor:
+class Monitor(msgspec.Struct, frozen=True):
     """The watch of a resource, and how its objects count."""
 
     resource: Resource[Any]

@@ -14,9 +14,10 @@ many steps is given up.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.core import Node, Taint
 from controller_manager.api.devices import Device, DeviceAttribute, DeviceConstraint, SelectorError
@@ -61,15 +62,14 @@ def taints_of(candidate: Candidate) -> Sequence[Taint]:
     return candidate.device.taints
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """What is the same on all nodes while one pod is looked at: who has what, and what is left of counters."""
 
     usage: DeviceUsage
     taints: TaintsOf = taints_of
     steps: int = MOST_FOR_ALL
     """How many are left for all nodes together."""
-    _left: dict[PoolID, Mapping[CounterID, Decimal]] = field(default_factory=dict)
+    _left: dict[PoolID, Mapping[CounterID, Decimal]] = {}
 
     def left(self, pool: Pool) -> Mapping[CounterID, Decimal]:
         """Return what is left of the counters of a pool."""

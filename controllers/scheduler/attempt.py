@@ -1,6 +1,6 @@
 """One attempt to schedule a pod, which may take several time slices; what happens between them is noted."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from controller_manager.api.core import Pod
 
@@ -13,8 +13,7 @@ from .queue import QueuedPod
 from .volumes import BY_VOLUMES, PodVolumes
 
 
-@dataclass(slots=True, eq=False)
-class SchedulingAttempt:
+class SchedulingAttempt(msgspec.Struct, eq=False):
     """The pod as it was when the attempt began, and what was found out since. `first` is a node that was found for it
     before, and is to be looked at again; `why` says that there is none, and `room` who may have to go then, or in words
     why nobody does.
@@ -31,7 +30,7 @@ class SchedulingAttempt:
     room: DryRun | str = ""
     helped: str = ""
     """The label of what happened since `why` was found, or looked at, and may help the pod."""
-    _meanwhile: dict[str, str] = field(default_factory=dict)
+    _meanwhile: dict[str, str] = {}
 
     def is_of(self, queued: QueuedPod) -> bool:
         """Return whether the pod waits as it did when the attempt began."""

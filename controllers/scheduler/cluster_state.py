@@ -4,8 +4,9 @@ every change, so that a decision looks at what has changed since the last one.
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
+
+import msgspec
 
 from controller_manager.api.core import REGION, ZONE, Node
 
@@ -19,8 +20,7 @@ _COUNTED = 512
 _KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class PodSelection:
+class PodSelection(msgspec.Struct, frozen=True):
     """Pods that all the terms select; those that are being deleted may not count."""
 
     terms: tuple[AffinityTerm, ...]

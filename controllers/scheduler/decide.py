@@ -7,8 +7,9 @@ like the one before costs a look at what was remembered, and at what others do t
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar, overload
+
+import msgspec
 
 from controller_manager.api.core import Pod
 from controller_manager.api.model import ObjectMeta
@@ -52,8 +53,7 @@ class Attached(Protocol):
         """Return what it has against a node, which may be only imagined."""
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(msgspec.Struct):
     """A pod that waits for a node. `spread` are the constraints that are assumed for it; `attached` are its volumes and
     devices, `preference` says how well its devices suit a node; `nominated` is the node where room is made for it, and
     `hindrance` what keeps it from all nodes; `failure` tells of such a thing that was found out at one.
@@ -81,11 +81,10 @@ class Choice(NamedTuple):
     evaluated: int
 
 
-@dataclass(frozen=True, slots=True)
-class NoFit:
+class NoFit(msgspec.Struct, frozen=True):
     """Why no node will do, by node; or that this could not be told, where the search `failed`."""
 
-    rejections: Mapping[str, Rejections] = field(default_factory=dict)
+    rejections: Mapping[str, Rejections] = {}
     hindrance: Rejection | None = None
     failed: bool = False
 
@@ -110,8 +109,7 @@ class NoFit:
         return f"0/{known} nodes are available: {listed}." if listed else "no nodes available to schedule pods"
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """What a node is to pods of a kind by itself, as it was at a generation; how well it suits is told when asked for,
     since most nodes that will do by themselves may be none because of other pods.
     """
@@ -121,8 +119,7 @@ class _Known:
     suits: Suitability | None = None
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     """A search for nodes, of which so many have been looked at in the order that it is made in. It goes on for the same
     pod where nothing has changed since; else it begins again, over what is remembered.
     """
@@ -130,8 +127,8 @@ class _Search:
     wanted: Wanted
     version: int
     place: int = 0
-    found: list[NodeInfo] = field(default_factory=list)
-    rejections: dict[str, Rejections] = field(default_factory=dict)
+    found: list[NodeInfo] = []
+    rejections: dict[str, Rejections] = {}
 
 
 class Relations:

@@ -3,7 +3,6 @@ resources is made first, and told of in the status of the pod.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
@@ -30,8 +29,7 @@ class DevicesLostError(Exception):
     """The devices of a pod cannot be had at the node that was chosen; says why."""
 
 
-@dataclass(slots=True)
-class DeviceBinding:
+class DeviceBinding(msgspec.Struct):
     """One pod on its way: what is to be done, and since when. `written` are the claims as they were written, `made` is
     the one that was made for the pod, and `told` says that people know that it waits. `created` counts what came of
     making a claim: success or failure.
@@ -41,7 +39,7 @@ class DeviceBinding:
     plan: DevicePlan
     since: float
     created: Callable[[str], None]
-    written: list[ResourceClaim] = field(default_factory=list)
+    written: list[ResourceClaim] = []
     made: ResourceClaim | None = None
     told: bool = False
 

@@ -10,9 +10,10 @@ or counters that there are none of
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
+
+import msgspec
 
 from controller_manager.api.core import Node, NodeSelector
 from controller_manager.api.devices import CounterConsumption, Device, ResourceSlice
@@ -94,16 +95,15 @@ class _Slice(NamedTuple):
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(slots=True)
-class DevicePools:
+class DevicePools(msgspec.Struct):
     """All slices, and what pools they make for nodes."""
 
-    _slices: dict[str, _Slice] = field(default_factory=dict)
-    _by_pool: dict[PoolID, dict[str, _Slice]] = field(default_factory=dict)
-    _by_node: dict[str, set[str]] = field(default_factory=dict)
-    _shared: set[str] = field(default_factory=set)
-    _built: dict[PoolID, dict[tuple[str, ...], Pool | None]] = field(default_factory=dict)
-    _known: dict[str, tuple[Node, tuple[Pool, ...]]] = field(default_factory=dict)
+    _slices: dict[str, _Slice] = {}
+    _by_pool: dict[PoolID, dict[str, _Slice]] = {}
+    _by_node: dict[str, set[str]] = {}
+    _shared: set[str] = set()
+    _built: dict[PoolID, dict[tuple[str, ...], Pool | None]] = {}
+    _known: dict[str, tuple[Node, tuple[Pool, ...]]] = {}
 
     def set_slice(self, name: str, one: ResourceSlice | None) -> None:
         """A slice is as it is now, or is gone."""

@@ -1,8 +1,9 @@
 """What claims to devices ask for: their requests and the alternatives of these, with the classes of devices; pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.devices import DeviceClass, DeviceConstraint, DeviceSubRequest, ResourceClaim
 
@@ -27,8 +28,7 @@ class Request(NamedTuple):
         return self.name or self.base
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WantedClaim:
+class WantedClaim(msgspec.Struct, frozen=True, eq=False):
     """A claim that is to be allocated: its requests, each with its alternatives."""
 
     claim: ResourceClaim

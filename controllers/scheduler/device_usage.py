@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.devices import AllocatedDevice, AllocationResult, ResourceClaim
 from controller_manager.api.quantity import parse
@@ -25,17 +26,16 @@ class _Assumed(NamedTuple):
     version: str = ""
 
 
-@dataclass(slots=True)
-class DeviceUsage:
+class DeviceUsage(msgspec.Struct):
     """Who has which devices. `whole` are those that claims have to themselves, `shared` those that several may have,
     with the parts of their capacities that are `consumed`. Those had for administration alone are in neither.
     """
 
-    whole: Counter[DeviceID] = field(default_factory=Counter)
-    shared: Counter[DeviceID] = field(default_factory=Counter)
-    consumed: dict[DeviceID, dict[str, Decimal]] = field(default_factory=dict)
-    _counted: dict[Key, tuple[AllocatedDevice, ...]] = field(default_factory=dict)
-    _assumed: dict[Key, _Assumed] = field(default_factory=dict)
+    whole: Counter[DeviceID] = msgspec.field(default_factory=Counter)
+    shared: Counter[DeviceID] = msgspec.field(default_factory=Counter)
+    consumed: dict[DeviceID, dict[str, Decimal]] = {}
+    _counted: dict[Key, tuple[AllocatedDevice, ...]] = {}
+    _assumed: dict[Key, _Assumed] = {}
 
     def set_claim(self, key: Key, claim: ResourceClaim | None) -> None:
         """A claim is as it is now, or is gone."""

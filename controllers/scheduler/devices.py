@@ -13,8 +13,9 @@ An allocation that no node can use is taken back, if the claim is reserved for n
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import ContainerExtendedResourceRequest, Node, Pod, Taint
@@ -59,8 +60,7 @@ def _no_claims(_: str) -> Iterable[ResourceClaim]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(msgspec.Struct, frozen=True):
     """What there is of devices and claims to them, and who has which. `rules` taint devices besides their drivers;
     `class_for` tells the class that stands for an extended resource, `claims_of` the claims that a pod controls, by
     its uid.
@@ -72,8 +72,8 @@ class Devices:
     claims_of: Callable[[str], Iterable[ResourceClaim]] = _no_claims
     rules: Callable[[], Iterable[DeviceTaintRule]] = tuple
     tainted: bool = True
-    pools: DevicePools = field(default_factory=DevicePools)
-    usage: DeviceUsage = field(default_factory=DeviceUsage)
+    pools: DevicePools = msgspec.field(default_factory=DevicePools)
+    usage: DeviceUsage = msgspec.field(default_factory=DeviceUsage)
 
     def taints(self) -> Callable[[Candidate], Sequence[Taint]]:
         """Return what tells the taints of devices."""

@@ -1,30 +1,27 @@
 """What the workers of the scheduler are given to do, as keys of one queue."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
+
+class Cycle(msgspec.Struct, frozen=True):
     """The pods that are next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """A pod for which a node was found, by its uid."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """A pod for which there is no node, by its uid."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(msgspec.Struct, frozen=True):
     """A pod for which others have to go, by its uid."""
 
     uid: str

@@ -1,7 +1,6 @@
 """A node as pods are placed on it: what it has, and what the pods there have taken of that."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -26,8 +25,7 @@ class Disk(NamedTuple):
     only_read: bool
 
 
-@dataclass(slots=True)
-class PlacedPod:
+class PlacedPod(msgspec.Struct):
     """A pod on a node, as the server has it; `assumed` while only we say that it is there. `claims` are those of its
     volumes, `disks` those that may not be shared.
     """

@@ -12,7 +12,8 @@ gated           those with scheduling gates                         they are wit
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from controller_manager.api.core import Pod
 
@@ -36,8 +37,7 @@ _FAILED, _RESTED, _EARLY, _TIMEOUT = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class QueuedPod:
+class QueuedPod(msgspec.Struct, eq=False):
     """A pod that waits; times are seconds of the process's clock. `attempts` counts looks, `failures` those that ended
     in an error, and `unschedulable` those that found no node, one after the other. `by` is who rejected nodes.
     """
@@ -68,21 +68,22 @@ class QueuedPod:
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, 10)) if times else 0.0
 
 
-@dataclass(slots=True)
-class SchedulingQueue:
+class SchedulingQueue(msgspec.Struct):
     """All pods that wait. Entries of heaps whose pods have left are passed over; `_early` has those of `_backoff` that
     are looked at sooner if nothing else is to be done, `_paused` of them.
     """
 
-    pods: dict[str, QueuedPod] = field(default_factory=dict)
-    incoming: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pods: dict[str, QueuedPod] = {}
+    incoming: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """How many pods came to which queue, and why."""
-    _active: list[tuple[int, float, int, QueuedPod]] = field(default_factory=list)
-    _backoff: list[tuple[float, int, QueuedPod]] = field(default_factory=list)
-    _early: list[tuple[int, float, int, QueuedPod]] = field(default_factory=list)
+    _active: list[tuple[int, float, int, QueuedPod]] = []
+    _backoff: list[tuple[float, int, QueuedPod]] = []
+    _early: list[tuple[int, float, int, QueuedPod]] = []
     _paused: int = 0
-    _by_kind: dict[Requirements, dict[str, QueuedPod]] = field(default_factory=dict)
-    _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((ACTIVE, BACKOFF, UNSCHEDULABLE, GATED), 0))
+    _by_kind: dict[Requirements, dict[str, QueuedPod]] = {}
+    _counts: dict[str, int] = msgspec.field(
+        default_factory=lambda: dict.fromkeys((ACTIVE, BACKOFF, UNSCHEDULABLE, GATED), 0)
+    )
     _number: int = 0
 
     def add(self, queued: QueuedPod) -> None:

@@ -4,10 +4,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.core import Toleration
 from controller_manager.api.quantity import Quantity
@@ -41,8 +43,7 @@ class HostPort(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """Other pods, by namespace and labels, and the label of nodes by which a pod is to be near them, or far."""
 
     namespaces: frozenset[str]
@@ -59,8 +60,7 @@ class AffinityTerm:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """How evenly pods of a selection are to be spread over the values of a label of nodes (KEP-895)."""
 
     topology_key: str
@@ -78,8 +78,7 @@ class PreferredNodes(NamedTuple):
     term: NodeTerm | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Requirements:
+class Requirements(msgspec.Struct, frozen=True, eq=False):
     """All that equal pods ask for. `requests` is what is reserved for a pod; `weight` is the same where what no
     container requested is assumed. `constraints` are the spread constraints that must hold, `preferred_spread` those
     that are kept if possible; `spreads_itself` says that the pod has some of its own, so that none are assumed.

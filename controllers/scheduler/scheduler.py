@@ -3,8 +3,9 @@ to be done.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from controller_manager.api.core import Node, Pod, is_pod_terminal
 from controller_manager.api.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, DeviceClass, ResourceClaim

@@ -1,7 +1,8 @@
 """What there is of claims and volumes, as decisions look it up."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from controller_manager.api.resource import Key
 from controller_manager.api.storage import (
@@ -19,8 +20,7 @@ def _none(_: str) -> Iterable[VolumeAttachment]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """What there is of claims and volumes. `attachments` are those to a node, `taken` names the volumes that are being
     given to a claim.
     """
@@ -33,4 +33,4 @@ class Storage:
     csi_driver: Callable[[str], CSIDriver | None]
     capacities: Callable[[], Iterable[CSIStorageCapacity]]
     attachments: Callable[[str], Iterable[VolumeAttachment]] = _none
-    taken: dict[str, Key] = field(default_factory=dict)
+    taken: dict[str, Key] = {}

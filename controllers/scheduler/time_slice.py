@@ -1,11 +1,11 @@
 """What may be done before other work has its turn; counted, since decisions know no clock."""
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(slots=True)
-class TimeSlice:
+class TimeSlice(msgspec.Struct):
     """Work that is left, in looks: what it takes to look at a node for the first time, some ten microseconds."""
 
     left: float = math.inf

@@ -1,6 +1,6 @@
 """Has the claims of a pod get their volumes at the node that was chosen, before the pod is bound there."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PersistentVolumeClaim
@@ -18,8 +18,7 @@ class VolumesLostError(Exception):
     """The volumes of a pod cannot be had at the node that was chosen; says why."""
 
 
-@dataclass(slots=True)
-class VolumeBinding:
+class VolumeBinding(msgspec.Struct):
     """One pod on its way: what is to be done at `node`, until the time `until`. `seen` are the claims that were seen to
     wait for that node.
     """
@@ -28,7 +27,7 @@ class VolumeBinding:
     node: str
     until: float
     written: bool = False
-    seen: set[Key] = field(default_factory=set)
+    seen: set[Key] = set()
 
     async def go_on(self, client: Client, storage: Storage, now: float) -> bool:
         """Do what is to be done, once; return whether all claims are bound. Raises `VolumesLostError`."""

@@ -1,6 +1,5 @@
 """Creates, deletes and updates the pods of stateful sets, one after the other or all at once, with their claims."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -135,7 +134,7 @@ class StatefulSetController:
         left = [*pods_left(pods, control.deleted, now), *control.made]
         status = status_of(owner, left, recorded, now)
         if self._metrics is not None:
-            self._metrics.set(owner, dataclasses.replace(seen, pods=by_ordinal(owner, left)).unavailable)
+            self._metrics.set(owner, replace(seen, pods=by_ordinal(owner, left)).unavailable)
         await update_status(self._client, STATEFUL_SETS, owner, replace(owner, status=status))
         if failure is not None:
             raise failure

@@ -23,10 +23,11 @@ Who waits for none takes a step of the update (`_update`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
+
+import msgspec
 
 from controller_manager.api.apps import ON_DELETE, PARALLEL, RollingUpdateStatefulSet, StatefulSet
 from controller_manager.api.core import Pod, is_pod_ready, is_pod_terminal
@@ -62,8 +63,7 @@ class Step(NamedTuple):
 Row = Sequence[Step]
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True):
     """A stateful set, its pods by number, its claims by name, and the name of the revision of its present template.
 
     `limits` says whether more than one pod may be unavailable in an update (KEP-961).

@@ -1,7 +1,6 @@
 """The history of a stateful set: the revision of its present template, and that which its pods are to be of before."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -34,8 +33,7 @@ class _RecordedState(Model):
 _STATE = Decoder(_RecordedState)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True):
     """The names of the revision that pods are of while an update has not reached them, and of that of the present
     template; the number of collisions of names; and all revisions, in order.
     """

@@ -3,13 +3,13 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest, Reply
 from apiserver_stub.api_server import ApiServer

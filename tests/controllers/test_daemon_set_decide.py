@@ -1,6 +1,5 @@
 """Where pods of daemon sets belong, what is created and deleted, and the status, as tables."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -186,7 +185,7 @@ def test_availability_takes_its_time() -> None:
 
 def test_a_clock_that_is_ahead_is_looked_at_again() -> None:
     seen = observed(daemon_set(0, 1, least=5), ONE, ["p a new ready5"])
-    early = dataclasses.replace(seen, now=seen.now - timedelta(minutes=1))
+    early = msgspec.structs.replace(seen, now=seen.now - timedelta(minutes=1))
     assert next_look(early) == 5.0
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import force_setattr
 
 from controller_manager.api.core import Pod
 from controller_manager.api.resource import Key
@@ -134,8 +135,8 @@ def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
 
     def bind(number: int) -> None:
         if number == 1:
-            object.__setattr__(there, "claim", bound.claim)
-            object.__setattr__(there, "volume", bound.volume)
+            force_setattr(there, "claim", bound.claim)
+            force_setattr(there, "volume", bound.volume)
             scheduler.happened(BY_VOLUMES, "PersistentVolumeClaimUpdate", 0.0)
 
     step, _ = ended(scheduler, bind)

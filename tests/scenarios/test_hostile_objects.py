@@ -11,7 +11,6 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtensionOID
+from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS

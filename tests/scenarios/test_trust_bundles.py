@@ -1,6 +1,5 @@
 """The trust bundle of the API server's signer in a whole cluster, in virtual time."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 
 from controller_manager.api.certificates import TRUST_BUNDLES, ClusterTrustBundle, ClusterTrustBundleSpec
 from controller_manager.api.model import ObjectMeta

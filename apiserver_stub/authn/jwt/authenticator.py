@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.authn.jwt.claims import ClaimError, Claims, RegisteredClaims, expiry, make_user, read_claims
 from apiserver_stub.authn.jwt.compact import MalformedToken, UnverifiedToken, take_apart
@@ -22,8 +23,7 @@ _MOST_SOURCES = 16
 _PATIENCE = 10.0  # seconds that a token waits for an issuer of distributed claims
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """The user of a token, and until when the token is good (seconds since the epoch)."""
 
     user: User

@@ -1,8 +1,8 @@
 """All JWT authenticators of a server: the token of each issuer goes to its own; the issuers may change."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -44,8 +44,7 @@ Compiled = Sequence[tuple[JWTAuthenticator, Expressions]]
 """Authenticators with their expressions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """What holds for all issuers of a server: the algorithms that tokens may be signed with, what tokens call the
     server, the issuers that are its own, which no other may be, and by `egressSelectorType` the dialers of networks
     that may be named; None for one that is reached directly.

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -30,8 +29,7 @@ class NotVerified(ValueError):
     """A token could not be verified; the message says why."""
 
 
-@dataclass(slots=True)
-class KeyFetches:
+class KeyFetches(msgspec.Struct):
     """The last fetches of keys: when they succeeded and failed (seconds since the epoch; 0 is never), and the SHA-256
     of what was fetched.
     """

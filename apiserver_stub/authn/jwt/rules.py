@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 from apiserver_stub.authn.jwt.configuration import (
     AuthenticationConfiguration,
@@ -52,8 +55,7 @@ class Condition:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Expressions:
+class Expressions(msgspec.Struct, frozen=True):
     """The expressions of one authenticator."""
 
     username: Expression | None = None
@@ -160,12 +162,11 @@ def _check_audiences(issuer: Issuer, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "audienceMatchPolicy"), policy, why)
 
 
-@dataclass(slots=True)
-class _Rules:
+class _Rules(msgspec.Struct):
     """One check of one authenticator."""
 
     errors: ErrorList
-    found: Expressions = field(default_factory=Expressions)
+    found: Expressions = msgspec.field(default_factory=Expressions)
 
     def authenticator(self, one: JWTAuthenticator, disallowed: Collection[str], at: FieldPath) -> Expressions:
         """Report what is wrong; return the expressions."""

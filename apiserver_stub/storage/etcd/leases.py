@@ -3,7 +3,8 @@
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.metrics import EtcdMetrics
@@ -14,8 +15,7 @@ _MOST_OBJECTS = 1000
 _MOST_KEPT = 16  # lifetimes whose lease is remembered
 
 
-@dataclass(slots=True)
-class _Lease:
+class _Lease(msgspec.Struct):
     id: int
     ends: float
     objects: int = 0

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.storage.etcd import failures
@@ -47,8 +47,7 @@ _FIND_OUT = 5.0  # seconds to find out what became of a transaction
 _CLOSED = "the storage is closed"
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdRules:
+class EtcdRules(msgspec.Struct, frozen=True):
     """How etcd is used: the `prefix` of all keys; seconds between compactions (0: none), for checks of health and of
     readiness, between looks at the size of the databases (0: none), and for which a lease is used again. `inspect`
     tells why an object cannot be read.

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from apiserver_stub.storage.etcd.client import EtcdClient
 from apiserver_stub.storage.etcd.layout import Layout
@@ -45,8 +46,7 @@ class Responses:
         return self._layout.told(events, at), self._layout.revision(events[-1]["kv"]["mod_revision"])
 
 
-@dataclass(frozen=True, slots=True)
-class WatchParts:
+class WatchParts(msgspec.Struct, frozen=True):
     """What watches of one storage work with: `inspected` looks into records, `advance` writes what a watch tells of."""
 
     client: EtcdClient

@@ -3,9 +3,11 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
@@ -55,8 +57,7 @@ _DEADLINE = 10.0
 _WHERE = f"the ConfigMap {PUBLISHED.namespace}/{PUBLISHED.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The things to look up: the authorities of clients, and those of proxies with the rules for them, of which the
     fields in `stated` are as the flags have it.
     """
@@ -70,8 +71,7 @@ class Wanted:
         return self.clients or self.proxies
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedAuthentication:
+class PublishedAuthentication(msgspec.Struct, frozen=True):
     """The published authorities (PEM, empty where none are published) and the rules for proxies."""
 
     clients: bytes

@@ -7,7 +7,6 @@ sorts of objects that it may list in all namespaces itself, as the API server de
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,8 +65,7 @@ class MayList(Protocol):
         """Return the decision."""
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
+class Glance(msgspec.Struct, frozen=True):
     """The cluster as it was seen once, by section; `unread` are those whose objects are still being read, and what went
     wrong with that, if anything did.
     """

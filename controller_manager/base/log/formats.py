@@ -7,10 +7,11 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from types import FrameType
 from typing import Any
+
+import msgspec
 
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.errors import describe, words
@@ -47,8 +48,7 @@ JSON_TYPES = frozenset({type(None), bool, int, float, list, tuple, dict})
 _OURS = ("structlog.", "controller_manager.base.log.")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """`severity` is I, W, E or F; `verbatim` is a message without fields, shown as it is."""
 
     severity: str
@@ -61,7 +61,7 @@ class Line:
     error: object = None
     trace: str = ""
     verbatim: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = {}
 
 
 def from_event(method: str, event: MutableMapping[str, Any]) -> Line:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import msgspec
 
 from controller_manager.cel.types import ObjectType, Type
 from controller_manager.cel.values import Duration, EvaluationError, Timestamp
@@ -97,8 +98,7 @@ def unit_cost(arguments: tuple[Any, ...], result: Any) -> int:
     return 1
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True):
     """One signature of a function, what it does, and what that costs.
 
     Implementations get plain values in order, the receiver first, and raise EvaluationError. Without `cost`, and
@@ -117,8 +117,7 @@ class Overload:
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """A function by its name, which may have dots in it, and its overloads in the order they are tried.
 
     `cost` is that of calls of any overload, also where only the values tell which one it is; the `cost` of the
@@ -133,8 +132,7 @@ class Function:
     guarded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """Functions that belong together, with the types they are about (by the names expressions may use).
 
     `objects` finds the types of objects that expressions may make, by their names.

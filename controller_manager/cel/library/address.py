@@ -1,8 +1,9 @@
 """IP addresses as Go's `netip` reads them: without leading zeros, and with what is wrong in its words."""
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+
+import msgspec
 
 from controller_manager.base.log.formats import quote
 
@@ -11,8 +12,7 @@ _FIELD = re.compile("[0-9a-fA-F]*")
 _IPV4_MAPPED = 0xFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """An address: its number, how many bits such addresses have (32 or 128), and its zone."""
 
     number: int

@@ -5,9 +5,11 @@ import gc
 import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.errors import BadRequest, Conflict, NotFound
 from controller_manager.api.wire import Request, Response
@@ -34,8 +36,7 @@ it ends with the connection of who asked for it. Samples are labelled with their
 controller: see <code>-tags</code>, <code>-tagfocus</code> and <code>-tagroot</code> of pprof."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """The query of a request; `seconds` is 0 for what there is now, and `debug` 0 asks for a file for pprof."""
 
     seconds: int = 0
@@ -78,8 +79,7 @@ def shown_arguments(arguments: Sequence[str]) -> list[str]:
     return shown
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """One kind of profile; of those that take it `of` the same thing, one is taken at a time."""
 
     about: str

@@ -7,13 +7,13 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import repeat
 from types import CodeType, ModuleType, NoneType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from controller_manager.base import clock
 from controller_manager.base.stacks import Frame
@@ -38,13 +38,12 @@ _CUT = "The census ended early, at its bound: there is more."
 _EARLY = "Tracing ended early, since the traces took too much memory themselves."
 
 
-@dataclass(slots=True)
-class Census:
+class Census(msgspec.Struct):
     """Count and own size in bytes by type; an object counts once, however many refer to it. `cut` tells of an early
     end.
     """
 
-    by_type: dict[type, tuple[int, int]] = field(default_factory=dict)
+    by_type: dict[type, tuple[int, int]] = {}
     cut: bool = False
 
     def count(self, objects: Sequence[Any]) -> None:

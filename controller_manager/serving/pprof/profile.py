@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from controller_manager.base.stacks import Frame, Stack
 
@@ -48,8 +50,7 @@ class Unit(NamedTuple):
     unit: str
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """The samples of one look, or of one stretch of time; `main` is the column that a reader sees first.
 
     `comments` say what the numbers do not hold. `period` is the CPU time in nanoseconds between two samples, where that

@@ -7,9 +7,10 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+
+import msgspec
 
 from controller_manager.base.stacks import DEEPEST, Stack, place_of, running_stack
 from controller_manager.base.standard_library import awaited
@@ -29,8 +30,7 @@ Describe = Callable[[str], dict[str, str]]
 """Makes labels of the name of a task."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskState:
+class TaskState(msgspec.Struct, frozen=True):
     """The state of one task; `waits_for` names another task, or a type, and is empty unless it waits."""
 
     name: str

@@ -1,8 +1,9 @@
 """The trace profile: every task over some seconds, a sample for each stretch it spent in one state, by time."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from controller_manager.base import clock
 from controller_manager.base.stacks import Stack
@@ -23,8 +24,7 @@ _ORDER = (
 _EARLY = "The trace ended early, at its bound."
 
 
-@dataclass(slots=True)
-class _Stretch:
+class _Stretch(msgspec.Struct):
     """A time, in nanoseconds since the beginning, that one task spent in one state at one stack."""
 
     begin: int

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
+import msgspec
+
 from controller_manager.api.protobuf.services import Service
 from controller_manager.api.protobuf.wire import Tree
 from controller_manager.transport.dialer import Dialer
@@ -209,8 +211,7 @@ class GrpcChannel:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
+class _Address(msgspec.Struct, frozen=True):
     """A Unix socket, or a host and port, and what requests call it."""
 
     path: str

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import force_setattr
 
 from apiserver_stub.api_server import ApiServer
 from apiserver_stub.audit import annotate, current_record, note_latency
@@ -78,7 +79,7 @@ async def test_what_a_stage_finds_out_is_in_the_event_whoever_it_is(tmp_path: Pa
         note_latency("etcd", 1.0)
         return await verbs(request)
 
-    object.__setattr__(api.server._handlers, "resource", resource)
+    force_setattr(api.server._handlers, "resource", resource)
     await ask(api, "POST", CONFIGS, config("large", 200_000), "large")
     await ask(api, "GET", "/version", name="next")
     assert current_record() is None

@@ -3,13 +3,13 @@ image policies that answered the same; and what becomes of pods when that server
 """
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -127,7 +127,7 @@ async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webh
 
 PODS = built_in().find("", "v1", "pods")
 LIMITS = ReviewLimits(attempt=10.0, question=30.0, calls=4, waiting=8, answer=100_000)
-IMPATIENT = dataclasses.replace(LIMITS, attempt=0.1, question=0.3)
+IMPATIENT = msgspec.structs.replace(LIMITS, attempt=0.1, question=0.3)
 
 
 def about(image: str = "i", name: str = "p") -> Attributes:

@@ -1,8 +1,7 @@
 """Which controllers and local copies need somebody to look at them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from controller_manager.app.state import WELL, Severity, Verdict, of_controller, of_informer
 from controller_manager.cache import InformerState

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from controller_manager.api import errors

@@ -1,6 +1,10 @@
-"""Sessions with tests on virtual loops look for garbage seldom; others are left alone."""
+"""Sessions with tests on virtual loops look for garbage seldom, and so do programs that import a control plane; others
+are left alone.
+"""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -32,3 +36,20 @@ def test_sessions_with_virtual_loops_look_for_garbage_seldom(
     quiet = ("-o", "asyncio_default_fixture_loop_scope=function", "--timeout=120")
     assert pytester.runpytest_inprocess(*quiet).parseoutcomes() == {"passed": 1}
     assert (gc.get_threshold()[0] > OFTEN[0]) is seldom
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "after"),
+    [("enable", "Cluster", (True, True)), ("disable", "Cluster", (False, False)), ("enable", "__all__", (True, False))],
+)
+def test_a_program_with_a_control_plane_looks_for_garbage_seldom(
+    before: str, name: str, after: tuple[bool, bool]
+) -> None:
+    program = f"""
+import gc
+gc.{before}()
+from controller_manager.testing import {name}
+print((gc.isenabled(), gc.get_threshold()[0] > {OFTEN[0]}))
+"""
+    told = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True).stdout
+    assert told == f"{after}\n"

@@ -1,8 +1,7 @@
 """What a controller did not declare is refused, in the sense of RBAC's rules."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.core import NAMESPACES, PODS

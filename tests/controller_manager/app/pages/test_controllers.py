@@ -4,10 +4,10 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from controller_manager.api.errors import InternalError
 from controller_manager.api.wire import Request, Response
