@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -130,6 +131,7 @@ class _BookmarkEvent(Model):
     object: _Bookmark
 
 
+_MOST_CODECS = 1024
 _RECORD = b',"managedFields":'
 _LIST = Decoder(RawList)
 _EVENT = Decoder(_RawEvent)
@@ -264,6 +266,12 @@ class Codec(Generic[T]):
 
     def _unreadable(self, error: Exception) -> UnreadableAnswer:
         return UnreadableAnswer(f"the server's answer for {self._resource.name} is unreadable: {error}")
+
+
+@lru_cache(_MOST_CODECS)
+def codec_of(resource: Resource[T]) -> Codec[T]:
+    """Return the codec that all clients have for a resource."""
+    return Codec(resource)
 
 
 def _identified(data: bytes) -> PartialObject:
