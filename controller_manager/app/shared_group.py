@@ -46,6 +46,7 @@ class SharedController:
     def __init__(self, lock: LockSpec, make: Make, informers: Informers, writes: Writes) -> None:
         self.lock = lock
         self.spec = lock.spec
+        self.name = lock.name
         self._make = make
         self._informers = informers
         self._writes = writes
