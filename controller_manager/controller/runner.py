@@ -15,8 +15,8 @@ import contextlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, Protocol, cast
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -158,12 +158,14 @@ class Controller:
         self._life = Lifecycle(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
         self._handler: EventHandler | None = None
-        self._stop = asyncio.Event()
+        self._stopped = False
+        self._stopping: asyncio.Future[None] | None = None  # while it runs, of when it is asked to stop
 
     async def run(self) -> None:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
-        if self._stop.is_set():
+        if self._stopped:
             return
+        self._stopping = asyncio.get_running_loop().create_future()
         work = keep_running(
             self._run_once,
             self._context.log,
@@ -174,8 +176,7 @@ class Controller:
         try:
             async with Tasks() as tasks:
                 working = tasks.start(work, name=f"run {self.name}")
-                stopping = tasks.start(self._stop.wait(), name=f"stop {self.name}")
-                await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((working, self._stopping), return_when=asyncio.FIRST_COMPLETED)
                 if self._loop is not None:
                     self._loop.stop()
                     await asyncio.wait((working,), timeout=_GRACE + 1.0)
@@ -184,7 +185,9 @@ class Controller:
 
     def stop(self) -> None:
         """Start nothing more; `run` returns once what runs has finished or had its time."""
-        self._stop.set()
+        self._stopped = True
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
 
     def state(self) -> ControllerState:
         """Return how it fares now."""
@@ -229,8 +232,8 @@ class Controller:
         try:
             async with Tasks() as tasks:
                 tasks.start(handler.run(), name=f"watches {self.name}")
-                if isinstance(reconciler, Source):
-                    tasks.start(reconciler.run(add), name=f"source {self.name}")
+                if _is_source(type(reconciler)):
+                    tasks.start(cast("Source", reconciler).run(add), name=f"source {self.name}")
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = self._handler = None
@@ -262,6 +265,11 @@ class Controller:
             finally:
                 if handler is not None:
                     handler.ended(key)
+
+
+@cache
+def _is_source(kind: type[object]) -> bool:
+    return issubclass(kind, Source)
 
 
 def _add_within(
