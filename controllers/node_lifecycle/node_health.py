@@ -91,7 +91,7 @@ class HealthChanges:
     emptied: list[str] = field(default_factory=list)
     """Zones without nodes from now on."""
     until: float = math.inf
-    """No look before that finds anything else, unless a node or a lease changes."""
+    """No look up to then finds anything else, unless a node or a lease changes."""
 
 
 class _Record:
