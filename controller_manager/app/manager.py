@@ -140,6 +140,10 @@ class Manager:
         """Return how its controllers fare, as of now."""
         return tuple(controller.state() for controller in self._controllers)
 
+    def failing(self) -> tuple[ControllerState, ...]:
+        """Return how those of them fare that have crashed, or whose keys fail."""
+        return tuple(controller.state() for controller in self._controllers if controller.is_failing)
+
     def state(self) -> ManagerState:
         """Everything a person may want to know, as of now."""
         elsewhere = (

@@ -63,6 +63,12 @@ class SharedController:
         one = self._running or self._ready
         return one.state() if one is not None else ControllerState(self.lock.name, Phase.STANDBY)
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
+        one = self._running or self._ready
+        return one is not None and one.is_failing
+
     def busy_with(self) -> list[str]:
         """Return what it has to do right now, in words."""
         return [] if self._running is None else self._running.busy_with()

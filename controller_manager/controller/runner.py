@@ -78,7 +78,7 @@ class Lifecycle:
     """The past of one controller as far as it matters."""
 
     def __init__(self, now: float) -> None:
-        self._phase, self._since = Phase.STANDBY, now
+        self.phase, self._since = Phase.STANDBY, now
         self._restarts = 0
         self._crash, self._crashed_at = "", 0.0
         # Since when it has been failing without a recovery in between; None while it is well.
@@ -86,7 +86,7 @@ class Lifecycle:
 
     def enter(self, phase: Phase, now: float) -> None:
         """It is in that phase from now on."""
-        self._phase, self._since = phase, now
+        self.phase, self._since = phase, now
 
     def crash(self, error: BaseException, now: float) -> None:
         """It failed, and will be started again."""
@@ -101,7 +101,7 @@ class Lifecycle:
         well = self._failing_since is None or self._has_recovered(now)
         return ControllerState(
             name=name,
-            phase=self._phase,
+            phase=self.phase,
             seconds=now - self._since,
             restarts=self._restarts,
             crash=self._crash,
@@ -112,7 +112,7 @@ class Lifecycle:
         )
 
     def _has_recovered(self, now: float) -> bool:
-        return self._phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
+        return self.phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
 
 
 _RUNNING = Family(
@@ -196,6 +196,11 @@ class Controller:
             work = replace(work, acted=(*work.acted, *self._acted_apart()))
         return self._life.state(self.name, clock.monotonic(), self.waits_for, work)
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
+        return self._life.phase is Phase.CRASHED or (self._loop is not None and self._loop.failed > 0)
+
     def busy_with(self) -> list[str]:
         """Return what it has to do right now, in words."""
         return [] if self._loop is None else self._loop.busy_with()
@@ -203,8 +208,9 @@ class Controller:
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The informers it can't start without, by name, and what keeps them."""
-        missing = (one.state() for one in dict.fromkeys(self._watched) if not one.is_synced)
-        return tuple(f"{one.selection} ({one.last_error})" if one.last_error else one.selection for one in missing)
+        missing = [one for one in dict.fromkeys(self._watched) if not one.is_synced]
+        told = ((str(one.selection), one.reflector.last_error) for one in missing)
+        return tuple(f"{selection} ({error})" if error else selection for selection, error in told)
 
     async def _run_once(self) -> None:
         self._life.enter(Phase.WAITING, clock.monotonic())
