@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
 
     open: Callable[[], Awaitable[None]] = _nothing
     settle: Callable[[], Awaitable[None]] = _nothing
-    run: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    run: Callable[[], Coroutine[Any, Any, None]] | None = None
     close: Callable[[], Awaitable[None]] = _nothing
 
 
@@ -105,7 +105,7 @@ class ApiServer:
 
     async def run(self) -> None:
         """Do what this server does besides answering, until cancelled."""
-        await all_of(*(part.run() for part in self._parts))
+        await all_of(*(part.run() for part in self._parts if part.run is not None))
 
     async def load_all(self) -> None:
         """Load, in the thread, what the first definition of a custom resource would wait for."""

@@ -163,7 +163,7 @@ class AdmissionPlugin(NamedTuple):
     validating: Rules = ()
     allocation: Rules = ()
     read: Callable[[], None] = _nothing
-    run: Callable[[], Coroutine[Any, Any, None]] = _wait_for_nothing
+    run: Callable[[], Coroutine[Any, Any, None]] | None = None
     close: Callable[[], Awaitable[None]] = _wait_for_nothing
 
 

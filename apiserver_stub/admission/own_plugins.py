@@ -7,6 +7,7 @@ the request that names it.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
@@ -119,7 +120,7 @@ def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionP
     return plugin._replace(
         mutating=_each(plugin.mutating, context, _mutating),
         validating=_each(plugin.validating, context, _validating),
-        run=lambda: _kept_running(plugin.run, context),
+        run=None if plugin.run is None else partial(_kept_running, plugin.run, context),
     )
 
 

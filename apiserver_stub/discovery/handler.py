@@ -61,16 +61,17 @@ class Discovery:
         self._elsewhere = elsewhere
         self._address = address
         self._generation = (-1, -1)  # that the documents were made of
-        self._plain: dict[str, Page] = {}
+        self._documents: dict[str, dict[str, Any]] = {}  # of the plain form
+        self._plain: dict[str, Page] = {}  # made of these when somebody asks
         self._aggregated: dict[str, Page] = {}
 
     def answer(self, request: Request, path: str) -> Response:
         """Return the document at `path` (no trailing slash). Raises `NotFound` or `NotAcceptable`."""
         self._refresh()
-        plain = self._plain.get(path)
-        if plain is None:
+        if path not in self._documents:
             raise unknown()
-        page = _choose(request.headers.get("accept", ""), plain, self._aggregated.get(path))
+        wants_plain = _wants_plain(request.headers.get("accept", ""), has_aggregated=path in self._aggregated)
+        page = self._plain_page(path) if wants_plain else self._aggregated[path]
         headers = {"content-type": page.media_type, "vary": "Accept", "etag": page.etag}
         if page.media_type == AGGREGATED:
             headers["cache-control"] = "public"
@@ -88,7 +89,7 @@ class Discovery:
         versions = local if extensions is None else list(extensions.merged(local))
         plain = plain_documents(listed(versions), self._address)
         plain[""] = {"paths": sorted({*plain, *self._elsewhere})}
-        self._plain = {path: _page(_PLAIN, document) for path, document in plain.items()}
+        self._documents, self._plain = plain, {}
         core = aggregated(one for one in versions if not one.group)
         others = aggregated(one for one in versions if one.group)
         self._aggregated = {
@@ -96,18 +97,26 @@ class Discovery:
             "/apis": _page(AGGREGATED, aggregated_list(others)),
         }
 
+    def _plain_page(self, path: str) -> Page:
+        page = self._plain.get(path)
+        if page is None:
+            page = self._plain[path] = _page(_PLAIN, self._documents[path])
+        return page
 
-def _choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
-    """Return the form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
+
+def _wants_plain(accept: str, *, has_aggregated: bool) -> bool:
+    """Return whether the `Accept` header likes the plain form best of those offered. Raises `NotAcceptable` when it
+    likes none.
+    """
     if not accept.strip():
-        return plain
+        return True
     for media_type, parameters in preferred(accept):
         if media_type not in _ANY_JSON:
             continue
         if "as" not in parameters:
-            return plain
-        if aggregated is not None and parameters.items() >= _IS_AGGREGATED:
-            return aggregated
+            return True
+        if has_aggregated and parameters.items() >= _IS_AGGREGATED:
+            return False
     raise NotAcceptable(f"only the following media types are accepted: {_PLAIN}, {AGGREGATED}")
 
 

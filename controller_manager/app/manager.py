@@ -26,7 +26,7 @@ from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers, ShardInformers
-from controller_manager.client.events import EventWriter
+from controller_manager.client.events import EventWriter, Occurrence, Recorder
 from controller_manager.cloud_provider import MakeCloudProvider
 from controller_manager.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.component.pages import Handler, Profiling, debugging_routes, metrics_handler
@@ -140,6 +140,10 @@ class Manager:
     def controllers(self) -> tuple[ControllerState, ...]:
         """Return how its controllers fare, as of now."""
         return tuple(controller.state() for controller in self._controllers)
+
+    def failing(self) -> tuple[ControllerState, ...]:
+        """Return how those of them fare that have crashed, or whose keys fail."""
+        return tuple(controller.state() for controller in self._controllers if controller.is_failing)
 
     def state(self) -> ManagerState:
         """Everything a person may want to know, as of now."""
@@ -273,19 +277,19 @@ class Manager:
                 spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered, spec.aliases
             ),
             self._informers,
-            self._events_of(spec.account).recorder(spec.reporter or spec.name),
+            Recorder(partial(self._tell, spec.account), spec.reporter or spec.name),
             runtime.log(spec.name),
             runtime,
             parsed[FeatureOptions].enabled,
             self._cloud if spec.cloud else None,
         )
 
-    def _events_of(self, account: str) -> EventWriter:
-        """Return who writes the events of the controllers of a service account, whatever others tell of."""
-        if account not in self._account_events:
+    def _tell(self, account: str, it: Occurrence) -> None:
+        """Have an event written as the service account of its controller, whatever others tell of."""
+        if account not in self._account_events:  # most controllers seldom have anything to tell
             client = self._clients.writer("events", self.may_write, account=account)
             self._account_events[account] = self._events.through(client)
-        return self._account_events[account]
+        self._account_events[account].offer(it)
 
     def _routes(self, parsed: Parsed, runtime: Runtime, health: Health) -> Mapping[str, Handler]:
         routes = {
@@ -304,7 +308,7 @@ class Manager:
         health.add("leaderElection", lambda: "", ("readyz",), note=self._standing_by)
         health.add("informers", self._check_informers, ("readyz",))
         for controller in self._controllers:
-            name = controller.state().name
+            name = controller.name
             health.add(name, partial(_why_not_healthy, controller), ("healthz",))
             health.add(name, partial(_why_not_ready, controller), ("readyz",))
         return health

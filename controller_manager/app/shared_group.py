@@ -46,6 +46,7 @@ class SharedController:
     def __init__(self, lock: LockSpec, make: Make, informers: Informers, writes: Writes) -> None:
         self.lock = lock
         self.spec = lock.spec
+        self.name = lock.name
         self._make = make
         self._informers = informers
         self._writes = writes
@@ -61,6 +62,12 @@ class SharedController:
         """Return how it fares now."""
         one = self._running or self._ready
         return one.state() if one is not None else ControllerState(self.lock.name, Phase.STANDBY)
+
+    @property
+    def is_failing(self) -> bool:
+        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
+        one = self._running or self._ready
+        return one is not None and one.is_failing
 
     def busy_with(self) -> list[str]:
         """Return what it has to do right now, in words."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from traceback import clear_frames
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -46,8 +47,16 @@ class Tasks:
         """Run `work` until it ends or the block does."""
         task = self._group.create_task(work, name=name)
         self._running[task] = None
-        task.add_done_callback(self._running.pop)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._running[task]
+        if task.cancelled():  # it holds its frames, which hold it and one another, and only the garbage collector helps
+            try:
+                task.exception()
+            except asyncio.CancelledError as error:
+                clear_frames(error.__traceback__)
 
     def cancel(self) -> None:
         """Ask every running task to stop; leaving the block waits for them."""

@@ -4,7 +4,6 @@ Versions of one resource are compared as the numbers they are; one that is no nu
 """
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -27,6 +26,9 @@ class Selection(msgspec.Struct, Generic[T], frozen=True):
     labels: str = ""
     fields: str = ""
     shard: Shard | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.resource.plural, self.fields))  # the rest seldom differs, as for resources
 
     def __str__(self) -> str:
         shard = str(self.shard) if self.shard is not None else ""
@@ -97,7 +99,7 @@ class Progress:
         self._number = -1
         # Waiting for a number, as a heap, with a count that keeps callables from being compared.
         self._numbered: list[tuple[int, int, Callable[[], None]]] = []
-        self._opaque: OrderedDict[str, list[Callable[[], None]]] = OrderedDict()
+        self._opaque: dict[str, list[Callable[[], None]]] = {}
         self._count = 0
 
     def reached(self, version: str) -> bool:
@@ -114,7 +116,7 @@ class Progress:
         else:
             self._opaque.setdefault(version, []).append(call)
             if len(self._opaque) > _MOST_OPAQUE:
-                self._opaque.popitem(last=False)
+                del self._opaque[next(iter(self._opaque))]
 
     def advance(self, revision: str) -> None:
         """Everything up to `revision` is known now."""
@@ -122,5 +124,6 @@ class Progress:
         self._number = int(revision) if revision.isdecimal() else -1
         while self._numbered and self._numbered[0][0] <= self._number:
             heapq.heappop(self._numbered)[2]()
-        for call in self._opaque.pop(revision, ()):
-            call()
+        if self._opaque:
+            for call in self._opaque.pop(revision, ()):
+                call()

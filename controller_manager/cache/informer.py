@@ -17,7 +17,6 @@ from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
 from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
 from controller_manager.cache.change import Change, InformerState, Progress, Selection, Subscriber
 from controller_manager.cache.indexer import Index, Indexer, Staged, UnreadableObjects
 from controller_manager.cache.metrics import PROCESSING
@@ -53,6 +52,7 @@ class Informer(Generic[T]):
         self._client = client
         self._log = log.bind(informer=str(selection))
         self._resync = resync
+        self._resync_timer: asyncio.TimerHandle | None = None
         self._deadlines = MovingDeadlines() if deadlines is None else deadlines
         self._store: Indexer[T] = Indexer()
         self.unreadable = UnreadableObjects(self._log)
@@ -156,11 +156,14 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """Keep the copy up to date; never returns."""
         self._last_heard = clock.monotonic()
-        async with Tasks() as tasks:
-            if self._resync:
-                tasks.start(self._resync_now_and_then(), name=f"resync {self.selection}")
+        if self._resync:
+            self._resync_later()
+        try:
             while True:
                 await self._perform(self._reflector.step(clock.monotonic()))
+        finally:
+            if self._resync_timer is not None:
+                self._resync_timer.cancel()
 
     async def _perform(self, step: Step) -> None:
         try:
@@ -185,7 +188,7 @@ class Informer(Generic[T]):
 
     async def _read_pages(self, step: List) -> None:
         chosen, token = self.selection, ""
-        staged = Staged[T]()
+        staged: Staged[T] = Staged()
         while True:
             async with asyncio.timeout(step.read_timeout):
                 page = await self._client.list(
@@ -205,7 +208,7 @@ class Informer(Generic[T]):
     async def _follow(self, step: StreamingList | Watch) -> None:
         chosen = self.selection
         # The state as a stream tells it, until it is complete.
-        staged = Staged[T]() if isinstance(step, StreamingList) else None
+        staged: Staged[T] | None = Staged() if isinstance(step, StreamingList) else None
         time, deadline = clock.loop_clock(), self._deadlines.deadline(step.read_timeout)
 
         def bookmarked(revision: str) -> None:
@@ -318,11 +321,14 @@ class Informer(Generic[T]):
     def _unsubscribe(self, subscriber: Subscriber[T]) -> None:
         self._subscribers = tuple(other for other in self._subscribers if other is not subscriber)
 
-    async def _resync_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(random_source().uniform(self._resync, 2 * self._resync))
-            for obj in self._store.list():
-                self._tell(Change(obj, obj, initial=True))
+    def _resync_later(self) -> None:
+        pause = random_source().uniform(self._resync, 2 * self._resync)
+        self._resync_timer = asyncio.get_running_loop().call_later(pause, self._resync_now)
+
+    def _resync_now(self) -> None:
+        self._resync_later()
+        for obj in self._store.list():
+            self._tell(Change(obj, obj, initial=True))
 
 
 def _is_same(one: Object, other: Object) -> bool:

@@ -1,7 +1,7 @@
 """All informers of one process: one per selection, shared by whoever asks, each running on its own."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from controller_manager.api.model import Object
@@ -35,6 +35,8 @@ class Informers:
         self._streams = streams
         self._deadlines = MovingDeadlines()  # of all their watches
         self._informers: dict[Selection[Any], Informer[Any]] = {}
+        # The same by group and plural of their resource, in whatever version.
+        self._alike: dict[tuple[str, str], tuple[Informer[Any], ...]] = {}
         # Those that are there for borrowers alone, and how many of these there are.
         self._shared: dict[Selection[Any], int] = {}
         self._tasks: Tasks | None = None
@@ -78,6 +80,10 @@ class Informers:
         self._shared[chosen] -= 1
         if not self._shared[chosen]:
             del self._shared[chosen], self._informers[chosen]
+            name = chosen.resource.group, chosen.resource.plural
+            self._alike[name] = tuple(one for one in self._alike[name] if one is not informer)
+            if not self._alike[name]:
+                del self._alike[name]
             task = self._running.pop(chosen, None)
             if task is not None:
                 task.cancel()
@@ -114,7 +120,8 @@ class Informers:
 
     def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
         """The informers of some of a resource's objects, in whatever version, but for those of shards."""
-        return _alike(resource, (one for one in self if one.selection.shard is None))
+        alike = self._alike.get((resource.group, resource.plural), ())
+        return (one for one in alike if one.selection.shard is None)
 
     def _make(self, selection: Selection[Any]) -> Informer[Any]:
         informer = Informer(
@@ -126,6 +133,8 @@ class Informers:
             deadlines=self._deadlines,
         )
         self._informers[selection] = informer
+        name = selection.resource.group, selection.resource.plural
+        self._alike[name] = (*self._alike.get(name, ()), informer)
         self._start(informer)
         return informer
 
@@ -162,21 +171,14 @@ class ShardInformers(Informers):
         return informer
 
     def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
-        return _alike(resource, self)
+        name = resource.group, resource.plural
+        return (one for one in self if (one.selection.resource.group, one.selection.resource.plural) == name)
 
     def close(self) -> None:
         """Give all of them back."""
         for informer in self._borrowed.values():
             self._whole.release(informer)
         self._borrowed.clear()
-
-
-def _alike(resource: Resource[Any], informers: Iterable[Informer[Any]]) -> Iterator[Informer[Any]]:
-    """Yield those of objects of a resource, in whatever version."""
-    group, plural = resource.group, resource.plural
-    for one in informers:
-        if one.selection.resource.plural == plural and one.selection.resource.group == group:
-            yield one
 
 
 def _is_whole(chosen: Selection[Any]) -> bool:

@@ -20,6 +20,7 @@ from controller_manager.client.codec import (
     UnreadableAnswer,
     WatchEvent,
     Write,
+    codec_of,
     deletion,
 )
 from controller_manager.client.requests import JSON, ClientMetrics, RequestEncoder, Throttle
@@ -59,7 +60,6 @@ class Client:
         self._rest = RESTClient(transport, throttle or Throttle(0, 0), metrics or ClientMetrics(None), user_agent)
         self._on_write = on_write
         self._bodies = bodies or RequestEncoder()
-        self._codecs: dict[Resource[Any], Codec[Any]] = {}
 
     def derive(
         self, *, user_agent: str = "", throttle: Throttle | None = None, on_write: OnWrite | None = None
@@ -88,7 +88,7 @@ class Client:
 
     async def get(self, resource: Resource[T], key: Key, *, resource_version: str = "", subresource: str = "") -> T:
         """One object; with a `resource_version`, one at least that new."""
-        codec = self._codec(resource)
+        codec: Codec[T] = codec_of(resource)
         query = _query(resourceVersion=resource_version)
         call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
         return codec.one(await self._rest.answer(call))
@@ -110,7 +110,7 @@ class Client:
 
         A server that knows nothing of shards ignores `shard` (KEP-5866) and answers with all of the collection.
         """
-        codec = self._codec(resource)
+        codec = codec_of(resource)
         query = _query(
             **_selection(labels, fields, shard),
             limit=limit,
@@ -144,7 +144,7 @@ class Client:
         Raises the `ApiError` of an ERROR event (`Expired` when the version is too old), and `TransportError` when
         the connection breaks: an event is whole or not there.
         """
-        codec = self._codec(resource)
+        codec = codec_of(resource)
         query = _query(
             watch="true",
             **_selection(labels, fields, shard),
@@ -267,12 +267,6 @@ class Client:
         body = await whole_body(response)
         return None if response.status == NOT_MODIFIED else body, response.headers.get("etag", "")
 
-    def _codec(self, resource: Resource[T]) -> Codec[T]:
-        codec = self._codecs.get(resource)
-        if codec is None:
-            codec = self._codecs[resource] = Codec(resource)
-        return codec
-
     async def _submit(self, resource: Resource[T], method: str, path: str, data: bytes) -> T:
         """Send the JSON of an object in the form that is wanted, and as it is if the server does not take that."""
         body, content_type = self._bodies.make(resource, data)
@@ -285,7 +279,7 @@ class Client:
         return await self._write(resource, Call(method, path, body=data))
 
     async def _write(self, resource: Resource[T], call: Call) -> T:
-        written = self._codec(resource).one(await self._rest.answer(call))
+        written: T = codec_of(resource).one(await self._rest.answer(call))
         self._note(Write(resource, key_of(written), written.metadata.resource_version))
         return written
 

@@ -1,6 +1,7 @@
 """From JSON bytes to typed objects, lists and watch events; pure, and what decides how fast an informer is."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -137,6 +138,7 @@ class _BookmarkEvent(Model):
     object: _Bookmark
 
 
+_MOST_CODECS = 1024
 _RECORD = b',"managedFields":'
 _LIST = Decoder(RawList)
 _EVENT = Decoder(_RawEvent)
@@ -265,6 +267,12 @@ class Codec(Generic[T]):
 
     def _unreadable(self, error: Exception) -> UnreadableAnswer:
         return UnreadableAnswer(f"the server's answer for {self._resource.name} is unreadable: {error}")
+
+
+@lru_cache(_MOST_CODECS)
+def codec_of(resource: Resource[T]) -> Codec[T]:
+    """Return the codec that all clients have for a resource."""
+    return Codec(resource)
 
 
 def _identified(data: bytes) -> PartialObject:

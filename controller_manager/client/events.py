@@ -145,6 +145,7 @@ class EventWriter:
         self._client = client
         self._instance = instance
         self._others: list[EventWriter] = []
+        self._tasks: Tasks | None = None  # those of these, while it runs
         self._waiting: deque[Occurrence] = deque(maxlen=capacity)
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -155,13 +156,15 @@ class EventWriter:
 
     def recorder(self, component: str) -> "Recorder":
         """Return what one component records its events with."""
-        return Recorder(self, component)
+        return Recorder(self.offer, component)
 
     def through(self, client: Client) -> "EventWriter":
-        """A writer with another client, which runs, is flushed and counts with this one; to be made before these do."""
+        """A writer with another client, which runs, is flushed and counts with this one."""
         other = EventWriter(client, self._instance, capacity=self._waiting.maxlen or 0)
         other._outcomes = self._outcomes
         self._others.append(other)
+        if self._tasks is not None:
+            self._tasks.start(other.run(), name="events")
         return other
 
     def offer(self, it: Occurrence) -> None:
@@ -174,10 +177,13 @@ class EventWriter:
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""
-        async with Tasks() as tasks:
+        async with Tasks() as self._tasks:
             for other in self._others:
-                tasks.start(other.run(), name="events")
-            await self._write_queued()
+                self._tasks.start(other.run(), name="events")
+            try:
+                await self._write_queued()
+            finally:
+                self._tasks = None
 
     async def _write_queued(self) -> None:
         while True:
@@ -232,13 +238,13 @@ class EventWriter:
 class Recorder:
     """Records events in the name of one component; never blocks and never fails."""
 
-    def __init__(self, writer: EventWriter, component: str) -> None:
-        self._writer = writer
+    def __init__(self, offer: Callable[[Occurrence], None], component: str) -> None:
+        self._offer = offer
         self._component = component
 
     def event(self, regarding: Object, event_type: str, reason: str, note: str, action: str = "") -> None:
         """Something of a type (Normal or Warning) happened to `regarding`: a CamelCase reason and a sentence."""
-        self._writer.offer(
+        self._offer(
             Occurrence(
                 regarding=reference_to(regarding),
                 component=self._component,

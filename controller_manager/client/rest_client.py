@@ -1,13 +1,14 @@
 """Sends the requests of a client: by its rate limit, again where the server asks for that, logged and counted."""
 
 import asyncio
+from functools import cached_property
 
 from msgspec import Struct
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import loop_clock, monotonic
-from controller_manager.base.log import get_logger
+from controller_manager.base.log import Logger, get_logger
 from controller_manager.client.requests import JSON, ClientMetrics, Throttle, tell_of_answer
 from controller_manager.transport.transport import Transport, whole_body
 
@@ -40,7 +41,10 @@ class RESTClient:
         self.throttle = throttle
         self.metrics = metrics
         self.user_agent = user_agent
-        self._log = get_logger("client")
+
+    @cached_property
+    def _log(self) -> Logger:
+        return get_logger("client")
 
     async def answer(self, call: Call) -> bytes:
         """Return the whole body of the answer, as `send` gets it; observe how long that took, and its size."""

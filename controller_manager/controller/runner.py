@@ -14,8 +14,8 @@ import asyncio
 import contextlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from functools import partial
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -78,7 +78,7 @@ class Lifecycle:
     """The past of one controller as far as it matters."""
 
     def __init__(self, now: float) -> None:
-        self._phase, self._since = Phase.STANDBY, now
+        self.phase, self._since = Phase.STANDBY, now
         self._restarts = 0
         self._crash, self._crashed_at = "", 0.0
         # Since when it has been failing without a recovery in between; None while it is well.
@@ -86,7 +86,7 @@ class Lifecycle:
 
     def enter(self, phase: Phase, now: float) -> None:
         """It is in that phase from now on."""
-        self._phase, self._since = phase, now
+        self.phase, self._since = phase, now
 
     def crash(self, error: BaseException, now: float) -> None:
         """It failed, and will be started again."""
@@ -101,7 +101,7 @@ class Lifecycle:
         well = self._failing_since is None or self._has_recovered(now)
         return ControllerState(
             name=name,
-            phase=self._phase,
+            phase=self.phase,
             seconds=now - self._since,
             restarts=self._restarts,
             crash=self._crash,
@@ -112,7 +112,7 @@ class Lifecycle:
         )
 
     def _has_recovered(self, now: float) -> bool:
-        return self._phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
+        return self.phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
 
 
 _RUNNING = Family(
@@ -158,12 +158,14 @@ class Controller:
         self._life = Lifecycle(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
         self._handler: EventHandler | None = None
-        self._stop = asyncio.Event()
+        self._stopped = False
+        self._stopping: asyncio.Future[None] | None = None  # while it runs, of when it is asked to stop
 
     async def run(self) -> None:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
-        if self._stop.is_set():
+        if self._stopped:
             return
+        self._stopping = asyncio.get_running_loop().create_future()
         work = keep_running(
             self._run_once,
             self._context.log,
@@ -174,8 +176,7 @@ class Controller:
         try:
             async with Tasks() as tasks:
                 working = tasks.start(work, name=f"run {self.name}")
-                stopping = tasks.start(self._stop.wait(), name=f"stop {self.name}")
-                await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((working, self._stopping), return_when=asyncio.FIRST_COMPLETED)
                 if self._loop is not None:
                     self._loop.stop()
                     await asyncio.wait((working,), timeout=_GRACE + 1.0)
@@ -184,7 +185,9 @@ class Controller:
 
     def stop(self) -> None:
         """Start nothing more; `run` returns once what runs has finished or had its time."""
-        self._stop.set()
+        self._stopped = True
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
 
     def state(self) -> ControllerState:
         """Return how it fares now."""
@@ -193,6 +196,11 @@ class Controller:
             work = replace(work, acted=(*work.acted, *self._acted_apart()))
         return self._life.state(self.name, clock.monotonic(), self.waits_for, work)
 
+    @property
+    def is_failing(self) -> bool:
+        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
+        return self._life.phase is Phase.CRASHED or (self._loop is not None and self._loop.failed > 0)
+
     def busy_with(self) -> list[str]:
         """Return what it has to do right now, in words."""
         return [] if self._loop is None else self._loop.busy_with()
@@ -200,8 +208,9 @@ class Controller:
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The informers it can't start without, by name, and what keeps them."""
-        missing = (one.state() for one in dict.fromkeys(self._watched) if not one.is_synced)
-        return tuple(f"{one.selection} ({one.last_error})" if one.last_error else one.selection for one in missing)
+        missing = [one for one in dict.fromkeys(self._watched) if not one.is_synced]
+        told = ((str(one.selection), one.reflector.last_error) for one in missing)
+        return tuple(f"{selection} ({error})" if error else selection for selection, error in told)
 
     async def _run_once(self) -> None:
         self._life.enter(Phase.WAITING, clock.monotonic())
@@ -229,8 +238,8 @@ class Controller:
         try:
             async with Tasks() as tasks:
                 tasks.start(handler.run(), name=f"watches {self.name}")
-                if isinstance(reconciler, Source):
-                    tasks.start(reconciler.run(add), name=f"source {self.name}")
+                if _is_source(type(reconciler)):
+                    tasks.start(cast("Source", reconciler).run(add), name=f"source {self.name}")
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = self._handler = None
@@ -262,6 +271,11 @@ class Controller:
             finally:
                 if handler is not None:
                     handler.ended(key)
+
+
+@cache
+def _is_source(kind: type[object]) -> bool:
+    return issubclass(kind, Source)
 
 
 def _add_within(

@@ -94,7 +94,8 @@ class EventHandler:
         while self._noted:
             for _ in range(min(len(self._noted), _AT_ONCE)):
                 self._order(*self._noted.popleft())
-            await asyncio.sleep(0)
+            if self._noted:
+                await asyncio.sleep(0)
 
     def _order(self, watch: Watch, change: Change[Any]) -> None:
         keys = dict.fromkeys(keys_of(watch, self._informers, change))

@@ -117,6 +117,8 @@ async def in_parallel(
 
     An error that is not of the API or of the way to it cancels the rest and is raised.
     """
+    if not items:
+        return Batched([], None)
     turns = asyncio.Semaphore(at_once)
 
     async def attempt(item: Item) -> R | ApiError | TransportError:

@@ -65,6 +65,7 @@ class Health:
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
         self._passed: set[str] = set()
+        self._taken = {("ping", endpoint) for endpoint in ENDPOINTS}  # names, each with an endpoint
 
     def add(
         self,
@@ -76,8 +77,10 @@ class Health:
     ) -> None:
         """Include a check in some endpoints; its name must be new to them. `also` are other names it answers to."""
         added = _Named(name, check, frozenset(endpoints), frozenset(also), note)
-        if any(one.name == name and one.endpoints & added.endpoints for one in self._checks):
+        taken = {(name, endpoint) for endpoint in added.endpoints}
+        if not taken.isdisjoint(self._taken):
             raise ValueError(f"there is a health check {name!r} already")
+        self._taken |= taken
         self._checks.append(added)
 
     def answer(self, request: Request) -> Response | None:

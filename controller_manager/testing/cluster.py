@@ -45,8 +45,11 @@ def _server_options(flags: tuple[str, ...]) -> Parsed:
 
 
 @lru_cache(maxsize=64)
-def _manager_options(flags: tuple[str, ...]) -> Parsed:
-    return flag_set(catalog.installed()).parse(flags)
+def _manager_options(flags: tuple[str, ...]) -> tuple[Parsed, Sequence[AnySpec]]:
+    """Return what flags say, and the controllers that run."""
+    every = catalog.installed()
+    parsed = flag_set(every).parse(flags)
+    return parsed, catalog.choose(every, parsed)
 
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -213,13 +216,13 @@ class Cluster:
         `strict`, such a refusal, an error that no retry will mend, a crash, and a manager that ends unasked fail the
         test: in `settle`, or when the cluster ends.
         """
-        every = catalog.installed() if specs is None else tuple(specs)
         flags = ("--secure-port=0", *flags)
         if specs is None and not cloud_providers:
-            parsed = _manager_options(flags)
+            parsed, chosen = _manager_options(flags)
         else:
+            every = catalog.installed() if specs is None else tuple(specs)
             parsed = flag_set(every, cloud_providers=cloud_providers).parse(flags)
-        chosen = catalog.choose(every, parsed)
+            chosen = catalog.choose(every, parsed)
         self._watch_over(chosen)
         if parsed[ClientOptions].use_service_account_credentials:
             await grant(self.client, chosen)

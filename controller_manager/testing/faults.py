@@ -34,23 +34,19 @@ def _unnoted(_: str, __: Request | None) -> None:
 class _Passage:
     """A wait of the running task that may be cut; it costs much less than a timeout without an end."""
 
-    __slots__ = ("_cancelling", "_is_cut", "_soon", "_task")
+    __slots__ = ("_cancelling", "_is_cut", "_task", "soon")
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling, self._is_cut = task, task.cancelling(), False
-        self._soon: asyncio.Handle | None = None
+        self.soon: asyncio.Handle | None = None
+        """What cuts it, to be cancelled when the wait is over."""
 
     def cut(self) -> None:
         """Cancel the wait once the task waits, unless it is over then."""
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_soon(self._cancel)
-
-    def over(self) -> None:
-        """The wait is over."""
-        if self._soon is not None:
-            self._soon.cancel()
+        if self.soon is None:
+            self.soon = asyncio.get_running_loop().call_soon(self._cancel)
 
     def is_cut(self) -> bool:
         """Return whether that is why the task was cancelled, and nobody else wants it."""
@@ -97,7 +93,8 @@ class Link:
             raise
         finally:
             del self._under_way[passage]
-            passage.over()
+            if passage.soon is not None:
+                passage.soon.cancel()
 
     async def answer(self, work: Callable[[], Awaitable[Response]]) -> Response:
         """The answer that `work` gets; a streamed body comes through this cable too."""
@@ -122,8 +119,8 @@ class _LinkedBody(AsyncIterator[bytes]):
         self._inner = inner
         self._next = aiter(inner).__anext__
 
-    async def __anext__(self) -> bytes:
-        return await self._link.carry(self._next)
+    def __anext__(self) -> Awaitable[bytes]:
+        return self._link.carry(self._next)
 
     def push_bookmarks_to(self, sink: Sink) -> None:
         """See `PushingBookmarks`; over a link that is cut nobody waits for any."""

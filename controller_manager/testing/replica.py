@@ -113,7 +113,7 @@ class Replica:
         name, found = self._task.get_name(), list(self.enforcer.refused)
         if self.has_ended:
             return found if self._may_end else [*found, f"{name} ended unasked: {_end(self._task)}"]
-        for controller in self.manager.controllers():
+        for controller in self.manager.failing():
             if controller.phase is Phase.CRASHED:
                 found.append(f"{controller.name} crashed: {controller.crash}")
             failing = controller.work.failing if controller.work is not None else ()

@@ -192,6 +192,11 @@ class ControlLoop(Generic[K]):
         """Keys whose last run failed and which are tried again."""
         return self._failures.retried
 
+    @property
+    def failed(self) -> int:
+        """Keys whose last run failed, those that were given up too."""
+        return len(self._failures)
+
     def busy_with(self) -> list[str]:
         """Return what is to be done right now, in words."""
         busy = [f"{self.name} with {key}" for key in self._running]

@@ -223,7 +223,8 @@ class GraphBuilder:
                         await self._order_in_parts(instructions, _cause(one), _priority(one))
                     if not seen:
                         break
-                await asyncio.sleep(0)
+                if seen:
+                    await asyncio.sleep(0)
 
     def catch_up(self) -> None:
         """Take in at once what has been seen."""

@@ -13,7 +13,7 @@ from controller_manager.api.core import NODES, PODS, Node, Pod, is_pod_ready
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.base.clock import loop_clock, utc_now
 from controller_manager.base.deadlines import wait_or_set
 from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
@@ -114,6 +114,7 @@ class NodeLifecycleController:
         # may be due sooner.
         self._woken = asyncio.Event()
         self._changed_at = math.inf
+        self._time = loop_clock()
 
     async def run(self, add: Add) -> None:
         """Look at all nodes every period, unless nothing can have changed, and have those reconciled that need it, or
@@ -121,25 +122,29 @@ class NodeLifecycleController:
         """
         ends = self._nodes.subscribe(self._note), self._leases.subscribe(self._note)
         try:
-            next_look = monotonic()
+            next_look = self._time()
             while True:
-                late, self._changed_at = monotonic() - next_look, math.inf
+                late, self._changed_at = self._time() - next_look, math.inf
                 until = self._look(add, late)
-                looked_at = monotonic()
-                while monotonic() < (next_look := self._next_look(looked_at, until)):
+                looked_at = self._time()
+                while self._time() < (next_look := self._next_look(looked_at, until)):
                     await self._wait(self._order_evictions(add, next_look))
         finally:
             for end in ends:
                 end()
 
     def _next_look(self, looked_at: float, until: float) -> float:
-        """Return the end of the first period after the last look in which there may be something else to find."""
-        due = min(until, self._changed_at, looked_at + LONGEST_REST)
-        return looked_at + self._period * max(1, math.ceil((due - looked_at) / self._period))
+        """Return the end of the first period after the last look in which there may be something else to find: behind
+        `until`, or when something has changed.
+        """
+        periods = math.floor(min(until - looked_at, LONGEST_REST) / self._period) + 1
+        if self._changed_at < math.inf:
+            periods = min(periods, math.ceil((self._changed_at - looked_at) / self._period))
+        return looked_at + self._period * max(1, periods)
 
     def _note(self, change: Change[Node] | Change[Lease]) -> None:
         if self._changed_at == math.inf and change.key.namespace in ("", LEASES_NAMESPACE):
-            self._changed_at = monotonic()
+            self._changed_at = self._time()
             self._woken.set()
 
     async def reconcile(self, key: Key) -> None:
@@ -150,7 +155,7 @@ class NodeLifecycleController:
             await self._reconcile_node(key, node)
 
     async def _reconcile_node(self, key: Key, node: Node) -> None:
-        began = monotonic()
+        began = self._time()
         lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
         with contextlib.suppress(NotFound):
             if self._health.heard(node, lease, began):
@@ -158,11 +163,11 @@ class NodeLifecycleController:
             await self._update_taints(node)
             if status_of(node) == "Unknown":
                 await self._tell_pods(node)
-        self._metrics.one.observe(monotonic() - began)
+        self._metrics.one.observe(self._time() - began)
 
     def _look(self, add: Add, late: float) -> float:
-        """Look at all nodes; return until when another look finds nothing else unless a node or a lease changes."""
-        began, age = monotonic(), self._leases.age()
+        """Look at all nodes; return up to when another look finds nothing else unless a node or a lease changes."""
+        began, age = self._time(), self._leases.age()
         watch = self._leases.reflector
         verdict = self._heartbeats.judge(age, (watch.lists, watch.watches), late)
         if verdict is Silence.ANEW:
@@ -173,7 +178,7 @@ class NodeLifecycleController:
         for name in found.pending:
             add(Key("", name), "a look at all nodes")
         self._tell(found, was_disrupted)
-        self._metrics.all.observe(monotonic() - began)
+        self._metrics.all.observe(self._time() - began)
         return min(found.until, self._heartbeats.patient_until(began, age))
 
     def _tell(self, found: HealthChanges, was_disrupted: bool) -> None:
@@ -196,7 +201,7 @@ class NodeLifecycleController:
 
     def _order_evictions(self, add: Add, until: float) -> float:
         """Have those reconciled whose turn it is; when to look for the next one."""
-        now = monotonic()
+        now = self._time()
         for name, due in self._health.turns():
             if due <= now:
                 add(Key("", name), "its turn to be evicted")
@@ -221,7 +226,7 @@ class NodeLifecycleController:
     async def _update_taints(self, node: Node) -> None:
         """Write the node's taints and labels, and evict it if that is due."""
         name = node.metadata.name
-        zone = self._health.begin(name, monotonic())
+        zone = self._health.begin(name, self._time())
         if zone is None:
             await self._write(node, Evict.NEVER if self._health.disrupted else Evict.WAIT)
             return
@@ -231,7 +236,7 @@ class NodeLifecycleController:
             evicted = True
             self._metrics.evictions.add(zone_of(node))
         finally:
-            zone.end(name, monotonic(), evicted=evicted)
+            zone.end(name, self._time(), evicted=evicted)
             self._woken.set()
 
     async def _write(self, node: Node, evict: Evict) -> None:

@@ -90,7 +90,7 @@ class HealthChanges(msgspec.Struct):
     emptied: list[str] = []
     """Zones without nodes from now on."""
     until: float = math.inf
-    """No look before that finds anything else, unless a node or a lease changes."""
+    """No look up to then finds anything else, unless a node or a lease changes."""
 
 
 class _Record:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -74,21 +75,34 @@ class VolumeBinder:
         self._reclaimer = Reclaimer(context, options, self._objects, self._metrics)
         self._add: Add | None = None
         self._filled = asyncio.Event()
+        self._changed = asyncio.Event()  # set once there may be claims or volumes
 
     async def run(self, add: Add) -> None:
         """Keep the volumes at hand, and order all claims and volumes again and again: most that is waited for, such as
         a volume that fits, a class or a node, wakes nobody.
         """
         self._add = add
-        end = self._watched.subscribe(self._volumes.note)
+        ends = (
+            self._watched.subscribe(self._volumes.note),
+            self._watched.subscribe(self._note),
+            self._claims.subscribe(self._note),
+        )
         self._filled.set()
         try:
             while True:
+                await self._changed.wait()  # where there is none of them, there is nothing to compare
                 await asyncio.sleep(self._options.pvclaimbinder_sync_period)
-                for one in (*self._claims.list(), *self._watched.list()):
+                every = (*self._claims.list(), *self._watched.list())
+                if not every:
+                    self._changed.clear()
+                for one in every:
                     add(key_of(one), "compared now and then", Priority.LOW)
         finally:
-            end()
+            for end in ends:
+                end()
+
+    def _note(self, _: Change[Any]) -> None:
+        self._changed.set()
 
     async def reconcile(self, key: Key) -> None:
         """Bring claim or volume `key` nearer to being bound, or to being free."""

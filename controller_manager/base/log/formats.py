@@ -43,6 +43,7 @@ def without_secrets(text: str) -> str:
 
 _SEVERITY = {"debug": "I", "info": "I", "warning": "W", "error": "E", "critical": "F"}
 JSON_TYPES = frozenset({type(None), bool, int, float, list, tuple, dict})
+_JSON = json.JSONEncoder(default=words, skipkeys=True, separators=(",", ":"))
 """The types written as JSON; everything else by its `str`, named tuples such as keys of objects among it."""
 
 _OURS = ("structlog.", "controller_manager.base.log.")
@@ -161,7 +162,7 @@ def quote(text: str) -> str:
 def _assigned(value: Any) -> str:
     """A field's value with what joins it to its name."""
     if type(value) in JSON_TYPES:
-        return f"={json.dumps(value, default=words, skipkeys=True, separators=(',', ':'))}"
+        return f"={_JSON.encode(value)}"
     text = words(value)
     if "\n" not in text or isinstance(value, BaseException):
         return f"={quote(text)}"
@@ -196,7 +197,7 @@ def as_json(line: Line) -> str:
         said["err"] = str(line.error)
     if line.trace:
         said["stacktrace"] = line.trace
-    return json.dumps(said, default=words, skipkeys=True, separators=(",", ":")) + "\n"
+    return _JSON.encode(said) + "\n"
 
 
 def _plain(value: Any) -> Any:
