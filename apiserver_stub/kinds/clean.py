@@ -155,7 +155,9 @@ class _Sweep:
                 continue
             else:
                 kept = None if value is None else self.value(value, field, (where, name), depth)
-                if kept is None or (not kept and type(kept) in field.omits):
+                if kept is None and field.null_when_absent:
+                    tree[name] = None
+                elif kept is None or (not kept and type(kept) in field.omits):
                     gone.append(name)
                 else:
                     tree[name] = kept

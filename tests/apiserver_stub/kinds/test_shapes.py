@@ -145,3 +145,11 @@ def test_the_closer_look_agrees(drawn: tuple[Schema, Any]) -> None:
     before, taken = copy.deepcopy(tree), takes(fitting(node), tree)
     report = sweep(tree, node)
     assert not taken or (report, tree) == (Report(), before)
+
+
+def test_a_null_that_is_always_there_stays_on_the_closer_look() -> None:
+    kind = KINDS.find("", "v1", "events")
+    assert kind is not None
+    tree: dict[str, Any] = {"involvedObject": {}, "lastTimestamp": None, "message": None, "metadata": {}}
+    assert sweep(tree, kind.schema) == Report()
+    assert tree == {"involvedObject": {}, "lastTimestamp": None, "metadata": {}}
