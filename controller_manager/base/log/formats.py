@@ -43,8 +43,8 @@ def without_secrets(text: str) -> str:
 
 _SEVERITY = {"debug": "I", "info": "I", "warning": "W", "error": "E", "critical": "F"}
 JSON_TYPES = frozenset({type(None), bool, int, float, list, tuple, dict})
-_JSON = json.JSONEncoder(default=words, skipkeys=True, separators=(",", ":"))
 """The types written as JSON; everything else by its `str`, named tuples such as keys of objects among it."""
+_JSON = json.JSONEncoder(default=words, skipkeys=True, separators=(",", ":"))
 
 _OURS = ("structlog.", "controller_manager.base.log.")
 
