@@ -71,7 +71,10 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
         if len(data) > MOST_VALUES and _marks(data) >= MOST_VALUES and _values(data) > MOST_VALUES:
             raise _too_many()
         found = orjson.loads(data)
-        again = _encoded_again(found) if note or len(data) > DEEPEST else b""
+        if data.count(b"{") + data.count(b"[") > DEEPEST:
+            again = _encoded_again(found)
+        else:  # it cannot be too deep
+            again = orjson.dumps(found) if note else b""
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
     return found, () if not note or _is_complete(data, again) else _duplicates(data)

@@ -186,8 +186,8 @@ def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tre
     return merged
 
 
-def _digest_of_spec(tree: Tree) -> bytes:
-    return blake2b(msgspec.json.encode(tree.get("spec")), digest_size=16).digest()
+def _digest_of_spec(live: Tree) -> bytes:
+    return blake2b(orjson.dumps(live.get("spec")), digest_size=16).digest()
 
 
 def _beside_spec(tree: Tree) -> Tree:

@@ -67,13 +67,19 @@ def gained(fields: Fields, more: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """Return the fields of `one` that are not in `other`; a field and what is below it count apart."""
+    """Return the fields of `one` that are not in `other`; a field and what is below it count apart. It is the same set
+    if nothing is taken from it.
+    """
+    if SELF not in one and one.keys().isdisjoint(other):
+        return one
     left: Fields = {}
     for step, inner in one.items():
-        taken = other.get(step) if step != SELF else LEAF
+        if step == SELF:
+            continue
+        taken = other.get(step)
         if taken is None:
             left[step] = inner
-        elif step != SELF:
+        elif inner or not is_member(taken):
             _put(left, step, difference(inner, taken), is_member(inner) and not is_member(taken))
     return left
 

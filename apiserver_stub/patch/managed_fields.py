@@ -54,7 +54,10 @@ class FieldManager(NamedTuple):
     def entry_in(self, entries: Entries) -> Entry | None:
         """Return the entry of this manager, if it has one."""
         identity = self.identity
-        return next((entry for entry in entries if identity_of(entry) == identity), None)
+        for entry in entries:
+            if identity_of(entry) == identity:
+                return entry
+        return None
 
     @property
     def identity(self) -> Identity:

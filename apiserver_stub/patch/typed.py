@@ -32,6 +32,9 @@ class FieldChanges(NamedTuple):
     removed: Fields | None
 
 
+_CHANGED = FieldChanges(LEAF, None)
+
+
 class IndistinctError(Exception):
     """Elements of an applied list cannot be told apart; `path` leads to the list."""
 
@@ -95,7 +98,7 @@ class Atomic(Typed):
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
         """Return the value itself, as changed."""
-        return FieldChanges(LEAF, None)
+        return _CHANGED
 
     def merge(self, live: Any, applied: Any) -> Any:
         """Return what is applied."""
@@ -157,22 +160,23 @@ class AssociativeList(Typed):
 
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
-        found = dict(zip(self.steps(value), map(self._element.whole, value), strict=True))
+        steps = self.steps(value)
+        found = dict(zip(steps, map(self._element.whole, value), strict=True))
         if len(found) != len(value):
-            found = {step: _whole(self._element, elements) for step, elements in self._by_step(value).items()}
+            found = {step: _whole(self._element, elements) for step, elements in _by_step(steps, value).items()}
         return as_member({step: found[step] for step in sorted(found)} if len(found) > 1 else found)
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`. The order of the elements does not matter."""
         changed: Fields = {}
         removed: Fields = {}
-        steps = self.steps(new)
-        if len(set(steps)) == len(steps) and steps == self.steps(old):  # as nearly always
+        former, steps = self.steps(old), self.steps(new)
+        if steps == former and len(set(steps)) == len(steps):  # as nearly always
             for step, known, element in zip(steps, old, new, strict=True):
                 if known != element:
                     note(changed, removed, step, self._element, known, element)
             return FieldChanges(changed or None, removed or None)
-        before, after = self._by_step(old), self._by_step(new)
+        before, after = _by_step(former, old), _by_step(steps, new)
         for step, elements in after.items():
             known = before.get(step)
             if known is None:
@@ -189,13 +193,12 @@ class AssociativeList(Typed):
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`. What is applied keeps its order, the others their place among those in both lists."""
-        before = self._by_step(live)
-        wanted = self._by_step(applied)
+        steps = self.steps(live)
+        before, wanted = _by_step(steps, live), _by_step(self.steps(applied), applied)
         merged: list[Any] = []
         waiting = iter(wanted)
         shared = deque(step for step in wanted if step in before)
-        for element in live:
-            step = self.step(element)
+        for step, element in zip(steps, live, strict=True):
             if step not in wanted:
                 merged.append(element)
             elif shared and step == shared[0]:
@@ -206,8 +209,7 @@ class AssociativeList(Typed):
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`."""
         kept: list[Any] = []
-        for element in value:
-            step = self.step(element)
+        for step, element in zip(self.steps(value), value, strict=True):
             inner, ours = last.get(step), owned.get(step)
             if inner is None:
                 kept.append(element)
@@ -219,12 +221,6 @@ class AssociativeList(Typed):
         for step in steps:
             known, element = before.get(step, ()), wanted[step][0]
             yield self._element.merge(known[0], element) if len(known) == 1 else element
-
-    def _by_step(self, value: Any) -> Elements:
-        found: Elements = {}
-        for step, element in zip(self.steps(value), value, strict=True):
-            found.setdefault(step, []).append(element)
-        return found
 
     def _indistinct(self, step: str) -> IndistinctError:
         """Return what is wrong with elements of the same step, or with one that has no keys."""
@@ -287,6 +283,13 @@ def _until(steps: Iterator[str], last: str) -> Iterator[str]:
         yield step
         if step == last:
             return
+
+
+def _by_step(steps: list[str], elements: list[Any]) -> Elements:
+    found: Elements = {}
+    for step, element in zip(steps, elements, strict=True):
+        found.setdefault(step, []).append(element)
+    return found
 
 
 def _whole(element: Typed, elements: list[Any]) -> Fields:

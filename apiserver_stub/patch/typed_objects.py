@@ -81,6 +81,8 @@ class Members(Typed):
                 merged[name] = value if value is not None or self.member_type(name).one else before
             else:
                 merged[name] = self.member_type(name).merge(before, value)
+        if None not in merged.values():
+            return merged
         return {name: value for name, value in merged.items() if value is not None or self._keeps_null(name)}
 
     def _keeps_null(self, name: str) -> bool:

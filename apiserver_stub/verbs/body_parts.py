@@ -92,7 +92,7 @@ class _JSONParts:
             return None
         try:
             name = _NAMED.decode(self._parts.metadata).name
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         parts = body.split(b'"%b"' % name.encode())
         if len(parts) != 2 or not parts[0].endswith(_CALLED):
@@ -124,7 +124,7 @@ class _JSONParts:
     def _parts(self) -> _Parts | None:
         try:
             return _PARTS.decode(self._body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
 

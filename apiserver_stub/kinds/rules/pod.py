@@ -70,7 +70,7 @@ def _deadline(new: Any, old: Any, errors: ErrorList) -> None:
 
 
 def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
-    if not _lasting(old) <= _lasting(new):
+    if new != old and not _lasting(old) <= _lasting(new):
         why = "of a toleration that is there only tolerationSeconds may change"
         errors.forbidden((_SPEC, "tolerations"), why)
 

@@ -171,6 +171,24 @@ def test_duplicates_are_found_exactly_when_there_are_some(document: Any) -> None
     assert orjson.loads(_spell(document)) == tree
 
 
+@given(documents)
+def test_brackets_in_texts_make_no_difference(document: Any) -> None:
+    """With so many, the depth is looked at; without, it need not be."""
+    many = "[{" * json.DEEPEST
+    plain, marked = (json.decode_noting(_spell([document, text]).encode()) for text in ("", many))
+    assert plain[0][0] == marked[0][0]
+    assert plain[1] == marked[1]
+
+
+@pytest.mark.parametrize("note", [True, False])
+def test_the_deepest_document_that_is_read(note: bool) -> None:
+    for begin, end in ((b"[", b"]"), (b'{"a":', b"}")):
+        data = begin * json.DEEPEST + b"1" + end * json.DEEPEST
+        assert json.decode_noting(data, note=note) == (orjson.loads(data), ())
+        with pytest.raises(BadRequest, match="levels deep"):
+            json.decode_noting(begin + data + end, note=note)
+
+
 def read_yaml(text: str) -> Any:
     return yaml.load(text.encode())[0]
 

@@ -47,6 +47,12 @@ def test_operations_are_those_of_sets_of_paths(one: Fields, other: Fields) -> No
     assert (one, other) == before
 
 
+@given(SETS, SETS)
+def test_a_set_from_which_nothing_is_taken_stays_the_same(one: Fields, other: Fields) -> None:
+    rest = {step: inner for step, inner in other.items() if step not in one}
+    assert difference(one, rest) is one
+
+
 @given(SETS, SETS, SETS)
 def test_laws(one: Fields, two: Fields, three: Fields) -> None:
     """What follows from being sets holds for the trees too, so that equal sets are equal trees."""

@@ -56,6 +56,9 @@ CASES = {
     "empty kind": b'{"kind":"","apiVersion":"","metadata":{"name":"a"},"spec":%b}',
     "null kind": b'{"kind":null,"metadata":{"name":"a"},"spec":%b}',
     "wrong version": b'{"apiVersion":"v7","metadata":{"name":"a"},"spec":%b}',
+    "no text as a name": b'{"apiVersion":"API","kind":"KIND","metadata":{"name":"a\xff"},"spec":%b}',
+    "no text as a kind": b'{"apiVersion":"API","kind":"\xa2","metadata":{"name":"a"},"spec":%b}',
+    "no text as a key": b'{"apiVersion":"API","\x80":1,"metadata":{"name":"a"},"spec":%b}',
     "nobody's": b'{"metadata":{"name":"a","managedFields":[]},"spec":%b}',
     "somebody's": b'{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"API",'
     b'"time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":%b}',
