@@ -5,7 +5,7 @@ from types import MappingProxyType
 import msgspec
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.findings import Findings, without_drawn
+from apiserver_stub.kinds.findings import Findings, without_drawn, without_free_text
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 
@@ -43,10 +43,11 @@ def template_of(kind: ResourceInfo, new: Tree) -> tuple[Template | None, bytes]:
     name = metadata.get("name")
     if not kind.rules.any_label or (name and names.label(name)):
         return None, b""
-    spec = _ENCODER.encode(new.get("spec"))
+    spec = new.get("spec") or {}
     common = metadata.copy()
     common["name"] = not name
     if entries := metadata.get("managedFields"):
         common["managedFields"] = [{**entry, **_UNJUDGED} for entry in entries]
     beside = {**new, "metadata": common, "spec": None}
-    return _TEMPLATES.of(b"%b\n%b" % (without_drawn(spec), _ENCODER.encode(beside)), kind.serial), spec
+    data = b"%b\n%b" % (without_drawn(without_free_text(spec)), _ENCODER.encode(beside))
+    return _TEMPLATES.of(data, kind.serial), _ENCODER.encode(spec)

@@ -57,8 +57,9 @@ class _Sent:
         elif found.fields is not None:
             own_fields(self._request, tree, found.fields)
         else:
-            manage_new_fields(self._scope, self._request, tree, of_spec=found.fields_of_spec)
-            found.note(tree)
+            of_spec = found.of_spec(tree, self._request.kind)
+            manage_new_fields(self._scope, self._request, tree, of_spec=of_spec.fields)
+            found.note(tree, of_spec)
 
 
 def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:

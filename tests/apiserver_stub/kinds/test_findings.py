@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds.error_list import MOST, ErrorList
-from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs
+from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs, without_free_text
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.kinds.warnings.pods import of_template
@@ -40,6 +40,45 @@ def test_the_drawn_name_of_the_token_makes_no_difference() -> None:
     specs = SoundSpecs()
     specs.find(spec()).sound = True
     assert specs.find(spec(f"{DRAWN_VOLUME}bcd45")).sound
+
+
+FREE = {"image": "other:2", "command": ["b", "$(A)"], "args": ["-v"], "env": [{"name": "A", "value": "z"}]}
+JUDGED: dict[str, Any] = {
+    "no image": {"image": ""},
+    "an image with a space around it": {"image": " a"},
+    "no command": {"command": None},
+    "another variable": {"env": [{"name": "B", "value": "y"}]},
+    "one more variable": {"env": [{"name": "A", "value": "y"}, {"name": "B", "value": "y"}]},
+    "a variable without a value": {"env": [{"name": "A"}]},
+    "a variable without a name": {"env": [{"value": "y"}]},
+    "a reference to another variable": {"env": [{"name": "A", "value": "$(A)"}]},
+    "a variable from elsewhere": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
+    "a variable of two sorts": {"env": [{"name": "A", "value": "y", "valueFrom": {}}]},
+    "another policy": {"imagePullPolicy": "Always"},
+}
+
+
+def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
+    """Return a spec with a container more that says this."""
+    told = {"name": "more", "image": "i:1", "command": ["a"], "args": [], "env": [{"name": "A", "value": "y"}]}
+    container = {name: value for name, value in (told | texts).items() if value is not None}
+    made = spec()
+    return made | {field: [*made.get(field, ()), container]}
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers", "ephemeralContainers"])
+def test_free_texts_make_no_difference(field: str) -> None:
+    specs = SoundSpecs()
+    specs.find(saying(field)).sound = True
+    assert specs.find(saying(field, **FREE)).sound
+    assert [name for name, texts in JUDGED.items() if specs.find(saying(field, **texts)).sound] == []
+
+
+def test_free_texts_are_left_out_of_a_copy() -> None:
+    told = saying(**FREE)
+    data = without_free_text(told)
+    assert told == saying(**FREE)
+    assert all(text not in data for text in (b"other:2", b"-v", b"$(A)", b"z"))
 
 
 @pytest.mark.parametrize("name", ["x7k2", "x7k2pp", "X7k2p", "x7-2p", "x7k2\u00fc", "", 'x"', "another"])
