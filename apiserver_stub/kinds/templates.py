@@ -3,6 +3,7 @@
 from types import MappingProxyType
 
 import msgspec
+import orjson
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.findings import Findings, without_drawn, without_free_text
@@ -14,21 +15,29 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Template:
-    """Whether a new object was found `sound`, as whoever judged it notes."""
+    """Whether a new object was found `sound`, as whoever judged it notes; and then, once another one was prepared, what
+    becomes of the status of all, in JSON, if preparing leaves their specs as they were admitted.
+    """
 
-    __slots__ = ("_keeps_spec", "sound")
+    __slots__ = ("_status", "sound")
 
     def __init__(self) -> None:
         self.sound = False
-        self._keeps_spec: bool | None = None
+        self._status: bytes | None = None
 
-    def keeps_spec(self, spec: bytes, prepared: Tree) -> bool:
-        """Return whether preparing leaves the specs of such objects as they were admitted; `spec` is that of one which
-        is `prepared`, in JSON.
-        """
-        if self._keeps_spec is None:
-            self._keeps_spec = spec == _ENCODER.encode(prepared.get("spec"))
-        return self._keeps_spec
+    def prepare(self, kind: ResourceInfo, new: Tree) -> bool:
+        """Prepare an object, in place, if it is known what that makes of it; return whether it was."""
+        if not self._status:
+            return False
+        kind.strategy.begin_metadata(new["metadata"])
+        new["status"] = orjson.loads(self._status)
+        return True
+
+    def note(self, spec: bytes, prepared: Tree) -> None:
+        """Note what preparing has made of a sound object with this spec."""
+        if self._status is None:
+            is_kept = spec == _ENCODER.encode(prepared.get("spec"))
+            self._status = _ENCODER.encode(prepared["status"]) if is_kept and "status" in prepared else b""
 
 
 _TEMPLATES = Findings(Template, most=256)
