@@ -77,10 +77,13 @@ class _JSONParts:
     def __init__(self, request: APIRequest) -> None:
         self._request = request
         self._body = request.http.body
+        self._found: _Parts | None = None
+        self._is_read = False
 
     @property
     def is_typed(self) -> bool:
-        return self._parts is not None and self._parts.kind != "" and self._parts.api_version != ""
+        parts = self._parts()
+        return parts is not None and parts.kind != "" and parts.api_version != ""
 
     @property
     def likeness(self) -> tuple[bytes, str] | None:
@@ -88,10 +91,10 @@ class _JSONParts:
         body = self._body
         if _GENERATED in body:
             return body, ""
-        if self._parts is None:
+        if (found := self._parts()) is None:
             return None
         try:
-            name = _NAMED.decode(self._parts.metadata).name
+            name = _NAMED.decode(found.metadata).name
         except msgspec.DecodeError:
             return None
         parts = body.split(b'"%b"' % name.encode())
@@ -101,10 +104,11 @@ class _JSONParts:
 
     @property
     def spec(self) -> bytes | None:
-        return None if self._parts is None else bytes(self._parts.spec)
+        parts = self._parts()
+        return None if parts is None else bytes(parts.spec)
 
     def beside(self) -> Tree | None:
-        kind, parts = self._request.kind, self._parts
+        kind, parts = self._request.kind, self._parts()
         if parts is None or parts.kind not in ("", kind.kind) or parts.api_version not in ("", kind.api_version):
             return None
         metadata = bytes(parts.metadata)
@@ -120,12 +124,15 @@ class _JSONParts:
             return None
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": found, "spec": {}}
 
-    @cached_property
     def _parts(self) -> _Parts | None:
-        try:
-            return _PARTS.decode(self._body)
-        except msgspec.DecodeError:
-            return None
+        """Return what the body is made of, looked for once."""
+        if not self._is_read:
+            self._is_read = True
+            try:
+                self._found = _PARTS.decode(self._body)
+            except msgspec.DecodeError:
+                self._found = None
+        return self._found
 
 
 class _ProtobufParts:
