@@ -41,6 +41,7 @@ class Template:
 
 
 _TEMPLATES = Findings(Template, most=256)
+_SAME = Findings(list[Template], most=64)  # the template of objects that are the same to the last byte
 
 
 def template_of(kind: ResourceInfo, new: Tree) -> tuple[Template | None, bytes]:
@@ -52,11 +53,14 @@ def template_of(kind: ResourceInfo, new: Tree) -> tuple[Template | None, bytes]:
     name = metadata.get("name")
     if not kind.rules.any_label or (name and names.label(name)):
         return None, b""
-    spec = new.get("spec") or {}
     common = metadata.copy()
     common["name"] = not name
     if entries := metadata.get("managedFields"):
         common["managedFields"] = [{**entry, **_UNJUDGED} for entry in entries]
-    beside = {**new, "metadata": common, "spec": None}
-    data = b"%b\n%b" % (without_drawn(without_free_text(spec)), _ENCODER.encode(beside))
-    return _TEMPLATES.of(data, kind.serial), _ENCODER.encode(spec)
+    beside = _ENCODER.encode({**new, "metadata": common, "spec": None})
+    spec = _ENCODER.encode(new.get("spec"))
+    known = _SAME.of(b"%b\n%b" % (without_drawn(spec), beside), kind.serial)
+    if not known:
+        judged = without_drawn(without_free_text(new.get("spec") or {}))
+        known.append(_TEMPLATES.of(b"%b\n%b" % (judged, beside), kind.serial))
+    return known[0], spec
