@@ -53,15 +53,18 @@ class _Sent:
 
     def manage_fields(self, tree: Tree, _old: Tree | None) -> None:
         """Record that the caller owns all of it."""
-        found = self._found
+        found, request = self._found, self._request
         if managed_fields_of(tree):
-            manage_new_fields(self._scope, self._request, tree)
+            manage_new_fields(self._scope, request, tree)
         elif found.fields is not None:
-            own_fields(self._request, tree, found.fields)
+            own_fields(request, tree, found.fields)
         else:
-            of_spec = found.of_spec(tree, self._request.kind)
-            manage_new_fields(self._scope, self._request, tree, of_spec=of_spec.fields)
-            found.note(tree, of_spec)
+            owned = found.owned(tree, request.kind)
+            if owned.fields is None:
+                manage_new_fields(self._scope, request, tree)
+            else:
+                own_fields(request, tree, owned.fields)
+            found.note(tree, owned)
 
 
 def _identify(kind: ResourceInfo, tree: Tree) -> None:

@@ -1,7 +1,7 @@
 """What came before in bodies of creates: a controller makes many objects of one template, and leaves their names to the
 server, or numbers them. What becomes of a spec, or of a body without its name (how it fits its schema, its defaults,
-the fields that its creator owns), follows from its bytes alone, and is done once. The fields of the spec of a pod are
-the same whatever its free texts are.
+the fields that its creator owns), follows from its bytes alone, and is done once. The fields that are owned are the
+same whatever the free texts of a pod are.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ from apiserver_stub.verbs.body_parts import BodyParts, body_parts
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 from apiserver_stub.verbs.query import field_validation
 
-_STEP = "f:spec"
+_TEXTS = ("labels", "annotations")  # of metadata, whose values have no say in who owns them
 
 
 class Repeated:
@@ -43,7 +43,7 @@ class Repeated:
 
 
 class OwnedFields:
-    """The `fields` of a spec that the creator of an object owns, in a set of their own, once they are known."""
+    """The `fields` that the creator of an object owns, once they are known."""
 
     __slots__ = ("fields",)
 
@@ -64,24 +64,27 @@ class NewObject(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> Fields | None:
-        """The fields that its creator owns, if all are known."""
+        """The fields that its creator owns, if the whole is known."""
         return self.whole.fields if self.whole is not None else None
 
-    def of_spec(self, tree: Tree, kind: ResourceInfo) -> OwnedFields:
-        """Return what is known of those of its spec, which is complete now."""
+    def owned(self, tree: Tree, kind: ResourceInfo) -> OwnedFields:
+        """Return what is known of the fields that its creator owns, now that it is complete."""
         if self.spec is None or "spec" not in tree:
             return OwnedFields()
-        return _OWNED.of(without_free_text(tree["spec"]), kind.schema)
+        metadata = {**tree["metadata"], "name": None}
+        for name in _TEXTS:
+            if name in metadata:
+                metadata[name] = list(metadata[name])
+        beside = encode({**tree, "metadata": metadata, "spec": None})
+        return _OWNED.of(b"%b\n%b" % (without_free_text(tree["spec"]), beside), kind.schema)
 
-    def note(self, tree: Tree, of_spec: OwnedFields) -> None:
+    def note(self, tree: Tree, owned: OwnedFields) -> None:
         """Note what has become of it, of which its creator owns all."""
         metadata = dict(tree["metadata"])
         entries = metadata.pop("managedFields", None)
         if not entries:
             return
-        fields = fields_of(entries[0])
-        if of_spec.fields is None:
-            of_spec.fields = {_STEP: fields[_STEP]} if _STEP in fields else {}
+        owned.fields = fields = fields_of(entries[0])
         if self.spec is not None and not self.spec.completed:
             self.spec.note(tree["spec"])
         if self.whole is not None and not self.whole.completed:
