@@ -67,6 +67,7 @@ class _Named(msgspec.Struct, gc=False, frozen=True):
 
 _PARTS = msgspec.json.Decoder(_Parts)
 _NAMED = msgspec.json.Decoder(_Named)
+_UNREADABLE = msgspec.DecodeError, UnicodeDecodeError
 _CALLED = b'"name":', b'"name": '
 _CUT = b"\0"  # no JSON has it
 
@@ -95,7 +96,7 @@ class _JSONParts:
             return None
         try:
             name = _NAMED.decode(found.metadata).name
-        except msgspec.DecodeError:
+        except _UNREADABLE:
             return None
         parts = body.split(b'"%b"' % name.encode())
         if len(parts) != 2 or not parts[0].endswith(_CALLED):
@@ -130,7 +131,7 @@ class _JSONParts:
             self._is_read = True
             try:
                 self._found = _PARTS.decode(self._body)
-            except msgspec.DecodeError:
+            except _UNREADABLE:
                 self._found = None
         return self._found
 
