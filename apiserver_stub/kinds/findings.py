@@ -18,6 +18,8 @@ LONGEST = 16 * 1024
 _DRAWN = b'"%b' % DRAWN_VOLUME.encode()
 _DRAWN_LENGTH = len(_DRAWN) + 6
 _ENCODER = msgspec.json.Encoder()
+_WORDS = ("command", "args")
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 class Findings(Generic[T]):
@@ -55,10 +57,38 @@ class SoundSpecs:
         self._findings = Findings(Soundness, most=512)
 
     def find(self, spec: Tree, beside: tuple[str, ...] = ()) -> Soundness:
-        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only the
-        drawn name of one volume is another.
+        """Return the finding of a spec, judged with the texts `beside` it. It is the same for specs in which only
+        what `without_free_text` leaves out, or the drawn name of one volume, is another.
         """
-        return self._findings.of(without_drawn(_ENCODER.encode(spec)), beside)
+        return self._findings.of(without_drawn(without_free_text(spec)), beside)
+
+
+def without_free_text(spec: Tree) -> bytes:
+    """Return the spec of a pod in JSON without what its containers may say freely: images, commands, arguments and
+    values of variables, of which neither rules, warnings nor owners of fields ask more than whether they are there.
+    What they do ask more of stays: an image with spaces around it, and a value that may refer to other variables.
+    """
+    found = spec.copy()
+    for name in _CONTAINERS:
+        if containers := spec.get(name):
+            found[name] = [_without_free_text(container) for container in containers]
+    return _ENCODER.encode(found)
+
+
+def _without_free_text(container: Tree) -> Tree:
+    found = container.copy()
+    image = found.get("image")
+    if image and image == image.strip():
+        found["image"] = True
+    for name in _WORDS:
+        if name in found:
+            found[name] = True
+    if variables := found.get("env"):
+        found["env"] = [  # of those with a plain value the name alone
+            one["name"] if len(one) == 2 and "name" in one and "$(" not in one.get("value", "$(") else one
+            for one in variables
+        ]
+    return found
 
 
 def without_drawn(data: bytes) -> bytes:

@@ -94,13 +94,16 @@ class Strategy:
         """
         if "status" in self.subresources and not self.status_on_create:
             new["status"] = {}
-        metadata = new.setdefault("metadata", {})
-        self.forget(metadata)
+        self.begin_metadata(new.setdefault("metadata", {}))
         if self.gated:
             drop_gated(self.gated, new)
+        self.on_create(new)
+
+    def begin_metadata(self, metadata: Tree) -> None:
+        """Do so in the metadata."""
+        self.forget(metadata)
         if self.generation:
             metadata["generation"] = 1
-        self.on_create(new)
 
     @staticmethod
     def forget(metadata: Tree) -> None:

@@ -14,7 +14,7 @@ _NO_INTEGERS_FROM = 2.0**63
 def get_in(tree: Any, path: Sequence[str]) -> Any:
     """Return the value at `path`, or None."""
     for name in path:
-        if not isinstance(tree, dict):
+        if type(tree) is not dict:
             return None
         tree = tree.get(name)
     return tree

@@ -67,6 +67,7 @@ class _Named(msgspec.Struct, gc=False, frozen=True):
 
 _PARTS = msgspec.json.Decoder(_Parts)
 _NAMED = msgspec.json.Decoder(_Named)
+_UNREADABLE = msgspec.DecodeError, UnicodeDecodeError
 _CALLED = b'"name":', b'"name": '
 _CUT = b"\0"  # no JSON has it
 
@@ -77,10 +78,13 @@ class _JSONParts:
     def __init__(self, request: APIRequest) -> None:
         self._request = request
         self._body = request.http.body
+        self._found: _Parts | None = None
+        self._is_read = False
 
     @property
     def is_typed(self) -> bool:
-        return self._parts is not None and self._parts.kind != "" and self._parts.api_version != ""
+        parts = self._parts()
+        return parts is not None and parts.kind != "" and parts.api_version != ""
 
     @property
     def likeness(self) -> tuple[bytes, str] | None:
@@ -88,11 +92,11 @@ class _JSONParts:
         body = self._body
         if _GENERATED in body:
             return body, ""
-        if self._parts is None:
+        if (found := self._parts()) is None:
             return None
         try:
-            name = _NAMED.decode(self._parts.metadata).name
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            name = _NAMED.decode(found.metadata).name
+        except _UNREADABLE:
             return None
         parts = body.split(b'"%b"' % name.encode())
         if len(parts) != 2 or not parts[0].endswith(_CALLED):
@@ -101,10 +105,11 @@ class _JSONParts:
 
     @property
     def spec(self) -> bytes | None:
-        return None if self._parts is None else bytes(self._parts.spec)
+        parts = self._parts()
+        return None if parts is None else bytes(parts.spec)
 
     def beside(self) -> Tree | None:
-        kind, parts = self._request.kind, self._parts
+        kind, parts = self._request.kind, self._parts()
         if parts is None or parts.kind not in ("", kind.kind) or parts.api_version not in ("", kind.api_version):
             return None
         metadata = bytes(parts.metadata)
@@ -120,12 +125,15 @@ class _JSONParts:
             return None
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": found, "spec": {}}
 
-    @cached_property
     def _parts(self) -> _Parts | None:
-        try:
-            return _PARTS.decode(self._body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
+        """Return what the body is made of, looked for once."""
+        if not self._is_read:
+            self._is_read = True
+            try:
+                self._found = _PARTS.decode(self._body)
+            except _UNREADABLE:
+                self._found = None
+        return self._found
 
 
 class _ProtobufParts:

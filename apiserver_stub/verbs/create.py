@@ -4,6 +4,7 @@ from functools import partial
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_name_defaults
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.field_management import (
     manage_new_fields,
@@ -30,7 +31,8 @@ async def create(scope: RequestScope, request: APIRequest) -> Reply:
 
 def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mutation:
     """Return the mutation that makes an object of what `edit` returns."""
-    return Mutation("create", edit, partial(_prepare, request), manage_fields)
+    kind = request.kind
+    return Mutation("create", edit, partial(_prepare, kind), manage_fields, identify=partial(_identify, kind))
 
 
 class _Sent:
@@ -51,24 +53,30 @@ class _Sent:
 
     def manage_fields(self, tree: Tree, _old: Tree | None) -> None:
         """Record that the caller owns all of it."""
-        found = self._found
+        found, request = self._found, self._request
         if managed_fields_of(tree):
-            manage_new_fields(self._scope, self._request, tree)
+            manage_new_fields(self._scope, request, tree)
         elif found.fields is not None:
-            own_fields(self._request, tree, found.fields)
+            own_fields(request, tree, found.fields)
         else:
-            manage_new_fields(self._scope, self._request, tree, of_spec=found.fields_of_spec)
-            found.note(tree)
+            owned = found.owned(tree, request.kind)
+            if owned.fields is None:
+                manage_new_fields(self._scope, request, tree)
+            else:
+                own_fields(request, tree, owned.fields)
+            found.note(tree, owned)
 
 
-def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
-    kind = request.kind
+def _identify(kind: ResourceInfo, tree: Tree) -> None:
     if prefix := _prefix(tree["metadata"]):
         tree["metadata"]["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
         apply_name_defaults(tree, kind)
     metadata = tree["metadata"]
     metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = now()
+
+
+def _prepare(kind: ResourceInfo, tree: Tree, _old: Tree | None) -> bool:
     kind.strategy.prepare_create(tree)
     fill_field(kind.schema, tree, "status")  # which preparing may have begun anew
     return False

@@ -28,12 +28,9 @@ _UNKNOWN = "unknown"
 _RECORD = "managedFields"
 
 
-def manage_new_fields(
-    scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None, *, of_spec: Fields | None = None
-) -> None:
+def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None) -> None:
     """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
     what the object does not have yet. Nobody owns fields of a custom object that is not of the types of its schema.
-    Those `of_spec` may be known.
     """
     if request.kind.custom and not is_typed(tree, request.kind.schema):
         put_managed_fields(tree, [])
@@ -43,12 +40,7 @@ def manage_new_fields(
     if (sent := managed_fields_of(tree)) and (named := accepted(sent, [])):
         put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
         return
-    if of_spec is not None:
-        said.pop("spec", None)
-    fields = versions.own.typed.initial(owned_part(said))
-    if of_spec:
-        fields = dict(sorted({**fields, **of_spec}.items()))
-    own_fields(request, tree, fields)
+    own_fields(request, tree, versions.own.typed.initial(owned_part(said)))
 
 
 def own_fields(request: APIRequest, tree: Tree, fields: Fields) -> None:

@@ -1,6 +1,7 @@
 """What came before in bodies of creates: a controller makes many objects of one template, and leaves their names to the
 server, or numbers them. What becomes of a spec, or of a body without its name (how it fits its schema, its defaults,
-the fields that its creator owns), follows from its bytes alone, and is done once.
+the fields that its creator owns), follows from its bytes alone, and is done once. The fields that are owned are the
+same whatever the free texts of a pod are.
 """
 
 import msgspec
@@ -10,19 +11,20 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import DecodedBody
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.defaults import fill_beside_spec, has_lasting_defaults
-from apiserver_stub.kinds.findings import LONGEST, Findings
+from apiserver_stub.kinds.findings import LONGEST, Findings, without_free_text
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
 from apiserver_stub.verbs.body_parts import BodyParts, body_parts
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 from apiserver_stub.verbs.query import field_validation
 
-_STEP = "f:spec"
+_TEXTS = ("labels", "annotations")  # of metadata, whose values have no say in who owns them
 
 
 class Repeated:
     """A spec or a body that has come `times` often. Once that is more than once, `completed` is what it is with its
-    defaults, in JSON, and `fields` are those that its creator owns of it.
+    defaults, in JSON, and `fields` are those that the creator of a body owns.
     """
 
     __slots__ = ("completed", "fields", "times")
@@ -32,12 +34,21 @@ class Repeated:
         self.completed = b""
         self.fields: Fields | None = None
 
-    def note(self, part: Tree, fields: Fields | None) -> None:
+    def note(self, part: Tree, fields: Fields | None = None) -> None:
         """Note what has become of the part. The first time nothing is: most of what people write never comes again."""
         self.times += 1
         if self.times > 1:
             self.fields = fields
             self.completed = encode(part)
+
+
+class OwnedFields:
+    """The `fields` that the creator of an object owns, once they are known."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self) -> None:
+        self.fields: Fields | None = None
 
 
 class NewObject(msgspec.Struct, frozen=True):
@@ -53,29 +64,34 @@ class NewObject(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> Fields | None:
-        """The fields that its creator owns, if all are known."""
+        """The fields that its creator owns, if the whole is known."""
         return self.whole.fields if self.whole is not None else None
 
-    @property
-    def fields_of_spec(self) -> Fields | None:
-        """Those of its spec, in a set of their own, if they are known."""
-        if self.spec is None or not self.spec.completed:
-            return None
-        return {} if self.spec.fields is None else {_STEP: self.spec.fields}
+    def owned(self, tree: Tree, kind: ResourceInfo) -> OwnedFields:
+        """Return what is known of the fields that its creator owns, now that it is complete."""
+        if self.spec is None or "spec" not in tree:
+            return OwnedFields()
+        metadata = {**tree["metadata"], "name": None}
+        for name in _TEXTS:
+            if name in metadata:
+                metadata[name] = list(metadata[name])
+        beside = encode({**tree, "metadata": metadata, "spec": None})
+        return _OWNED.of(b"%b\n%b" % (without_free_text(tree["spec"]), beside), kind.schema)
 
-    def note(self, tree: Tree) -> None:
+    def note(self, tree: Tree, owned: OwnedFields) -> None:
         """Note what has become of it, of which its creator owns all."""
         metadata = dict(tree["metadata"])
         entries = metadata.pop("managedFields", None)
         if not entries:
             return
-        fields = fields_of(entries[0])
+        owned.fields = fields = fields_of(entries[0])
         if self.spec is not None and not self.spec.completed:
-            self.spec.note(tree["spec"], fields.get(_STEP))
+            self.spec.note(tree["spec"])
         if self.whole is not None and not self.whole.completed:
             self.whole.note({**tree, "metadata": metadata}, fields)
 
 
+_OWNED = Findings(OwnedFields, most=256)
 _SPECS = Findings(Repeated, most=256)
 _BODIES = Findings(Repeated, most=256)
 _NAMED_BODIES = Findings(Repeated, most=128)

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from apiserver_stub.admission import Admission, Attributes, Notes, Operation
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
-from apiserver_stub.audit import note_latency
+from apiserver_stub.audit import current_record, note_latency
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
@@ -123,13 +123,18 @@ def nothing(_new: Tree, _old: Tree | None) -> bool:
     return False
 
 
+def as_it_is(_new: Tree) -> None:
+    """Do nothing, in place of a step that is left out."""
+
+
 class Mutation(Struct, frozen=True):
     """A change of an object.
 
     `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
-    Of a create `old` is None. `otherwise` is done when there is no such object; `read` replaces the reading of a row.
+    Of a create `old` is None, and `identify(new)` gives the object what is its own before. `otherwise` is done when
+    there is no such object; `read` replaces the reading of a row.
     `options` are the caller's, where they are others than the parameters of the request.
     """
 
@@ -141,6 +146,7 @@ class Mutation(Struct, frozen=True):
     view: View | None = None
     read: Callable[[Row], Tree] | None = None
     options: Mapping[str, Any] | None = None
+    identify: Callable[[Tree], None] = as_it_is
 
 
 class Outcome(Struct, frozen=True):
@@ -351,6 +357,11 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
     is_sound = template is not None and template.sound
     if judged and old is None and not is_sound:  # as it was sent, of which preparing takes away what the server says
         draft.warnings = (*sent, *warnings_of(kind, new, None))
+    if old is None:
+        mutation.identify(new)
+        if template is not None and template.prepare(kind, new):
+            draft.spec = spec
+            return
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         _manage_fields(draft, new, old)
@@ -360,8 +371,8 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
     if template is None:
         return
     template.sound = draft.warnings == sent
-    if is_sound and template.keeps_spec(spec, new):
-        draft.spec = spec
+    if is_sound:
+        template.note(spec, new)
 
 
 def _judge(request: APIRequest, draft: _Draft, sent: Warnings) -> None:
@@ -486,13 +497,15 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     kind, row, removes = request.kind, draft.row, draft.removes
     data = for_storage(kind, draft.stored or draft.new, draft.spec)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
-    began = monotonic()
+    is_audited = current_record() is not None
+    began = monotonic() if is_audited else 0.0
     if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):
         # Who watches hears that no grace is left before the object is gone.
         marked = await _committed(scope, request, replace(change, deleted=False), ())
         change = replace(change, expected=marked.revision)
     written = await _committed(scope, request, change, also)
-    note_latency("etcd", monotonic() - began)
+    if is_audited:
+        note_latency("etcd", monotonic() - began)
     if draft.whole and kind.converter is None:
         written.settled = kind.serial
     if draft.answered is draft.stored:

@@ -167,7 +167,7 @@ class Counters(Series[Count]):
 
     def add(self, *labels: str, by: float = 1.0) -> None:
         """Count one, or `by`."""
-        kept = self._kept_with(labels)
+        kept = self._kept.get(labels) or self._kept_with(labels)
         kept.value += by
         kept.shown = True
 
@@ -200,7 +200,7 @@ class Histograms(Series[Distribution]):
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value."""
-        self.of(*labels).observe(value)
+        (self._kept.get(labels) or self._kept_with(labels)).observe(value)
 
     def _nothing(self) -> Distribution:
         return Distribution(self.family.buckets)

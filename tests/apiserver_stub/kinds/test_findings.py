@@ -1,14 +1,21 @@
 """What is found of specs: what is said of one is the same, whatever was looked at before it."""
 
+import itertools
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from apiserver_stub.kinds.error_list import MOST, ErrorList
-from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs
-from apiserver_stub.kinds.rules.pod_spec import pod_spec
+from apiserver_stub.kinds.findings import DRAWN_VOLUME, LONGEST, Findings, SoundSpecs, without_free_text
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.rules.pod_spec import _SOUND, pod_spec
 from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.kinds.warnings.pods import of_template
+from apiserver_stub.patch.typed_objects import type_of
 
 
 def spec(volume: str = f"{DRAWN_VOLUME}x7k2p", **more: Any) -> dict[str, Any]:
@@ -40,6 +47,89 @@ def test_the_drawn_name_of_the_token_makes_no_difference() -> None:
     specs = SoundSpecs()
     specs.find(spec()).sound = True
     assert specs.find(spec(f"{DRAWN_VOLUME}bcd45")).sound
+
+
+FREE = {"image": "other:2", "command": ["b", "$(A)"], "args": ["-v"], "env": [{"name": "A", "value": "z"}]}
+JUDGED: dict[str, Any] = {
+    "no image": {"image": ""},
+    "an image with a space around it": {"image": " a"},
+    "no command": {"command": None},
+    "another variable": {"env": [{"name": "B", "value": "y"}]},
+    "one more variable": {"env": [{"name": "A", "value": "y"}, {"name": "B", "value": "y"}]},
+    "a variable without a value": {"env": [{"name": "A"}]},
+    "a variable without a name": {"env": [{"value": "y"}]},
+    "a reference to another variable": {"env": [{"name": "A", "value": "$(A)"}]},
+    "a variable from elsewhere": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
+    "a variable of two sorts": {"env": [{"name": "A", "value": "y", "valueFrom": {}}]},
+    "another policy": {"imagePullPolicy": "Always"},
+}
+
+
+def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
+    """Return a spec with a container more that says this."""
+    told = {"name": "more", "image": "i:1", "command": ["a"], "args": [], "env": [{"name": "A", "value": "y"}]}
+    container = {name: value for name, value in (told | texts).items() if value is not None}
+    made = spec()
+    return made | {field: [*made.get(field, ()), container]}
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers", "ephemeralContainers"])
+def test_free_texts_make_no_difference(field: str) -> None:
+    specs = SoundSpecs()
+    specs.find(saying(field)).sound = True
+    assert specs.find(saying(field, **FREE)).sound
+    assert [name for name, texts in JUDGED.items() if specs.find(saying(field, **texts)).sound] == []
+
+
+def test_free_texts_are_left_out_of_a_copy() -> None:
+    told = saying(**FREE)
+    data = without_free_text(told)
+    assert told == saying(**FREE)
+    assert all(text not in data for text in (b"other:2", b"-v", b"$(A)", b"z"))
+
+
+VALUES = st.sampled_from(["", "y", "z", "$(A)", "a $(A)"])
+IMAGES = st.sampled_from(["", " ", "i:1", "i:2", " i:1", "i:1 "])
+WORDS = st.sampled_from([[], ["a"], ["b", "$(A)"]])
+SOURCES = st.sampled_from([{}, {"fieldRef": {"fieldPath": "metadata.name"}}, {"fieldRef": {"fieldPath": "x"}}])
+VARIABLES = st.fixed_dictionaries(
+    {"name": st.sampled_from(["A", "A", "=", ""]), "value": VALUES}, optional={"valueFrom": SOURCES}
+)
+CONTAINERS = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b"]), "env": st.lists(VARIABLES, min_size=2, max_size=3)},
+    optional={"image": IMAGES, "command": WORDS, "args": WORDS},
+)
+LISTS = {
+    name: st.lists(CONTAINERS, min_size=1, max_size=2)
+    for name in ("containers", "initContainers", "ephemeralContainers")
+}
+POD = built_in().find("", "v1", "pods")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.fixed_dictionaries({}, optional=LISTS), st.data())
+def test_what_is_found_is_the_same_whatever_is_free(one: dict[str, Any], data: st.DataObject) -> None:
+    other = deep_copy(one)
+    for container in itertools.chain(*other.values()):
+        for name, texts in (("image", IMAGES), ("command", WORDS), ("args", WORDS)):
+            if name in container:
+                container[name] = data.draw(texts)
+        for variable in container["env"]:
+            variable["value"] = data.draw(VALUES)
+    if without_free_text(one) == without_free_text(other):
+        assert found_of(one) == found_of(other)
+
+
+def found_of(tree: dict[str, Any]) -> Any:
+    """Return what is wrong with a spec, what is warned of and what is owned of it; nothing is known of it before."""
+    assert POD is not None
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": deep_copy(tree)}
+    before = deep_copy(pod)
+    causes = [(cause.reason, cause.field) for cause in validate(POD, pod, None)]
+    told = warnings_of(POD, pod, None)
+    _SOUND._findings.clear()
+    assert pod == before
+    return causes, told, type_of(POD.schema).initial(pod)
 
 
 @pytest.mark.parametrize("name", ["x7k2", "x7k2pp", "X7k2p", "x7-2p", "x7k2\u00fc", "", 'x"', "another"])

@@ -68,6 +68,8 @@ CASES = {
     "no name": b'{"metadata":{},"spec":%b}',
     "deep": b'{"metadata":{"name":"a","x":' + b"[" * 300 + b"]" * 300 + b'},"spec":%b}',
     "no text": b'{"metadata":{"name":"a","labels":{"a":"\xff"}},"spec":%b}',
+    "no text as a key": b'{"metadata":{"name":"a"},"\xff":1,"spec":%b}',
+    "no text as a name": b'{"metadata":{"name":"\xff"},"spec":%b}',
     "surrogate": b'{"metadata":{"name":"a","labels":{"a":"\\ud800"}},"spec":%b}',
     "more": b'{"metadata":{"name":"a"},"spec":%b} {}',
     "cut off": b'{"metadata":{"name":"a"},"spec":%b',
@@ -255,6 +257,44 @@ async def test_a_known_body_is_of_its_own_creator_namespace_and_time(api: Any) -
         seen.append((metadata["name"], metadata["uid"], json.dumps(entry["fieldsV1"])))
     assert len({name for name, _, _ in seen}) == len({uid for _, uid, _ in seen}) == len(seen)
     assert len({fields for _, _, fields in seen}) == 1
+
+
+OWNED: list[dict[str, Any]] = [
+    {"labels": {"a": "1"}},
+    {"labels": {"a": "2"}},
+    {"labels": {"b": "2"}},
+    {"labels": {"b": "2"}, "annotations": {"a": "x"}},
+    {"annotations": {"a": "x", "b": "y"}},
+    {"annotations": {"b": "y", "a": "z"}},
+    {"finalizers": ["a.b/c"]},
+    {"finalizers": ["a.b/d"]},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "o", "uid": "u"}]},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "o", "uid": "v"}]},
+    {},
+]
+
+
+async def test_the_fields_of_metadata_are_those_of_each_object(api: Any) -> None:
+    seen = []
+    for _ in range(3):
+        seen.append([])
+        for metadata in OWNED:
+            named = json.dumps({"generateName": "a-", **metadata}).encode()
+            spec = POD.replace(b"x:y", b"value %d" % next(numbers))
+            answer = await api("POST", f"{PODS}?dryRun=All", b'{"metadata":%b,"spec":%b}' % (named, spec))
+            (entry,) = answer.tree["metadata"]["managedFields"]
+            seen[-1].append(entry["fieldsV1"])
+    assert seen == seen[:1] * len(seen)
+    for metadata, found in zip(OWNED, seen[0], strict=True):
+        owned = found["f:metadata"]
+        assert owned.pop("f:generateName") == {}
+        assert owned.keys() == {f"f:{name}" for name in metadata}
+        for name in {"labels", "annotations"} & metadata.keys():
+            assert owned[f"f:{name}"] == {".": {}, **{f"f:{key}": {} for key in metadata[name]}}
+        for name in {"finalizers"} & metadata.keys():
+            assert owned[f"f:{name}"] == {".": {}, **{f'v:"{one}"': {} for one in metadata[name]}}
+        for name in {"ownerReferences"} & metadata.keys():
+            assert list(owned[f"f:{name}"]) == [".", *(f'k:{{"uid":"{one["uid"]}"}}' for one in metadata[name])]
 
 
 TWICE = b"\x0a\x0b\x5a\x09\x0a\1x\x12\4more"  # metadata with a label

@@ -26,8 +26,8 @@ numbers = itertools.count(1)
 
 
 def pod(value: int, metadata: dict[str, Any], **spec: Any) -> bytes:
-    """A pod that differs in one value from those of other templates."""
-    container = {"name": "main", "image": "i:1", "env": [{"name": "A", "value": f"value {value}"}]}
+    """A pod that differs in the name of a variable from those of other templates."""
+    container = {"name": "main", "image": "i:1", "env": [{"name": f"A_{value}_", "value": "a"}]}
     return json.dumps({"metadata": metadata, "spec": {"containers": [container], **spec}}).encode()
 
 
@@ -36,11 +36,11 @@ async def outcome(api: Any, value: int, body: bytes, agent: str = "test/1") -> A
     try:
         answer = await api("POST", PODS, body, user_agent=agent)
     except ApiError as error:
-        return type(error), DRAWN.sub("NAME", error.message).replace(f"value {value}", "VALUE"), error.warnings
+        return type(error), DRAWN.sub("NAME", error.message).replace(f"A_{value}_", "VARIABLE"), error.warnings
     text = TIME.sub("NOW", answer.data.decode().replace(answer.tree["metadata"]["uid"], "UID"))
     if not json.loads(body)["metadata"].get("name"):
         text = text.replace(answer.tree["metadata"]["name"], "NAME")
-    return answer.status, text.replace(f"value {value}", "VALUE"), answer.headers.get("warning")
+    return answer.status, text.replace(f"A_{value}_", "VARIABLE"), answer.headers.get("warning")
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -114,6 +114,20 @@ async def test_pods_of_a_template_are_stored_as_the_first(case: str, annotations
             assert "schedulingGroup" not in stored.tree["spec"]
             assert ("appArmorProfile" in json.dumps(stored.tree["spec"])) == bool(annotations)
     assert len(seen) == 1
+
+
+async def test_free_texts_are_those_of_each_pod(api: Any) -> None:
+    value = next(numbers)
+    body, seen = json.loads(pod(value, {"generateName": "other-"})), []
+    (container,) = body["spec"]["containers"]
+    for text in ("one", "two", "latest", "three"):
+        container |= {"image": f"i:{text}", "command": [text], "args": [text], "env": [{"name": "A", "value": text}]}
+        made = (await api("POST", PODS, json.dumps(body).encode())).tree
+        (found,) = made["spec"]["containers"]
+        assert {name: found[name] for name in container} == container
+        seen.append((made["metadata"]["managedFields"][0]["fieldsV1"], found["imagePullPolicy"]))
+    assert [policy for _, policy in seen] == ["IfNotPresent", "IfNotPresent", "Always", "IfNotPresent"]
+    assert all(fields == seen[0][0] for fields, _ in seen)
 
 
 async def test_a_pod_of_a_known_template_is_judged_no_more(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
