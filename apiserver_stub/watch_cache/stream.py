@@ -206,6 +206,7 @@ class Stream(AsyncIterator[bytes]):
             self.wake()
 
     def _leave(self) -> None:
+        self._sink = self._bookmark_sink = None  # which know the stream themselves
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
