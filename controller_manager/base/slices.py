@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 SLICE = 0.0005
 """Seconds after which a slice is over; it ends with the piece of work that is under way then."""
-_SHORT_SLICE = 0.0002  # seconds, while there is short work
-_SHARE = 0.2  # of the time, that long work has although short work never ends
+_SHORT_SLICE = 0.0001  # seconds, while there is short work
+_SHARE = 1 / 7  # of the time, that long work has although short work never ends
 _QUIET = 0.00002  # seconds beyond three times the shortest round of the loop: nothing else happened in it
 _FORGET = 1.01  # by which the shortest round is taken to be longer with each that follows: machines change their speed
 _CALM = 0.005  # seconds without anything else to do, after which slices are longer
-_SETTLED = 0.0001  # seconds without anything else to do, after which there is time: clients need some to ask again
+_SETTLED = 0.0002  # seconds without anything else to do, after which there is time: clients need some to ask again
 _MOST_OWED = 0.005  # seconds that long work has had in advance: machines that stop for a while make slices long
 _RATIO = _SHARE / (1 - _SHARE)
 _REMEMBERED = 1024  # callers whose slices are remembered while they have no work
