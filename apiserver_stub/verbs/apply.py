@@ -14,12 +14,13 @@ from apiserver_stub.verbs.body_parts import applied_parts
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
+from apiserver_stub.verbs.mutation import Edited, Load, nothing
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.unchanged_objects import Unchanged
 from apiserver_stub.verbs.update import change
-from apiserver_stub.verbs.write import Edited, Load, nothing, write
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import BadRequest
 
 

@@ -12,10 +12,11 @@ from apiserver_stub.verbs.field_management import (
     now,
     own_fields,
 )
+from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation
 from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.repeated_specs import NewObject, read_new_object
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, Mutation, write
+from apiserver_stub.verbs.write import write
 from controller_manager.base.random import random_source
 
 _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a label

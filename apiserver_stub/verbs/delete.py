@@ -9,10 +9,11 @@ from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
 from apiserver_stub.verbs.list import items_of, list_semantics, read_page
+from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, batches, success
-from apiserver_stub.verbs.write import Edited, Load, Mutation, write
+from apiserver_stub.verbs.write import write
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, invalid
 from controller_manager.base.clock import utc_now

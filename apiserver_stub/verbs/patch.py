@@ -24,11 +24,12 @@ from apiserver_stub.kinds.structural.embedded import fit_metadata
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import fit, fit_beside, note_patch
+from apiserver_stub.verbs.mutation import Edited, Load
 from apiserver_stub.verbs.preconditions import check_name, keep_uid
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
-from apiserver_stub.verbs.write import Edited, Load, write
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, invalid
 
 

@@ -9,9 +9,10 @@ from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
+from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation, View
 from apiserver_stub.verbs.preconditions import check_name, refuse_uid
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, Mutation, View, write
+from apiserver_stub.verbs.write import write
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User
 

@@ -16,11 +16,12 @@ from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.delete import removal
 from apiserver_stub.verbs.deletion import DeleteOptions, Preconditions, as_options
+from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.preconditions import mismatch, object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import created, key_of
-from apiserver_stub.verbs.write import Edited, Load, Mutation, write
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import BadRequest, Conflict, NotFound, conflict, invalid
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now

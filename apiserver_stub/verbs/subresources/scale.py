@@ -15,12 +15,13 @@ from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.decode import check, fit, note_object
 from apiserver_stub.verbs.get import get
+from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, View, nothing
 from apiserver_stub.verbs.patch import Patch, unfit
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
-from apiserver_stub.verbs.write import Edit, Edited, Load, ManageFields, View, nothing, write
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import ApiError, BadRequest, Cause, UnknownError, internal_error, invalid
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
