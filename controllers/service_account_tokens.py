@@ -14,7 +14,19 @@ from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.base.clock import sleep_for_housekeeping
 from controller_manager.cache import Change, Informers
 from controller_manager.client import ConfigError
-from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
+from controller_manager.controller import (
+    STALE_CACHE,
+    Add,
+    Context,
+    ControllerSpec,
+    For,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+    try_write,
+)
 
 from ._service_accounts import (
     ACCOUNT_NAME,
@@ -51,6 +63,7 @@ class Reference(NamedTuple):
 #     and the server says so, too
 #   the secret lacks token, namespace or the authorities         it gets them, and the uid of the account
 #   the secret is gone, and its account refers to it             the reference goes
+#   only the server knows the account                            it is looked at again
 #   there is no private key                                      nothing
 # What a secret says of its token and its namespace stays.
 
@@ -76,24 +89,27 @@ class ServiceAccountTokens:
                 for secret in self._secrets.list():
                     add(key_of(secret), "the authorities changed")
 
-    async def reconcile(self, key: Key | Reference) -> None:
+    async def reconcile(self, key: Key | Reference) -> Requeue | None:
         """Have the secret `key` as it should be, or its account without a reference to it."""
         if self._key is None:
-            return
+            return None
         if isinstance(key, Reference):
             await self._forget(key)
-            return
+            return None
         secret = self._secrets.get(key)
         name = account_of(secret) if secret is not None else None
         if secret is None or name is None:
-            return
+            return None
         account = await self._account(name, uid_of(secret))
         if account is None:
             await self._delete(secret)
-            return
+            return None
         wanted = desired(secret, account, self._authorities.text.encode(), self._key)
         if wanted is not None:
             await try_write(self._client.update(SECRETS, wanted))
+        known = self._accounts.get(name)
+        is_known = known is not None and known.metadata.uid == account.metadata.uid
+        return None if is_known else STALE_CACHE  # an account may come and go unheard
 
     async def _account(self, key: Key, uid: str) -> ServiceAccount | None:
         """Return the account, as the server tells where it seems not to be there."""

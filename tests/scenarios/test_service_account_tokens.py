@@ -29,6 +29,7 @@ from controller_manager.testing import Cluster, Replica
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, secrets_of
 from controllers.legacy_token_cleaner import SPECS as CLEANER
 from controllers.service_account_tokens import SPECS
+from tests.scenarios.trials import unheard
 
 pytestmark = pytest.mark.virtual
 TYPE = "kubernetes.io/service-account-token"
@@ -101,6 +102,23 @@ async def test_new_authorities_are_written_into_every_secret(flags: list[str], t
         await cluster.advance(11)
         after = (await cluster.client.get(SECRETS, Key("default", "one"))).data
         assert after == {**before, "ca.crt": other}
+
+
+async def test_a_secret_goes_with_an_account_that_came_and_went_unheard(flags: list[str]) -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*flags, specs=SPECS, strict=False)
+        await cluster.settle()
+        replica.network.intercept(unheard(SERVICE_ACCOUNTS.path()))
+        replica.network.cut()
+        replica.network.mend()
+        await account(cluster, "a")
+        await cluster.client.create(SECRETS, secret("s", "a"))
+        await cluster.sleep(30)
+        assert (await cluster.client.get(SECRETS, Key("default", "s"))).data["token"]
+        await cluster.client.delete(SERVICE_ACCOUNTS, Key("default", "a"))
+        replica.network.intercept(None)
+        await cluster.advance(120)
+        assert await names(cluster) == set()
 
 
 async def test_secrets_go_with_their_account_and_references_with_their_secret(flags: list[str]) -> None:
