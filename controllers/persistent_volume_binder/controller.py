@@ -1,6 +1,7 @@
 """The binder: looks at one claim or one volume at a time; `decide` says what follows."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from controller_manager.api.storage import (
     PersistentVolumeClaim,
     class_of,
 )
+from controller_manager.base.clock import loop_clock
 from controller_manager.cache import Change, Informers
 from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
 from controller_manager.work import Priority
@@ -88,10 +90,13 @@ class VolumeBinder:
             self._claims.subscribe(self._note),
         )
         self._filled.set()
+        now, period = loop_clock(), self._options.pvclaimbinder_sync_period
+        due = now()
         try:
             while True:
                 await self._changed.wait()  # where there is none of them, there is nothing to compare
-                await asyncio.sleep(self._options.pvclaimbinder_sync_period)
+                due += period * max(1, math.floor((now() - due) / period) + 1)
+                await asyncio.sleep(due - now())
                 every = (*self._claims.list(), *self._watched.list())
                 if not every:
                     self._changed.clear()

@@ -173,6 +173,7 @@ async def test_it_goes_away_whatever_the_network_does(seed: int) -> None:
             await cluster.advance(1)
         await fill(cluster)
         await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.sleep(1200)  # few passes meet no fault, and each that fails has the next one wait longer
         await cluster.settle(quiet=200)
         with pytest.raises(NotFound):
             await cluster.client.get(NAMESPACES, OLD)
