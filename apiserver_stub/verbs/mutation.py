@@ -84,9 +84,9 @@ class Mutation(Struct, frozen=True):
     `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
-    Of a create `old` is None, and `identify(new)` gives the object what is its own before. `otherwise` is done when
-    there is no such object; `read` replaces the reading of a row.
-    `options` are the caller's, where they are others than the parameters of the request.
+    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time.
+    `otherwise` is done when there is no such object; `read` replaces the reading of a row. `options` are the caller's,
+    where they are others than the parameters of the request.
     """
 
     operation: Operation | None

@@ -1,9 +1,10 @@
 """The one way of every change of the API, from the state of an object to its next one; what each step is, a `Mutation`
 says.
 
-load → edit → default → mutating admission → prepare → manage fields → validate → validating admission → allocate →
-commit, and again from *load* when somebody else was faster. What is judged is given its defaults and held to the rules
-of its kind. Evictions and bindings are shown to admission before they become mutations of their object.
+load → edit → default → mutating admission → identify (what is new) → prepare → manage fields → validate → validating
+admission → allocate → commit, and again from *load* when somebody else was faster. What is judged is given its defaults
+and held to the rules of its kind. Evictions and bindings are shown to admission before they become mutations of their
+object.
 
 The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn
 (`WatchCache.turn`) only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the
