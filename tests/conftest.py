@@ -4,12 +4,19 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 from hypothesis import settings
+
+from apiserver_stub.kinds.at_rest import read
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.verbs.decoded_rows import DecodedRows
+from apiserver_stub.watch_cache.row import Row
 
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import PROGRAMS, is_there
@@ -51,6 +58,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         lacking = [name for name in needs_of(item) if not there[name]]
         if lacking:
             item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(lacking)}"))
+
+
+@pytest.fixture(autouse=True)
+def decoded_rows_are_as_stored() -> Iterator[None]:
+    """Fail tests of servers that keep the tree of an object which is another than the bytes they store."""
+    wrong: list[str] = []
+    usual = DecodedRows.read
+
+    def compared(self: DecodedRows, kind: ResourceInfo, row: Row) -> dict[str, Any]:
+        tree, stored = usual(self, kind, row), read(kind, row.data)
+        if msgspec.json.encode(tree, order="sorted") != msgspec.json.encode(stored, order="sorted"):
+            wrong.append(f"{kind.name} {row.key}: {tree} instead of {stored}")
+        return tree
+
+    DecodedRows.read = compared  # type: ignore[method-assign]
+    yield
+    DecodedRows.read = usual  # type: ignore[method-assign]
+    assert wrong == []
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:

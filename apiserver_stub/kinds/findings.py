@@ -20,6 +20,7 @@ _DRAWN_LENGTH = len(_DRAWN) + 6
 _ENCODER = msgspec.json.Encoder()
 _WORDS = ("command", "args")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_TEMPLATES = ("template", "jobTemplate")
 
 
 class Findings(Generic[T]):
@@ -64,31 +65,49 @@ class SoundSpecs:
 
 
 def without_free_text(spec: Tree) -> bytes:
-    """Return the spec of a pod in JSON without what its containers may say freely: images, commands, arguments and
-    values of variables, of which neither rules, warnings nor owners of fields ask more than whether they are there.
-    What they do ask more of stays: an image with spaces around it, and a value that may refer to other variables.
+    """Return the spec of a pod, or one with templates of pods, in JSON without what containers may say freely: images,
+    commands, arguments and values of variables, of which neither rules, warnings nor owners of fields ask more than
+    whether they are there. What they do ask more of stays: an image with spaces around it, and a value that may refer
+    to other variables. A spec as it is applied may have nulls, which stay, too.
     """
+    return _ENCODER.encode(_without_free_text(spec))
+
+
+def _without_free_text(spec: Tree) -> Tree:
     found = spec.copy()
     for name in _CONTAINERS:
         if containers := spec.get(name):
-            found[name] = [_without_free_text(container) for container in containers]
-    return _ENCODER.encode(found)
+            found[name] = [_container(container) for container in containers]
+    for name in _TEMPLATES:
+        if type(template := spec.get(name)) is dict and type(inner := template.get("spec")) is dict:
+            found[name] = {**template, "spec": _without_free_text(inner)}
+    return found
 
 
-def _without_free_text(container: Tree) -> Tree:
+def _container(container: Tree | None) -> Tree | None:
+    if container is None:
+        return None
     found = container.copy()
     image = found.get("image")
     if image and image == image.strip():
         found["image"] = True
     for name in _WORDS:
-        if name in found:
+        if found.get(name):
             found[name] = True
     if variables := found.get("env"):
-        found["env"] = [  # of those with a plain value the name alone
-            one["name"] if len(one) == 2 and "name" in one and "$(" not in one.get("value", "$(") else one
-            for one in variables
-        ]
+        found["env"] = [one["name"] if _is_plain(one) else one for one in variables]
     return found
+
+
+def _is_plain(variable: Tree | None) -> bool:
+    """Return whether all of a variable but its name may be any text."""
+    return (
+        variable is not None
+        and len(variable) == 2
+        and type(value := variable.get("value")) is str
+        and "$(" not in value
+        and "name" in variable
+    )
 
 
 def without_drawn(data: bytes) -> bytes:

@@ -178,6 +178,11 @@ class ResourceInfo:
         return self.judge is not None
 
     @property
+    def is_read_as_written(self) -> bool:
+        """Return whether what is read of a stored object is the tree that was stored, whatever it is."""
+        return not (self.to_storage or self.from_storage or self.converter or self.complete or self.judge)
+
+    @property
     def name(self) -> str:
         """`plural.group`, the name messages and permissions use."""
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -8,7 +8,7 @@ import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import Findings
+from apiserver_stub.kinds.findings import Findings, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
@@ -42,7 +42,6 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
 _MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
 _BEFORE_FIRST_APPLY = "before-first-apply"
-_SPEC = "f:spec"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
 )
@@ -200,14 +199,25 @@ def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Fields:
     try:
         if known is None:
             return typed.declared(config)
-        if known.declared:
-            found = {**typed.declared(_beside_spec(config)), _SPEC: known.declared}
-            return {step: found[step] for step in sorted(found)}
-        found = typed.declared(config)
-        known.declared = found.get(_SPEC) or {}
-        return found
+        beside = typed.declared(_beside_spec(config))
+        if not known.declared:
+            known.declared = _declared_in_spec(config["spec"], request.kind.schema)
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
+    found = {**beside, **known.declared}
+    return {step: found[step] for step in sorted(found)}
+
+
+def _declared_in_spec(spec: Tree, schema: Schema) -> Fields:
+    """Return the fields that a spec declares, itself included, which are the same whatever its free texts are."""
+    known = schema.derived(_declared_specs).of(without_free_text(spec))
+    if not known:
+        known.update(type_of(schema).declared({"spec": spec}))
+    return known
+
+
+def _declared_specs(_schema: Schema) -> Findings[Fields]:
+    return Findings(Fields, most=256)
 
 
 def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:

@@ -28,14 +28,14 @@ from apiserver_stub.watch_cache.row import Row
 
 class Load:
     """The current state of an object, as `read` returns it: `state`, which nobody changes in place but for the top
-    level, and each time it is called another tree, to keep and change at will.
+    level, since others may have it too, and each time it is called another tree, to keep and change at will.
     """
 
     __slots__ = ("_read", "state")
 
-    def __init__(self, read: Callable[[], Tree]) -> None:
+    def __init__(self, read: Callable[[], Tree], state: Tree | None = None) -> None:
         self._read = read
-        self.state = read()
+        self.state = read() if state is None else state
 
     def __call__(self) -> Tree:
         """Return a tree of one's own."""

@@ -14,6 +14,7 @@ from apiserver_stub.offload import Offload, Run
 from apiserver_stub.storage.interface import TooNew
 from apiserver_stub.telemetry import ShardedWatches
 from apiserver_stub.verbs.conversion import RowConversions
+from apiserver_stub.verbs.decoded_rows import DecodedRows
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.unchanged_objects import UnchangedObjects
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -47,8 +48,8 @@ class Features:
 @dataclass(frozen=True, slots=True)
 class RequestScope:
     """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
-    converter, `unchanged` the objects that were applied in vain. Without `shards` nobody can ask for a shard of a
-    collection.
+    converter, `unchanged` the objects that were applied in vain, `decoded` those that were written last. Without
+    `shards` nobody can ask for a shard of a collection.
     """
 
     store: WatchCache
@@ -61,6 +62,7 @@ class RequestScope:
     conversions: RowConversions = field(default_factory=RowConversions)
     shards: ShardedWatches | None = None
     unchanged: UnchangedObjects = field(default_factory=UnchangedObjects)
+    decoded: DecodedRows = field(default_factory=DecodedRows)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""

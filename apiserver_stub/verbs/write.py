@@ -144,7 +144,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     """
     admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation, notes)
-    await draft.run(partial(_edit, request, draft))
+    await draft.run(partial(_edit, scope, request, draft))
     if draft.row is None:
         check_may_create(request.kind, _name(request, draft))
     attributes = _shown(request, draft)
@@ -207,15 +207,17 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
-def _edit(request: APIRequest, draft: _Draft) -> None:
+def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
     """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
     mutation, row = draft.mutation, draft.row
     if row is None:
         load = Load(dict)
     else:
-        load = Load(
-            partial(mutation.read, row) if mutation.read else partial(read, request.kind, (draft.served or row).data)
-        )
+        kind, served = request.kind, draft.served or row
+        if mutation.read:
+            load = Load(partial(mutation.read, row))
+        else:
+            load = Load(partial(read, kind, served.data), scope.decoded.read(kind, served))
         draft.old = load.state
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
@@ -406,6 +408,10 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
         note_latency("etcd", monotonic() - began)
     if draft.whole and kind.converter is None:
         written.settled = kind.serial
+    if not removes:
+        scope.decoded.replace(row, kind, written, draft.new)
+    elif row is not None:
+        scope.decoded.forget(row)
     if draft.answered is draft.stored:
         return Outcome(answered(kind, written), draft.warnings, row is None, removes)
     assert draft.answered is not None

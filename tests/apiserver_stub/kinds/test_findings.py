@@ -54,6 +54,7 @@ JUDGED: dict[str, Any] = {
     "no image": {"image": ""},
     "an image with a space around it": {"image": " a"},
     "no command": {"command": None},
+    "an empty list of arguments": {"args": []},
     "another variable": {"env": [{"name": "B", "value": "y"}]},
     "one more variable": {"env": [{"name": "A", "value": "y"}, {"name": "B", "value": "y"}]},
     "a variable without a value": {"env": [{"name": "A"}]},
@@ -67,7 +68,7 @@ JUDGED: dict[str, Any] = {
 
 def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
     """Return a spec with a container more that says this."""
-    told = {"name": "more", "image": "i:1", "command": ["a"], "args": [], "env": [{"name": "A", "value": "y"}]}
+    told = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
     container = {name: value for name, value in (told | texts).items() if value is not None}
     made = spec()
     return made | {field: [*made.get(field, ()), container]}

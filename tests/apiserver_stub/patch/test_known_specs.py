@@ -40,12 +40,22 @@ STEPS: list[tuple[str, Tree]] = [
     ("two", config(image="j")),
     ("two", {**config(), "spec": {"replicas": 5}}),
     ("one", config()),
+    ("one", config(container={"args": ["a"], "env": [{"name": "A", "value": "1"}]})),
+    ("one", config(image="k", container={"args": ["b", "c"], "env": [{"name": "A", "value": "2"}]})),
+    ("one", config(image="k", container={"args": [], "env": [{"name": "A", "value": ""}]})),
+    ("one", config(image="k", container={"args": None, "env": [{"name": "A", "value": "$(B)"}]})),
+    ("one", config(image="", container={"command": ["x"], "env": None})),
+    ("one", config(container={"image": None, "env": [None]})),  # ambiguous
+    ("one", config(container={"env": [{"name": None, "value": "1"}]})),  # ambiguous
     ("one", config(container=TWICE)),  # ambiguous
     ("one", config(container=TWICE)),
     ("one", config(container={"env": [{"name": "A", "value": None}], "ports": [{"containerPort": 80}]})),
     ("one", config(container={"resources": {"limits": {"cpu": "1000m"}}})),
     ("one", config(container={"resources": {"limits": {"cpu": "1000m"}}}, labels={"x": "y"})),
     ("two", {**config(), "spec": {}}),
+    ("two", {**config(), "spec": {"template": None}}),
+    ("two", {**config(), "spec": {"template": {"spec": None}}}),
+    ("two", {**config(), "spec": {"template": {"spec": {"containers": [None]}}}}),
     ("two", {**config(), "spec": None}),
     ("two", {name: value for name, value in config().items() if name != "spec"}),
     ("one", config()),
@@ -76,7 +86,7 @@ def answers(force: bool = False) -> Iterator[Any]:
 @contextmanager
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Findings, "of", lambda _self, _data: apply.AppliedSpec())
+        patched.setattr(Findings, "of", lambda self, _data: self._make())
         yield
 
 
@@ -84,7 +94,8 @@ def nothing_known() -> Iterator[None]:
 def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
     with nothing_known():
         wanted = list(answers(force))
-    KIND.schema.derived(apply._applied_specs).clear()
+    for known in (apply._applied_specs, apply._declared_specs):
+        KIND.schema.derived(known).clear()
     for _ in range(3):
         assert list(answers(force)) == wanted
 

@@ -1,0 +1,98 @@
+"""Objects that were written last, whose trees are at hand: nobody can tell, but by the time that takes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds import at_rest
+from apiserver_stub.verbs import decoded_rows
+from apiserver_stub.verbs.decoded_rows import DecodedRows
+from apiserver_stub.watch_cache.row import Row
+from controller_manager.api.errors import ApiError, Invalid
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the rows whose bytes were read."""
+    keys: list[str] = []
+
+    def noting(kind: Any, data: bytes) -> Any:
+        tree = at_rest.read(kind, data)
+        keys.append(tree["metadata"]["name"])
+        return tree
+
+    monkeypatch.setattr(decoded_rows, "read", noting)
+    return keys
+
+
+async def test_an_object_that_was_written_here_is_not_read_again(api: Any, decoded: list[str]) -> None:
+    await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    for number in range(3):
+        told = (await api("PATCH", f"{CONFIGS}/a", {"data": {"y": str(number)}}, content_type=MERGE)).tree
+        assert told["data"] == {"x": "1", "y": str(number)}
+        assert (await api("GET", f"{CONFIGS}/a")).tree == told
+    assert decoded == []
+
+
+async def test_neither_refused_nor_rehearsed_changes_are_seen(api: Any, deployment: Any, decoded: list[str]) -> None:
+    made = (await api("POST", DEPLOYMENTS, deployment(replicas=2))).tree
+    with pytest.raises(Invalid):
+        await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": -1, "paused": True}}, content_type=MERGE)
+    await api("PATCH", f"{DEPLOYMENTS}/d?dryRun=All", {"spec": {"paused": True}}, content_type=MERGE)
+    stale = {"metadata": {"resourceVersion": "1"}, "spec": {"paused": True}}
+    with pytest.raises(ApiError):
+        await api("PATCH", f"{DEPLOYMENTS}/d", stale, content_type=MERGE)
+    told = (await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)).tree
+    assert told["spec"] == made["spec"]
+    assert told["metadata"]["generation"] == made["metadata"]["generation"]
+    assert decoded == []
+
+
+async def test_one_that_is_made_anew_has_nothing_of_the_former(api: Any) -> None:
+    before = len(api.scope.decoded)
+    await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    await api("DELETE", f"{CONFIGS}/a")
+    assert len(api.scope.decoded) == before
+    await api("POST", CONFIGS, {"metadata": {"name": "a"}})
+    told = (await api("PATCH", f"{CONFIGS}/a", {"data": {"y": "2"}}, content_type=MERGE)).tree
+    assert told["data"] == {"y": "2"}
+
+
+async def test_another_version_is_read_as_its_own(api: Any) -> None:
+    scaler = {"spec": {"maxReplicas": 3, "scaleTargetRef": TARGET}}
+    scalers = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+    await api("POST", scalers.format("v2"), {"metadata": {"name": "a"}, **scaler})
+    change = {"spec": {"targetCPUUtilizationPercentage": 50}}
+    one = (await api("PATCH", scalers.format("v1") + "/a", change, content_type=MERGE)).tree
+    assert one["spec"]["targetCPUUtilizationPercentage"] == 50
+    two = (await api("PATCH", scalers.format("v2") + "/a", {"spec": {"maxReplicas": 4}}, content_type=MERGE)).tree
+    assert two["spec"]["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 50}
+
+
+async def test_few_are_kept_and_none_that_is_large(api: Any) -> None:
+    assert api.scope.decoded.most == 256
+    for number in range(300):
+        await api("POST", CONFIGS, {"metadata": {"name": f"a-{number}"}})
+    assert len(api.scope.decoded) == 256
+    known = DecodedRows(most=2)
+    kind = api.scope.kinds.find("", "v1", "configmaps")
+    rows = {name: row(name) for name in "abc"} | {"large": row("large", "x" * 20_000)}
+    for one in rows.values():
+        known.replace(None, kind, one, json.loads(one.data))
+    read = {name: known.read(kind, one) for name, one in rows.items()}
+    again = {name: known.read(kind, one) for name, one in rows.items()}
+    assert [name for name in rows if read[name]["data"] is again[name]["data"]] == ["b", "c"]
+    read["b"]["data"] = {}
+    assert known.read(kind, rows["b"]) == again["b"]
+
+
+def row(name: str, text: str = "") -> Row:
+    """A row as it is stored at revision 1."""
+    tree = {"metadata": {"name": name, "resourceVersion": "1"}, "data": {"x": text}}
+    return Row("configmaps", name, 1, json.dumps(tree).encode())
