@@ -74,8 +74,12 @@ async def test_a_row_that_is_another_is_named(storage: Storage) -> None:
 async def test_several_rows_are_written_together_or_none_is(storage: Storage) -> None:
     seen = Follower(await storage.current_revision())
     sizes: list[int] = []
-    await storage.watch(seen.after, lambda records, _: sizes.append(len(records)) if records else None)
-    await storage.watch(seen.after, seen)
+
+    def noted(records: Sequence[Record], revision: int) -> None:
+        sizes.extend([len(records)] if records else [])
+        seen(records, revision)
+
+    await storage.watch(seen.after, noted)
     address = await storage.txn([put("10.0.0.1", resource="addresses")])
     with pytest.raises(RevisionConflict) as refused:
         await storage.txn([put("s", resource="services"), put("10.0.0.1", resource="addresses")])
