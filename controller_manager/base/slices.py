@@ -20,7 +20,7 @@ T = TypeVar("T")
 SLICE = 0.0005
 """Seconds after which a slice is over; it ends with the piece of work that is under way then."""
 _SHORT_SLICE = 0.0001  # seconds, while there is short work
-_SHARE = 1 / 7  # of the time, that long work has although short work never ends
+_SHARE = 1 / 8  # of the time, that long work has although short work never ends
 _QUIET = 0.00002  # seconds beyond three times the shortest round of the loop: nothing else happened in it
 _FORGET = 1.01  # by which the shortest round is taken to be longer with each that follows: machines change their speed
 _CALM = 0.005  # seconds without anything else to do, after which slices are longer
