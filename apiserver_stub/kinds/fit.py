@@ -6,6 +6,8 @@ from apiserver_stub.kinds.structural import objects
 from apiserver_stub.kinds.structural.schema import StructuralSchema
 
 
-def fit_tree(tree: Tree, schema: Schema) -> Report:
-    """Fit a tree to its schema, in place; returns what did not fit. See `clean_tree`, and `fit` for structural ones."""
-    return objects.fit(tree, schema) if isinstance(schema, StructuralSchema) else clean_tree(tree, schema)
+def fit_tree(tree: Tree, schema: Schema, *, nulls: bool = False) -> Report:
+    """Fit a tree to its schema, in place; returns what did not fit. See `clean_tree`, and `fit` for structural ones,
+    which also says which `nulls` stay.
+    """
+    return objects.fit(tree, schema, nulls=nulls) if isinstance(schema, StructuralSchema) else clean_tree(tree, schema)

@@ -32,7 +32,7 @@ from apiserver_stub.patch.managed_fields import (
 )
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
-from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
+from controller_manager.api.errors import Cause, Conflict, Details, UnknownError
 
 Tree = dict[str, Any]
 _FieldConflict = tuple[Entry, Path]
@@ -98,17 +98,17 @@ class Applied(NamedTuple):
 
 
 def create(request: ApplyRequest, time: str) -> Applied:
-    """Make a new object of the configuration. Raises `BadRequest` for list elements that cannot be told apart."""
+    """Make a new object of the configuration. Raises `UnknownError` for list elements that cannot be told apart."""
     own = difference(_declared(request, _known_spec(request)), _UNOWNED_FIELDS)
     tree = deep_copy(request.config)
-    fit_tree(tree, request.kind.schema)
+    fit_tree(tree, request.kind.schema, nulls=True)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
 
 
 def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
     """Apply the configuration to an object, and remove what this applier once applied and nobody owns any more.
 
-    Raises `Conflict` for fields it would change that others own, and `BadRequest` as `create` does.
+    Raises `Conflict` for fields it would change that others own, and `UnknownError` as `create` does.
     """
     known = _known_spec(request)
     declared = _declared(request, known)
@@ -124,18 +124,20 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
-    tree = _completed(tree, live, request.kind)
-    if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
-        if len(known.left) >= _MOST_LEFT:
-            known.left.clear()
-        known.left.add(_digest_of_spec(live))
+    # What others own is compared with what was said, not with what that means: 1000m is another value than 1.
     comparison = Comparison(versions, live, tree)
     if not request.force:
         _check(request, live, _conflicts(others, comparison))
     left = disowned(others, comparison.changes_in)
     if own:
-        quiet = same and comparison.changes_in(request.author.api_version) == (None, None)
-        left.append(mine if mine and quiet else request.author.entry_in_order(own, time))
+        is_changed = comparison.changes_in(request.author.api_version) != (None, None)
+        since = time if is_changed else mine.get("time", "") if mine else ""
+        left.append(mine if mine and same and not is_changed else request.author.entry_in_order(own, since))
+    tree = _completed(tree, live, request.kind)
+    if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
+        if len(known.left) >= _MOST_LEFT:
+            known.left.clear()
+        known.left.add(_digest_of_spec(live))
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
     return Applied(tree, in_order(left))
@@ -151,7 +153,7 @@ def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
         fit_others(own, live, kind)
         return own
     own = _own(tree)
-    fit_tree(own, kind.schema)
+    fit_tree(own, kind.schema, nulls=True)
     apply_defaults(own, kind)  # which may fold what was applied into what was there
     return own
 
@@ -169,7 +171,9 @@ def _own(tree: Tree) -> Tree:
 def _known_spec(request: ApplyRequest) -> AppliedSpec | None:
     """Return what is known of the spec of a configuration; None if it has none that anything could be known of."""
     spec = request.config.get("spec")
-    if request.spec is not None or type(spec) is not dict or request.kind.custom:
+    if type(spec) is not dict or request.kind.custom:
+        return None
+    if request.spec is not None:
         return request.spec
     return applied_spec(request.kind.schema, msgspec.json.encode(spec))
 
@@ -203,7 +207,7 @@ def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Fields:
         if not known.declared:
             known.declared = _declared_in_spec(config["spec"], request.kind.schema)
     except IndistinctError as problem:
-        raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
+        raise UnknownError(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
     found = {**beside, **known.declared}
     return {step: found[step] for step in sorted(found)}
 

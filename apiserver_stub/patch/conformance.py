@@ -149,7 +149,7 @@ def _keyed_step(item: Any, schema: Schema) -> tuple[str, str]:
     fields = schema.items.fields if schema.items is not None else {}
     defaults = {name: fields[name].default for name in schema.list_map_keys if name in fields}
     keys = {name: item.get(name, defaults.get(name)) for name in schema.list_map_keys}
-    named = {name: _scalar(value) for name, value in keys.items() if value is not None}
+    named = {name: _scalar(value) for name, value in keys.items() if value is not None or name in item}
     if not named:
         listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
         omits = f"associative list with keys has an element that omits all key fields [{listed}]"

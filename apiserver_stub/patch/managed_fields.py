@@ -40,7 +40,7 @@ class FieldManager(NamedTuple):
         return self.entry_in_order(ordered(fields), time)
 
     def entry_in_order(self, fields: Fields, time: str) -> Entry:
-        """Return the same for a set whose steps are in order."""
+        """Return the same for a set whose steps are in order; there is no time if it is empty."""
         found = {
             "manager": self.manager,
             "operation": self.operation,
@@ -49,6 +49,8 @@ class FieldManager(NamedTuple):
             "fieldsType": _FORMAT,
             "fieldsV1": fields,
         }
+        if not time:
+            del found["time"]
         return {**found, "subresource": self.subresource} if self.subresource else found
 
     def entry_in(self, entries: Entries) -> Entry | None:

@@ -257,7 +257,7 @@ class ListMap(AssociativeList):
                 self._known[name] = step
             return step
         found = ((name, element.get(name, default)) for name, default in self._keys)
-        return to_keyed({name: value for name, value in found if value is not None})
+        return to_keyed({name: value for name, value in found if value is not None or name in element})
 
     def _indistinct(self, step: str) -> IndistinctError:
         """See `AssociativeList`."""

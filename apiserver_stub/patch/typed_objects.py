@@ -25,7 +25,9 @@ class _Layout(NamedTuple):
 
 
 class Members(Typed):
-    """Values by name: fields of objects, and entries of maps."""
+    """Values by name: fields of objects, and entries of maps. A null takes the place of a value until the object is
+    fitted to its schema.
+    """
 
     @abstractmethod
     def member_type(self, name: str) -> Typed:
@@ -40,9 +42,9 @@ class Members(Typed):
         found: Fields = {}
         for name in sorted(value):
             inner, kind = value[name], self.member_type(name)
-            if kind.one:
+            if kind.one or inner is None:
                 found[to_field(name)] = LEAF
-            elif inner is not None:
+            else:
                 below = self._below(name, inner)
                 if not self.is_named(name):
                     found[to_field(name)] = as_member(below)
@@ -63,12 +65,15 @@ class Members(Typed):
         for name, value in new.items():
             before = old.get(name, _MISSING)
             if before is _MISSING:
-                changed[to_field(name)] = self.member_type(name).whole(value)
+                changed[to_field(name)] = self._whole(name, value)
             elif before != value:
                 note(changed, removed, to_field(name), self.member_type(name), before, value)
         for name in [name for name in old if name not in new]:
-            removed[to_field(name)] = self.member_type(name).whole(old[name])
+            removed[to_field(name)] = self._whole(name, old[name])
         return FieldChanges(changed or None, removed or None)
+
+    def _whole(self, name: str, value: Any) -> Fields:
+        return LEAF if value is None else self.member_type(name).whole(value)
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`."""
@@ -81,13 +86,7 @@ class Members(Typed):
                 merged[name] = value if value is not None or self.member_type(name).one else before
             else:
                 merged[name] = self.member_type(name).merge(before, value)
-        if None not in merged.values():
-            return merged
-        return {name: value for name, value in merged.items() if value is not None or self._keeps_null(name)}
-
-    def _keeps_null(self, name: str) -> bool:
-        """Tell whether a null is a value like any other."""
-        return False
+        return merged
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`. What loses its last member goes too, unless it is owned itself."""
@@ -113,10 +112,6 @@ class Struct(Members):
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._layouts: dict[tuple[str, ...], _Layout] = {}
-
-    def _keeps_null(self, name: str) -> bool:
-        field = self._schema.fields.get(name)
-        return isinstance(field, StructuralSchema) and field.nullable
 
     @cached_property
     def _types(self) -> dict[str, Typed]:
@@ -153,11 +148,13 @@ class Struct(Members):
         found = layout.steps.copy()
         for name, step, kind, _ in layout.others:
             inner = value[name]
+            if inner is None:
+                continue
             try:
-                below = None if inner is None else kind.declared(inner)
+                below = kind.declared(inner)
             except IndistinctError as problem:
                 raise problem.below(step) from None
-            if below or (below is not None and inner == {}):
+            if below or inner == {}:
                 found[step] = below
             else:
                 del found[step]
@@ -171,7 +168,8 @@ class Struct(Members):
             return layout.whole
         found = layout.whole.copy()
         for name, step, kind, _ in layout.others:
-            found[step] = kind.whole(value[name])
+            if (inner := value[name]) is not None:
+                found[step] = kind.whole(inner)
         return found
 
     def initial(self, value: Any) -> Fields:
@@ -218,7 +216,7 @@ class Map(Members):
         if self._values.one:
             found: Fields = {"f:" + name: LEAF for name in sorted(value)}
         else:
-            found = {"f:" + name: as_member(self._values.whole(value[name])) for name in sorted(value)}
+            found = {"f:" + name: as_member(self._whole(name, value[name])) for name in sorted(value)}
         return as_member(found)
 
 

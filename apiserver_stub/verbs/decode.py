@@ -34,7 +34,7 @@ from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
 from apiserver_stub.verbs.query import check_write, field_validation
 from apiserver_stub.verbs.scope import RequestScope
-from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.errors import ApiError, BadRequest, UnknownError
 from controller_manager.api.wire import Request
 
 Warnings = tuple[str, ...]
@@ -180,16 +180,15 @@ def _drop_repeated_owners(metadata: Tree) -> Warnings:
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
     """Check the tree as `fit` does, but leave it as it is, with its nulls, and refuse unknown fields whatever the
-    caller asks for: nobody could own them. Raises `BadRequest`, or `UnknownError` for a custom object.
+    caller asks for: nobody could own them. Raises `UnknownError` for those and for values that are wrong, and
+    `BadRequest` for repeated fields.
     """
-    if request.kind.custom and node is request.kind.schema:
-        report = Report()
+    report = Report()
+    if (request.kind.custom and node is request.kind.schema) or not takes(fitting(node), body.tree):
         check_typed(body.tree, node, f"failed to create typed patch object ({named_object(request)})")
-    else:
-        report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
-    if report.unknown:
-        unknown = ", ".join(report.unknown)
-        raise BadRequest(f"the applied configuration has fields that are not in the schema: {unknown}")
+        report = report if request.kind.custom else sweep(deep_copy(body.tree), node)
+        if report.wrong:
+            raise UnknownError(_unfit(request, body, kind, "; ".join(report.wrong)))
     return _judge(request, body, report, kind, BadRequest)
 
 

@@ -134,7 +134,7 @@ def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
     tree = web()
     tree["spec"]["replicaz"] = 3
     told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
-    assert "not in the schema: spec.replicaz" in told
+    assert ".spec.replicaz: field not declared in schema" in told
 
 
 @pytest.mark.since(32)

@@ -12,10 +12,9 @@ from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.admission.policies.json_patches import patched
 from apiserver_stub.admission.policies.mutation import MutationError, Target
 from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.clean import Report, clean_tree
+from apiserver_stub.kinds.clean import Report
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.structural.objects import fit
-from apiserver_stub.kinds.structural.schema import StructuralSchema
+from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.trees import deep_copy, with_integers
 from apiserver_stub.offload import Run, is_large
 from controller_manager.api.errors import Cause, Details, InternalError
@@ -123,7 +122,7 @@ def _fitted(tree: Tree, target: Target) -> Report:
     if not isinstance(tree.get("metadata"), dict):
         tree["metadata"] = {}
     schema = target.schema
-    return fit(tree, schema, nulls=True) if isinstance(schema, StructuralSchema) else clean_tree(tree, schema)
+    return fit_tree(tree, schema, nulls=True)
 
 
 def _completed(tree: Tree, target: Target) -> Tree:

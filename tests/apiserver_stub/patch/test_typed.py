@@ -20,7 +20,7 @@ HTTP = 'k:{"number":80,"protocol":"TCP"}'
 # What is declared of each value of a field of `spec`, and what a new one has besides.
 OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
     "scalar": ({"replicas": 1}, {"f:replicas": {}}, {"f:replicas": {}}),
-    "null": ({"replicas": None, "settings": None}, {"f:replicas": {}}, {}),
+    "null": ({"replicas": None, "settings": None}, {"f:replicas": {}, "f:settings": {}}, {}),
     "atomic list": ({"args": ["a"], "plain": []}, {"f:args": {}, "f:plain": {}}, {"f:args": {}, "f:plain": {}}),
     "atomic map": ({"selector": {"a": "b"}}, {"f:selector": {}}, {"f:selector": {}}),
     "atomic struct": ({"place": {"zone": "z"}}, {"f:place": {}}, {"f:place": {}}),
@@ -158,10 +158,10 @@ def test_elements_merge_by_their_keys(things) -> None:
     ]
 
 
-def test_a_null_takes_a_value_away_and_leaves_a_container(things) -> None:
+def test_a_null_takes_the_place_of_a_value_and_leaves_a_container(things) -> None:
     live = {"replicas": 1, "args": ["a"], "settings": {"a": "1"}}
     merged = type_of(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
-    assert merged == {"settings": {"a": "1"}}
+    assert merged == {"replicas": None, "args": None, "settings": {"a": "1"}}
 
 
 def test_ambiguous_elements_are_replaced_by_one(things) -> None:

@@ -11,7 +11,7 @@ import pytest
 from apiserver_stub.kinds import shared_parts
 from apiserver_stub.kinds.built_in import resources
 from apiserver_stub.patch import apply
-from apiserver_stub.verbs import patch, update
+from apiserver_stub.verbs import field_management, patch, update
 from controller_manager.api.errors import ApiError
 
 CORE, APPS = "/api/v1/namespaces/default", "/apis/apps/v1/namespaces/default"
@@ -147,7 +147,8 @@ async def agree(api: Any, *asked: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-async def test_what_is_sent_is_answered_alike(api: Any, name: str) -> None:
+async def test_what_is_sent_is_answered_alike(api: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)  # by which entries are in order
     url, tree = OBJECTS[name]
     await api("POST", url, json.dumps(tree).encode())
     stored = (await api("GET", f"{url}/a")).tree
@@ -162,7 +163,8 @@ async def test_what_is_sent_is_answered_alike(api: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-async def test_patches_are_answered_alike(api: Any, name: str) -> None:
+async def test_patches_are_answered_alike(api: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)
     url, tree = OBJECTS[name]
     await api("POST", url, json.dumps(tree).encode())
     for media, document in PATCHES:

@@ -1,0 +1,46 @@
+"""Configurations with nulls, empty values and other spellings, applied to a deployment by one and two: what
+kube-apiserver 1.36 answered to each, as data. What others own is compared with what is said, not with what it means,
+and who changes nothing has no time.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.api.errors import ApiError
+
+CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data/applied_values.json").read_text())
+DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/d"
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_is_answered(apply: Any, name: str) -> None:
+    for step in CASES[name]:
+        applied = step["applied"]
+        metadata = {"name": "d", **applied.get("metadata", {})}
+        tree = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": applied["spec"]}
+        query = f"force={str(step.get('force', False)).lower()}"
+        if "owners" in step:
+            answer = await apply(DEPLOYMENT, tree, step["manager"], query)
+            assert (answer.status, owners(answer.tree)) == (step["code"], step["owners"])
+        else:
+            with pytest.raises(ApiError) as refusal:
+                await apply(DEPLOYMENT, tree, step["manager"], query)
+            assert refused(refusal.value) == (step["code"], step["reason"], step.get("causes", []))
+
+
+def refused(error: ApiError) -> tuple[int, str, list[list[str]]]:
+    """Code, reason and causes of a refusal."""
+    details = error.details
+    causes = {(cause.reason, cause.field) for cause in details.causes} if details is not None else set()
+    return error.code, error.status().reason, [list(cause) for cause in sorted(causes)]
+
+
+def owners(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of managed fields, in order."""
+    return [
+        {"manager": entry["manager"], "timed": "time" in entry, "fields": entry["fieldsV1"]}
+        for entry in tree["metadata"]["managedFields"]
+    ]
