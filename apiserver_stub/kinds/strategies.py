@@ -188,7 +188,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         unconditional_update=False,
     ),
     "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),
-    "deployments.apps": Strategy(generation=True, reset_fields=MappingProxyType({"status": ("labels",)})),
+    "deployments.apps": Strategy(
+        generation=True, counts_annotations=True, reset_fields=MappingProxyType({"status": ("labels",)})
+    ),
     "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "devicetaintrules.resource.k8s.io": Strategy(
         generation=True, reset_fields=_ALL_RESET, on_update=_taint_rule_on_update, shows_deleted=True,

@@ -32,7 +32,7 @@ from apiserver_stub.patch.managed_fields import (
 )
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
-from controller_manager.api.errors import Cause, Conflict, Details, UnknownError
+from controller_manager.api.errors import BadRequest, Cause, Conflict, Details, UnknownError
 
 Tree = dict[str, Any]
 _FieldConflict = tuple[Entry, Path]
@@ -108,7 +108,8 @@ def create(request: ApplyRequest, time: str) -> Applied:
 def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
     """Apply the configuration to an object, and remove what this applier once applied and nobody owns any more.
 
-    Raises `Conflict` for fields it would change that others own, and `UnknownError` as `create` does.
+    Raises `Conflict` for fields it would change that others own, `BadRequest` if no metadata would be left, and
+    `UnknownError` as `create` does.
     """
     known = _known_spec(request)
     declared = _declared(request, known)
@@ -124,6 +125,8 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
         tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
+        if "metadata" not in tree:
+            raise BadRequest("the applied configuration would take away all metadata of the object, its name included")
     # What others own is compared with what was said, not with what that means: 1000m is another value than 1.
     comparison = Comparison(versions, live, tree)
     if not request.force:

@@ -66,6 +66,8 @@ class Members(Typed):
             before = old.get(name, _MISSING)
             if before is _MISSING:
                 changed[to_field(name)] = self._whole(name, value)
+            elif not before and value is None:  # an empty object or list, which counts as one value then
+                changed[to_field(name)] = LEAF
             elif before != value:
                 note(changed, removed, to_field(name), self.member_type(name), before, value)
         for name in [name for name in old if name not in new]:
@@ -83,7 +85,8 @@ class Members(Typed):
             if before == value and (value is not None or name in merged):
                 continue
             if before is None or value is None:
-                merged[name] = value if value is not None or self.member_type(name).one else before
+                is_taken = value is not None or not before or self.member_type(name).one
+                merged[name] = value if is_taken else before
             else:
                 merged[name] = self.member_type(name).merge(before, value)
         return merged

@@ -63,9 +63,17 @@ def test_an_update_keeps_the_status_and_counts_a_change_of_the_spec() -> None:
 def test_an_update_of_metadata_alone_is_not_counted() -> None:
     old = _deployment(generation=4)
     new = copy.deepcopy(old)
-    new["metadata"].update(annotations={"a": "b"}, generation=77)
+    new["metadata"].update(labels={"a": "b"}, annotations={}, generation=77)
     DEPLOYMENTS.prepare_update(new, old)
     assert new["metadata"]["generation"] == 4
+
+
+def test_one_of_the_annotations_of_a_deployment_is() -> None:
+    old = _deployment(generation=4)
+    new = copy.deepcopy(old)
+    new["metadata"].update(annotations={"a": "b"})
+    DEPLOYMENTS.prepare_update(new, old)
+    assert new["metadata"]["generation"] == 5
 
 
 def test_a_status_update_changes_nothing_else() -> None:

@@ -228,6 +228,24 @@ async def test_what_cannot_be_applied(api, apply, name: str, existing: bool) -> 
     assert api.store.revision == before
 
 
+async def test_who_abandons_all_metadata_is_refused(api, apply) -> None:
+    """As kube-apiserver does, which finds no name then."""
+    await api.config("a")
+    await apply(f"{CONFIGS}/a", config(labels={"x": "y"}))
+    with pytest.raises(errors.BadRequest, match="its name included"):
+        await apply(f"{CONFIGS}/a", {**config(), "metadata": {"finalizers": []}})
+    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["labels"]["x"] == "y"
+
+
+async def test_annotations_of_deployments_count(api, deployment) -> None:
+    """Their changes are one more generation, as kube-apiserver has it; those of other workloads are not."""
+    await api.post(DEPLOYMENTS, deployment())
+    kept = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})
+    made = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})
+    told = await api.patch(f"{DEPLOYMENTS}/d/status", {"metadata": {"annotations": {"a": "c"}}})
+    assert [one["metadata"]["generation"] for one in (kept, made, told)] == [1, 2, 2]
+
+
 async def test_no_record_may_be_applied_not_even_an_empty_one(apply) -> None:
     assert (await apply(f"{CONFIGS}/a", config(managedFields=None))).status == 201
     with pytest.raises(errors.BadRequest, match="managedFields must be nil"):
