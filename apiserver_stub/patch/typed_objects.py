@@ -92,7 +92,7 @@ class Members(Typed):
         return merged
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
-        """See `Typed`. What loses its last member goes too, unless it is owned itself."""
+        """See `Typed`. What loses its last member goes too, unless it is an object that is owned itself."""
         kept = dict(value)
         for step, inner in last.items():
             name = step[2:]
@@ -101,7 +101,7 @@ class Members(Typed):
             ours = owned.get(step)
             goes = ours is None if self.is_named(name) else is_member(inner) and (ours is None or not is_member(ours))
             left = None if goes else self.member_type(name).prune(kept[name], inner, ours or LEAF)
-            stays = left is not None and ours is not None and is_member(ours)
+            stays = type(left) is dict and ours is not None and is_member(ours)
             if left or stays or left == kept[name]:
                 kept[name] = left
             else:
