@@ -46,24 +46,25 @@ def _backend(backend: Any, at: FieldPath, errors: ErrorList) -> None:
     if service is not None and resource is not None:
         errors.invalid(at, "", "cannot set both resource and service backends")
     elif service is None and resource is None:
-        errors.required(at, "resource or service backend is required")
+        errors.invalid(at, "", "resource or service backend is required")
     elif service is not None:
-        _service(service, (at, "service"), errors)
+        _service(service, at, errors)
 
 
-def _service(service: Any, at: FieldPath, errors: ErrorList) -> None:
-    name, port, here = service.get("name", ""), service.get("port") or {}, (at, "port")
+def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
+    name, port, at = service.get("name", ""), service.get("port") or {}, (backend, "service")
+    here = (at, "port")
     if name and (why := names.old_label(name)):
         errors.invalid((at, "name"), name, why)
     if port.get("name") and port.get("number"):
-        errors.invalid(here, port, "cannot set both port name & port number")
+        errors.invalid(backend, "", "cannot set both port name & port number")
     elif port.get("name"):
         if why := names.port_name(port["name"]):
             errors.invalid((here, "name"), port["name"], why)
     elif port.get("number"):
         PORT(port["number"], (here, "number"), errors)
     elif name:
-        errors.required(here, "port name or number is required")
+        errors.required(backend, "port name or number is required")
 
 
 _HTTP = record({"paths": each(record({"backend": _backend}, _path))}, need("paths"))

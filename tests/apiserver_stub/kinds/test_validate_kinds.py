@@ -192,7 +192,7 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("networking.k8s.io/v1", "ingresses", {"spec": {}}, None, ["spec"]),
         ("networking.k8s.io/v1", "ingresses", {"spec": {"rules": [{"http": {"paths": [
             {"path": "x", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]}}, None,
-         ["spec.rules[0].http.paths[0].backend.service.port", "spec.rules[0].http.paths[0].path"]),
+         ["spec.rules[0].http.paths[0].backend", "spec.rules[0].http.paths[0].path"]),
         ("networking.k8s.io/v1", "networkpolicies", {"spec": {"ingress": [{"from": [{}]}]}}, None,
          ["spec.ingress[0].from[0]"]),
         ("v1", "configmaps", {"data": {"a b": "x"}}, None, ["data[a b]"]),
