@@ -66,7 +66,7 @@ class Members(Typed):
             before = old.get(name, _MISSING)
             if before is _MISSING:
                 changed[to_field(name)] = self._whole(name, value)
-            elif not before and value is None:  # an empty object or list, which counts as one value then
+            elif value is None and not before and before is not None:  # what is empty counts as one value then
                 changed[to_field(name)] = LEAF
             elif before != value:
                 note(changed, removed, to_field(name), self.member_type(name), before, value)
