@@ -72,9 +72,9 @@ def decoded_rows_are_as_stored() -> Iterator[None]:
             wrong.append(f"{kind.name} {row.key}: {tree} instead of {stored}")
         return tree
 
-    DecodedRows.read = compared  # type: ignore[method-assign]
-    yield
-    DecodedRows.read = usual  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DecodedRows, "read", compared)
+        yield
     assert wrong == []
 
 

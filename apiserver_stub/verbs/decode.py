@@ -183,10 +183,11 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     caller asks for: nobody could own them. Raises `UnknownError` for those and for values that are wrong, and
     `BadRequest` for repeated fields.
     """
-    report = Report()
-    if (request.kind.custom and node is request.kind.schema) or not takes(fitting(node), body.tree):
+    report, is_custom = Report(), request.kind.custom and node is request.kind.schema
+    if is_custom or not takes(fitting(node), body.tree):
         check_typed(body.tree, node, f"failed to create typed patch object ({named_object(request)})")
-        report = report if request.kind.custom else sweep(deep_copy(body.tree), node)
+        if not is_custom:
+            report = sweep(deep_copy(body.tree), node)
         if report.wrong:
             raise UnknownError(_unfit(request, body, kind, "; ".join(report.wrong)))
     return _judge(request, body, report, kind, BadRequest)

@@ -217,7 +217,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
         if mutation.read:
             load = Load(partial(mutation.read, row))
         else:
-            load = Load(partial(read, kind, served.data), scope.decoded.read(kind, served))
+            load = Load(lambda: read(kind, served.data), scope.decoded.read(kind, served))
         draft.old = load.state
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)

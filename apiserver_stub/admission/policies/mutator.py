@@ -121,8 +121,7 @@ def _fitted(tree: Tree, target: Target) -> Report:
     """Fit an object to its schema, in place; values of custom objects are judged later."""
     if not isinstance(tree.get("metadata"), dict):
         tree["metadata"] = {}
-    schema = target.schema
-    return fit_tree(tree, schema, nulls=True)
+    return fit_tree(tree, target.schema, nulls=True)
 
 
 def _completed(tree: Tree, target: Target) -> Tree:

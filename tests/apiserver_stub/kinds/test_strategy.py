@@ -68,7 +68,7 @@ def test_an_update_of_metadata_alone_is_not_counted() -> None:
     assert new["metadata"]["generation"] == 4
 
 
-def test_one_of_the_annotations_of_a_deployment_is() -> None:
+def test_a_change_of_the_annotations_of_a_deployment_is_counted() -> None:
     old = _deployment(generation=4)
     new = copy.deepcopy(old)
     new["metadata"].update(annotations={"a": "b"})
