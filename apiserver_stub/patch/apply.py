@@ -143,7 +143,8 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         known.left.add(_digest_of_spec(live))
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
-    return Applied(tree, in_order(left))
+    left = in_order(left)
+    return Applied(tree, entries if _differs_in_times(left, entries) and _is_same(tree, live) else left)
 
 
 def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
@@ -159,6 +160,27 @@ def _completed(tree: Tree, live: Tree, kind: ResourceInfo) -> Tree:
     fit_tree(own, kind.schema, nulls=True)
     apply_defaults(own, kind)  # which may fold what was applied into what was there
     return own
+
+
+def _differs_in_times(entries: Entries, others: Entries) -> bool:
+    """Tell whether entries are others but for their times."""
+    return entries != others and _without_times(entries) == _without_times(others)
+
+
+def _without_times(entries: Entries) -> Entries:
+    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
+
+
+def _is_same(tree: Tree, live: Tree) -> bool:
+    """Tell whether an object is the live one but for its managed fields: what was applied was another spelling of what
+    is there, such as the `stringData` of a secret.
+    """
+    return _beside_entries(tree) == _beside_entries(live)
+
+
+def _beside_entries(tree: Tree) -> Tree:
+    metadata = {name: value for name, value in tree["metadata"].items() if name != "managedFields"}
+    return {**tree, "metadata": metadata}
 
 
 def _own(tree: Tree) -> Tree:

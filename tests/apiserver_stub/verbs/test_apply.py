@@ -1,5 +1,6 @@
 """Server-side apply through the verbs: what is stored, answered and refused."""
 
+import asyncio
 import copy
 from typing import Any
 
@@ -45,6 +46,22 @@ async def test_applying_the_same_writes_nothing(api, apply, deployment) -> None:
     before = api.store.revision
     again = await apply(f"{DEPLOYMENTS}/d", deployment())
     assert (again.tree, api.store.revision) == (made.tree, before)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("spelling", ["stringData", "1000m", "null"])
+async def test_another_spelling_of_what_is_there_writes_nothing(api, apply, deployment, spelling: str) -> None:
+    """The managed fields of what is the same but for their times are the former ones, as kube-apiserver has them."""
+    if spelling == "stringData":
+        url = "/api/v1/namespaces/default/secrets/a"
+        tree = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": "v"}}
+    else:
+        url, tree = f"{DEPLOYMENTS}/d", deployment()
+        (container,) = tree["spec"]["template"]["spec"]["containers"]
+        container |= {"command": None} if spelling == "null" else {"resources": {"limits": {"cpu": "1000m"}}}
+    made = await apply(url, tree)
+    await asyncio.sleep(60)
+    assert (await apply(url, tree)).tree == made.tree
 
 
 async def test_defaults_are_nobodys_and_go_with_their_element(api, apply, deployment, owners) -> None:
