@@ -21,6 +21,7 @@ _WORDS = MappingProxyType({dict: "object", list: "array", str: "string", bool: "
 _BOUNDS = MappingProxyType({"int32": 2**31, "int64": 2**63})
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_MICROSECONDS = re.compile(r":\d\d\.\d{6}(?!\d)")
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _NO_MICRO_TIME = "0001-01-01T00:00:00.000000Z"
 _NO_TIME = "0001-01-01T00:00:00Z"  # what clients write that have a place for a time and none to put there
@@ -276,10 +277,12 @@ def _plain(text: str) -> str:
 
 
 def _micro_time(value: Any, _node: Schema) -> Any:
-    if value in (_NO_TIME, _NO_MICRO_TIME):
+    if value == _NO_MICRO_TIME:
         return None
-    text = format_micro(_moment(value))
-    return value if text == value else text
+    moment = _moment(value)
+    if not _MICROSECONDS.search(value):
+        raise _WrongError(f"{value!r} has not six digits of a second's fraction")
+    return format_micro(moment)
 
 
 def _moment(value: Any) -> datetime:

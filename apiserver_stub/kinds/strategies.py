@@ -179,7 +179,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "clusterroles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "cronjobs.batch": Strategy(generation=True),
-    "csidrivers.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
+    "csidrivers.storage.k8s.io": Strategy(
+        generation=True, first_generation=0, unconditional_update=False, shows_deleted=True,
+    ),
     "csinodes.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
     "csistoragecapacities.storage.k8s.io": Strategy(unconditional_update=False),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
@@ -232,7 +234,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         on_create=pod_on_create, on_update=pod_on_update, grace_period=pod_grace_period, shows_deleted=True,
     ),
     "podtemplates": Strategy(generation=True, shows_deleted=True),
-    "priorityclasses.scheduling.k8s.io": Strategy(generation=True),
+    "priorityclasses.scheduling.k8s.io": Strategy(
+        generation=True, uncounted=frozenset({"metadata", "description", "globalDefault", "preemptionPolicy", "value"}),
+    ),
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "replicasets.apps": Strategy(generation=True),
     "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),

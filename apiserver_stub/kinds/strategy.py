@@ -45,24 +45,25 @@ class Strategy:
 
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
-    `metadata.generation` counts the changes of all but the `uncounted` fields, and `counts_annotations` whether those
-    of annotations that come through no subresource. `reset_fields` are, by subresource, the fields of metadata it may
-    not change, which are reset. `on_create` fills what the server owns of a new object, `on_update(new, old,
-    subresource)` what it owns of an update, with the subresource it comes through or none;
-    `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning of a deletion;
-    `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the server holds each
-    object by whose deletion begins, which then counts as no change of it, until it has done its part; `dependents` is
-    the propagation policy of a delete that names none, empty where objects have no dependents. `status_on_create` lets
-    the creator set the status; `creates_on_update` says whether a PUT of a missing object creates it,
-    `unconditional_update` whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is
-    answered with the object instead of a `Status`, `lists_deleted` whether a deletecollection is answered with the list
-    of the objects instead of a `Status`,
-    `has_ttl` whether objects expire that nobody writes any more. `gated` are the fields of features that are off.
+    `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
+    `counts_annotations` whether those of annotations that come through no subresource. `reset_fields` are, by
+    subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns
+    of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
+    through or none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
+    of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
+    server holds each object by whose deletion begins, which then counts as no change of it, until it has done its
+    part; `dependents` is the propagation policy of a delete that names none, empty where objects have no
+    dependents. `status_on_create` lets the creator set the status; `creates_on_update` says whether a PUT of a
+    missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
+    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
+    deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects
+    expire that nobody writes any more. `gated` are the fields of features that are off.
     """
 
     subresources: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
     shared: Mapping[str, Merge] = field(default_factory=lambda: _NONE_SHARED)
     generation: bool = False
+    first_generation: int = 1
     uncounted: frozenset[str] = _NOT_COUNTED
     counts_annotations: bool = False
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
@@ -104,8 +105,8 @@ class Strategy:
     def begin_metadata(self, metadata: Tree) -> None:
         """Do so in the metadata."""
         self.forget(metadata)
-        if self.generation:
-            metadata["generation"] = 1
+        if self.generation and self.first_generation:
+            metadata["generation"] = self.first_generation
 
     @staticmethod
     def forget(metadata: Tree) -> None:

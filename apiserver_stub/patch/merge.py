@@ -12,7 +12,7 @@ from typing import Any
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.kinds.trees import deep_copy
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import BadRequest, UnknownError
 
 Tree = dict[str, Any]
 Identity = tuple[bool, object]
@@ -44,7 +44,8 @@ def apply_strategic(tree: Tree, patch: object, schema: Schema) -> Tree:
     """Apply a decoded strategic merge patch as `schema` says; the result shares unchanged parts with `tree`, and
     nothing with the patch.
 
-    Raises `BadRequest` for a directive that is unknown or malformed and for an element without its merge key.
+    Raises `UnknownError` for `$patch` and `$setElementOrder` that are malformed and for an element without its merge
+    key, and `BadRequest` for other directives that are.
     """
     if not isinstance(patch, dict):
         raise BadRequest("a strategic merge patch is an object")
@@ -180,14 +181,14 @@ def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
 def _check_order(wanted: list[Identity], listed: list[Identity]) -> None:
     rest = iter(listed)
     if not all(identity in rest for identity in wanted):
-        raise BadRequest("$setElementOrder does not list the elements of the patch in the same order")
+        raise UnknownError("$setElementOrder does not list the elements of the patch in the same order")
 
 
 def _listed(order: Any, key: str) -> list[Identity]:
     if order is None:
         return []
     if type(order) is not list:
-        raise BadRequest("$setElementOrder takes a list")
+        raise UnknownError("$setElementOrder takes a list")
     return [_identity(item, key) for item in order]
 
 
@@ -241,7 +242,7 @@ def _directive(patch: Tree) -> str:
     """Return what `$patch` says: replace, delete or merge (the default)."""
     directive = patch.get(_PATCH, "merge")
     if directive not in ("merge", "replace", "delete"):
-        raise BadRequest(f"unknown $patch directive {directive!r}")
+        raise UnknownError(f"unknown $patch directive {directive!r}")
     return str(directive)
 
 
@@ -254,11 +255,11 @@ def _child(schema: Schema, name: str) -> Schema:
 
 
 def _identity(item: Any, key: str) -> Identity:
-    """Return the identity of an element of the patch. Raises `BadRequest` if it has none."""
-    found = _known(item, key)
+    """Return the identity of an element of the patch, for which a null will do. Raises `UnknownError`."""
+    found = (False, None) if key and type(item) is dict and item.get(key, "") is None else _known(item, key)
     if found is None:
         what = f"merge key {key!r}" if key else "scalar value"
-        raise BadRequest(f"an element of a merged list has no {what}: {str(item)[:200]}")
+        raise UnknownError(f"an element of a merged list has no {what}: {str(item)[:200]}")
     return found
 
 

@@ -1,6 +1,7 @@
 """Objects and maps whose members have owners of their own (KEP-555), and the type of any value by its schema."""
 
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,13 +16,15 @@ _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of f
 
 class _Layout(NamedTuple):
     """The sets of fields that objects with the same names share: `whole`, the objects and the steps to all their
-    values, and `steps`, the same without the objects, both in order; and the `others`, the names, steps and types of
-    the values that have fields of their own, each with whether it is there from the start.
+    values, and `steps`, the same without the objects, both in order; the `others`, the names, steps and types of the
+    values that have fields of their own, each with whether it is there from the start; and the `empties`, the names,
+    steps and values of the scalars and lists that are.
     """
 
     whole: Fields
     steps: Fields
     others: tuple[tuple[str, str, Typed, bool], ...]
+    empties: tuple[tuple[str, str, Any], ...]
 
 
 class Members(Typed):
@@ -122,14 +125,11 @@ class Struct(Members):
 
     @cached_property
     def _always(self) -> frozenset[str]:
-        """The fields that are there, though empty, in a new object."""
-        empty = (name for name, field in self._schema.fields.items() if field.default == {})
+        """The fields that are there, though empty, in a new object: structures and lists, and what must be written even
+        if it is null.
+        """
+        empty = (name for name, field in self._schema.fields.items() if field.default in ({}, []))
         return frozenset((*empty, *self._schema.required))
-
-    @cached_property
-    def _lists(self) -> tuple[tuple[str, str], ...]:
-        """The same of lists: name and step."""
-        return tuple((name, to_field(name)) for name, field in self._schema.fields.items() if field.default == [])
 
     def member_type(self, name: str) -> Typed:
         """See `Members`."""
@@ -186,18 +186,28 @@ class Struct(Members):
                 found[step] = inner
             else:
                 del found[step]
-        for name, step in self._lists:
-            if not value.get(name):
+        for name, step, empty in layout.empties:
+            if value[name] == empty:
                 found.pop(step, None)
         return found
 
     def _layout_of(self, names: tuple[str, ...]) -> _Layout:
         types = [(name, to_field(name), self.member_type(name), name in self._always) for name in sorted(names)]
         steps: Fields = {step: LEAF for _, step, _, _ in types}
-        layout = _Layout(as_member(steps), steps, tuple(row for row in types if not row[2].one))
+        others = tuple(row for row in types if not row[2].one)
+        layout = _Layout(as_member(steps), steps, others, tuple(self._empties(types)))
         if len(self._layouts) < _MOST_LAYOUTS:
             self._layouts[names] = layout
         return layout
+
+    def _empties(self, types: Iterable[tuple[str, str, Typed, bool]]) -> Iterator[tuple[str, str, Any]]:
+        """Yield what is empty in a new object, of fields of some types."""
+        for name, step, kind, _ in types:
+            field = self._schema.fields.get(name)
+            if field is None or not (kind.one or field.default == []):
+                continue
+            if field.default is not None or field.null_when_absent:
+                yield name, step, field.default
 
 
 class Map(Members):

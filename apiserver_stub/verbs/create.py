@@ -13,7 +13,6 @@ from apiserver_stub.verbs.field_management import (
     own_fields,
 )
 from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation
-from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.repeated_specs import NewObject, read_new_object
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import write
@@ -48,7 +47,6 @@ class _Sent:
         """Return it as it came."""
         found = self._found = read_new_object(self._request)
         metadata = found.tree["metadata"]
-        check_new(self._request, metadata)
         self._request.kind.strategy.forget(metadata)
         return Edited(found.tree, found.warnings, drawn=_prefix(metadata) != "", completed=found.completed)
 

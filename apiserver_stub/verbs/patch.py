@@ -25,7 +25,7 @@ from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import fit, fit_beside, note_patch
 from apiserver_stub.verbs.mutation import Edited, Load
-from apiserver_stub.verbs.preconditions import check_name, keep_uid
+from apiserver_stub.verbs.preconditions import check_name, check_namespace, keep_uid
 from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import change
@@ -116,13 +116,13 @@ def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
         _check_custom(tree, refuse)
     else:
         document.check(tree, kind.api_version, kind.kind)
+    body = DecodedBody(tree, document.duplicates)
+    warnings = fit_beside(request, body, live, refuse) if shares else fit(request, body, kind.schema, kind.kind, refuse)
     metadata = tree["metadata"]
     check_name(request, metadata)
+    check_namespace(request, metadata)
     keep_uid(request, metadata, live["metadata"])
-    body = DecodedBody(tree, document.duplicates)
-    if shares:
-        return Edited(tree, fit_beside(request, body, live, refuse), completed=True)
-    return Edited(tree, fit(request, body, kind.schema, kind.kind, refuse))
+    return Edited(tree, warnings, completed=shares)
 
 
 def _json(tree: Tree) -> str:

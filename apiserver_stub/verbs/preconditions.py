@@ -39,25 +39,29 @@ def check_namespace(request: APIRequest, metadata: Tree) -> None:
 
 def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     """An update is held to the version and uid that it names; afterwards the tree has those of the current state."""
+    uid: str = metadata.get("uid") or current["uid"]
+    if uid != current["uid"]:
+        raise mismatch(request, "UID", uid, current["uid"])
     version = metadata.get("resourceVersion", "")
     if version in ("", "0"):
         _check_unconditional(request)
-    elif request.kind.custom and not version.isdecimal():
+    elif not _is_version(version):
         raise UnknownError(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     elif version != current["resourceVersion"]:
         raise stale(request)
     metadata["resourceVersion"] = current["resourceVersion"]
-    uid: str = metadata.get("uid") or current["uid"]
-    if uid != current["uid"]:
-        raise mismatch(request, "UID", uid, current["uid"])
     metadata["uid"] = uid
 
 
-def check_new(request: APIRequest, metadata: Tree) -> None:
-    """An object to create has no version yet."""
-    if metadata.pop("resourceVersion", "") not in ("", "0"):
-        why = "resourceVersion should not be set on objects to be created"
-        raise UnknownError(why) if request.kind.custom else BadRequest(why)
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) < 2**64
+
+
+def check_new(metadata: Tree) -> None:
+    """An object to create has no version yet. What is none is passed over."""
+    version = metadata.get("resourceVersion", "")
+    if version and _is_version(version) and int(version):
+        raise UnknownError("resourceVersion should not be set on objects to be created")
 
 
 def refuse_uid(request: APIRequest, metadata: Tree) -> None:

@@ -39,6 +39,7 @@ from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_may_create,
     check_namespace,
+    check_new,
     check_version,
     object_not_found,
     stale,
@@ -225,9 +226,9 @@ def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
         draft.completed = edited.completed
     if mutation.operation not in _JUDGED:
         return
+    check_namespace(request, draft.new["metadata"])
     if draft.old is not None:
         check_version(request, draft.new["metadata"], draft.old["metadata"])
-    check_namespace(request, draft.new["metadata"])
     if not draft.completed:
         apply_defaults(draft.new, request.kind)
     if draft.old is None:
@@ -395,6 +396,8 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     `RevisionConflict`.
     """
     kind, row, removes = request.kind, draft.row, draft.removes
+    if row is None:
+        check_new(draft.new["metadata"])
     data = for_storage(kind, draft.stored or draft.new, draft.spec)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
     is_audited = current_record() is not None

@@ -188,19 +188,22 @@ def test_the_time_that_stands_for_none_is_none() -> None:
     assert LEASES is not None
     tree, report = _cleaned({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}})
     assert (tree["metadata"], report) == ({}, Report())
-    lease = {"metadata": {}, "spec": {"renewTime": "0001-01-01T00:00:00Z"}}
+    lease = {"metadata": {}, "spec": {"renewTime": "0001-01-01T00:00:00.000000Z"}}
     assert clean(lease, LEASES) == Report()
     assert lease == {"metadata": {}, "spec": {}}
 
 
 def test_micro_times_have_six_digits() -> None:
     assert LEASES is not None
-    lease = {"spec": {"renewTime": "2024-01-02T05:04:05.5+02:00", "acquireTime": "2024-01-02T03:04:05.000001Z"}}
+    lease = {"spec": {"renewTime": "2024-01-02T05:04:05.500000+02:00", "acquireTime": "2024-01-02T03:04:05.000001Z"}}
     assert clean(lease, LEASES) == Report()
     assert lease["spec"] == {
         "renewTime": "2024-01-02T03:04:05.500000Z",
         "acquireTime": "2024-01-02T03:04:05.000001Z",
     }
+    for text in ("2024-01-02T03:04:05Z", "2024-01-02T03:04:05.5Z", "2024-01-02T03:04:05.0000001Z"):
+        (wrong,) = clean({"spec": {"renewTime": text}}, LEASES).wrong
+        assert "spec.renewTime" in wrong
 
 
 def test_quantities_may_be_numbers_and_ports_either() -> None:

@@ -219,10 +219,10 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("v1", "nodes", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, None, ["spec.taints[1]"]),
         ("v1", "events", {"involvedObject": {"namespace": "other"}}, None, ["involvedObject.namespace"]),
         ("events.k8s.io/v1", "events", {
-            "regarding": HERE, "eventTime": "2024-01-01T00:00:00Z", "reason": "x" * 129, "type": "Normal",
+            "regarding": HERE, "eventTime": "2024-01-01T00:00:00.000000Z", "reason": "x" * 129, "type": "Normal",
             "action": "a", "reportingController": "c", "reportingInstance": "i"}, None,
          ["reason"]),
-        ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00Z"}, None,
+        ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00.000000Z"}, None,
          ["reportingController", "reportingInstance", "action", "reason", "type"]),
         ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
     ],
