@@ -55,7 +55,7 @@ def list_semantics(query: Query) -> ListSemantics:
     check_list(query)
     version, match, token = (query.get(name, "") for name in ("resourceVersion", "resourceVersionMatch", "continue"))
     limit = max(number(query, "limit") or 0, 0)
-    revision = as_revision(version, "resourceVersion") if version else 0
+    revision = as_revision(version) if version else 0
     if token:
         if revision:
             raise BadRequest("specifying resource version is not allowed when using continue")

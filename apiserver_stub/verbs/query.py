@@ -3,7 +3,7 @@
 What cannot be read is a `BadRequest`; what means nothing is `Invalid`, all of it at once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
@@ -12,7 +12,7 @@ from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, media_type
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.request_info import is_on
-from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
+from controller_manager.api.errors import ApiError, BadRequest, Cause, Invalid, UnknownError, invalid
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.options.types import parse_duration
 
@@ -35,25 +35,25 @@ def flag(query: Query, name: str) -> bool | None:
 
 
 def number(query: Query, name: str) -> int | None:
-    """Return an integer that may be absent; an empty value is none."""
+    """Return an integer that may be absent."""
     text = query.get(name)
-    if not text:
+    if text is None:
         return None
     if len(text) > 18 or not text.removeprefix("-").isdecimal() or not text.isascii():
         raise BadRequest(f"{name}: Invalid value: {text!r}: must be an integer")
     return int(text)
 
 
-def revision(query: Query, name: str = "resourceVersion") -> int | None:
-    """Return a resource version; None when absent."""
-    text = query.get(name)
-    return as_revision(text, name) if text else None
+def revision(query: Query) -> int | None:
+    """Return the resource version to get, or to watch from; None when absent. Raises `UnknownError`."""
+    text = query.get("resourceVersion")
+    return as_revision(text, UnknownError) if text else None
 
 
-def as_revision(text: str, name: str) -> int:
-    """Return the number a resource version stands for."""
+def as_revision(text: str, refuse: Callable[[str], ApiError] = BadRequest) -> int:
+    """Return the number a resource version stands for. Raises what `refuse` makes of a reason."""
     if len(text) > 19 or not text.isdecimal() or not text.isascii():
-        raise BadRequest(f"{name}: Invalid value: {text!r}: must be a resource version this server has given")
+        raise refuse(f"resourceVersion: Invalid value: {text!r}: must be a resource version this server has given")
     return int(text)
 
 

@@ -91,7 +91,7 @@ def select(request: APIRequest, *, shards: bool = False) -> Selection:
     labels, fields = LabelSelector.parse(of_labels), FieldSelector.parse(of_fields)
     name = request.name or fields.exact(_NAME) or ""
     namespace = request.namespace or fields.exact(_NAMESPACE) or "" if request.kind.namespaced else ""
-    said = Term(_NAME, True, name)
+    said = Term(_NAME, True, name) if name else None
     rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != said)
     known = {found.path: found for found in request.kind.fields.values()} if rest else {}
     exact = next((found for term in rest if (found := _exact(term, known))), None)
@@ -120,7 +120,7 @@ def _conditions(selector: str) -> int:
 
 
 def _as_stored(kind: ResourceInfo, term: Term) -> Term:
-    if term.path in (_NAME, _NAMESPACE):
+    if term.path == _NAME or (term.path == _NAMESPACE and (kind.namespaced or not kind.fields)):
         return term
     found = kind.fields.get(term.path)
     if found is None and kind.fields:

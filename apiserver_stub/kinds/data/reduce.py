@@ -146,7 +146,7 @@ _NO_DEFAULT = (
 )  # fmt: skip
 # Columns of kinds that are not served, or that are shown with others.
 _UNREAD_COLUMNS = frozenset({
-    "csiDriver", "leaseCandidate", "podGroup", "status", "workload",
+    "csiDriver", "csiStorageCapacity", "leaseCandidate", "podGroup", "status", "workload",
 })  # fmt: skip
 _MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}

@@ -118,10 +118,6 @@ def _driver_node(tree: Tree) -> list[Any]:
     return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree)]
 
 
-def _capacity(tree: Tree) -> list[Any]:
-    return [name(tree), tree.get("storageClassName", ""), tree.get("capacity", UNSET)]
-
-
 def _class_name(tree: Tree, marks: Iterable[str]) -> str:
     """Return its name, and whether one of the annotations says that it is the default."""
     annotations = part(tree, "metadata", "annotations")
@@ -147,7 +143,6 @@ PRINTERS = {
     ("", "PersistentVolumeClaim"): Printer(columns("persistentVolumeClaim"), _claim),
     ("storage.k8s.io", "CSIDriver"): Printer(_DRIVER_COLUMNS, _driver),
     ("storage.k8s.io", "CSINode"): Printer(columns("csiNode"), _driver_node),
-    ("storage.k8s.io", "CSIStorageCapacity"): Printer(columns("csiStorageCapacity"), _capacity),
     ("storage.k8s.io", "StorageClass"): Printer(columns("storageClass"), _storage_class),
     ("storage.k8s.io", "VolumeAttachment"): Printer(columns("volumeAttachment"), _attachment),
     ("storage.k8s.io", "VolumeAttributesClass"): Printer(columns("volumeAttributesClass"), _attributes_class),

@@ -182,8 +182,6 @@ KINDS: list[tuple[str, str, dict, list]] = [
      ["x", False, False, False, "a,b", False, "Persistent,Ephemeral", "2d3h"]),
     ("storage.k8s.io", "CSIDriver", {"spec": {}}, ["x", True, False, False, "<unset>", False, "<none>", "2d3h"]),
     ("storage.k8s.io", "CSINode", {"spec": {"drivers": [{}, {}]}}, ["x", 2, "2d3h"]),
-    ("storage.k8s.io", "CSIStorageCapacity", {"storageClassName": "fast", "capacity": "1Gi"}, ["x", "fast", "1Gi"]),
-    ("storage.k8s.io", "CSIStorageCapacity", {"storageClassName": "fast"}, ["x", "fast", "<unset>"]),
     ("rbac.authorization.k8s.io", "RoleBinding",
      {"roleRef": {"kind": "Role", "name": "r"},
       "subjects": [{"kind": "User", "name": "u"}, {"kind": "Group", "name": "g"}, {"kind": "User", "name": "v"},

@@ -30,6 +30,8 @@ async def pods(api) -> None:
         ("metadata.name=b,metadata.namespace=default", "b"),
         ("metadata.name=b,metadata.namespace=other", ""),
         ("metadata.namespace!=default", ""),
+        ("metadata.name=", ""),
+        ("metadata.namespace=", ""),
         ("status.phase=Pending,spec.nodeName=n2", "b"),
         ("spec.hostNetwork=false", "a b c"),
         ("spec.restartPolicy=Never", ""),
@@ -98,6 +100,7 @@ async def test_a_watch_of_one_name(api, pods) -> None:
     ("url", "why"),
     [
         (PODS, "field label not supported: spec.color"),
+        ("/api/v1/nodes", "field label not supported: spec.color"),
         (
             "/api/v1/configmaps",
             '"spec.color" is not a known field selector: only "metadata.name", "metadata.namespace"',
@@ -109,3 +112,15 @@ async def test_other_fields_are_refused(api, url: str, why: str, watch: str) -> 
     with pytest.raises(errors.BadRequest) as caught:
         await api.get(f"{url}?fieldSelector=spec.color=red{watch}")
     assert caught.value.message == why
+
+
+async def test_kinds_of_the_cluster_that_choose_their_fields_know_no_namespace(api) -> None:
+    with pytest.raises(errors.BadRequest, match="field label not supported"):
+        await api.get("/api/v1/nodes?fieldSelector=metadata.namespace=x")
+    assert (await api.get("/api/v1/persistentvolumes?fieldSelector=metadata.namespace=x"))["items"] == []
+
+
+@pytest.mark.parametrize("parameter", ["limit", "timeoutSeconds"])
+async def test_an_empty_number_is_none(api, parameter: str) -> None:
+    with pytest.raises(errors.BadRequest, match=parameter):
+        await api.get(f"{PODS}?{parameter}=")

@@ -22,10 +22,14 @@ async def test_get_answers_the_newest_state_for_any_version_there_was(api) -> No
         assert await api.get(f"{CONFIGS}/a?resourceVersion={version}") == changed
 
 
-@pytest.mark.parametrize("url", [f"{CONFIGS}/a", CONFIGS, f"{CONFIGS}?watch=1"])
+@pytest.mark.parametrize(
+    ("url", "refusal"),
+    [(f"{CONFIGS}/a", errors.UnknownError), (CONFIGS, errors.BadRequest), (f"{CONFIGS}?watch=1", errors.UnknownError)],
+)
 @pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999"])
-async def test_a_version_that_is_none_is_a_bad_request(api, url: str, version: str) -> None:
-    with pytest.raises(errors.BadRequest, match="resourceVersion"):
+async def test_a_version_that_is_none_is_refused(api, url: str, refusal: type[Exception], version: str) -> None:
+    """As kube-apiserver does it: only a list that asks for none is a bad request."""
+    with pytest.raises(refusal, match="resourceVersion"):
         await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
 
 
