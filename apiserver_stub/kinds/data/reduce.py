@@ -139,6 +139,8 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
 }
+# Lists that are there as null when they have no elements.
+_NULL: Mapping[str, frozenset[str]] = {"autoscaling.v2.HorizontalPodAutoscalerStatus": frozenset({"currentMetrics"})}
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
@@ -219,7 +221,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in presence.get("times", ()):
+        if field in presence.get("times", ()) or field in _NULL.get(name, ()):
             raw["null"] = True
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
