@@ -141,6 +141,8 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
 }
 # Lists that are there as null when they have no elements.
 _NULL: Mapping[str, frozenset[str]] = {"autoscaling.v2.HorizontalPodAutoscalerStatus": frozenset({"currentMetrics"})}
+# Lists that say more when they are empty than when they are absent, and have a default.
+_SAID_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
@@ -237,7 +239,8 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
         elif raw.get("type") == "quantity":
             raw["default"] = "0"
         elif field not in presence.get("kept", ()) or name.startswith(_NO_DEFAULT):
-            if raw.get("type") in _LEFT_OUT and ("default" not in raw or raw["default"] != empty):
+            left_out = raw.get("type") in _LEFT_OUT and field not in _SAID_EMPTY.get(name, ())
+            if left_out and ("default" not in raw or raw["default"] != empty):
                 raw["omit"] = True
         elif empty is not None:
             raw.setdefault("default", empty)

@@ -1,9 +1,9 @@
 """The rules of autoscalers, in both versions, and of budgets for disruptions."""
 
+from collections.abc import Callable
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.convert import autoscaler_to_v2
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
@@ -137,13 +137,17 @@ _SPEC = record({
 }, _room)  # fmt: skip
 
 
-def _older(autoscaler: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The target that v1 has a field for is judged as the metric that it is."""
-    spec = autoscaler_to_v2(autoscaler)["spec"]
-    record(_COMMON, _room)(spec, (at, "spec"), errors)
-    if "targetCPUUtilizationPercentage" in (autoscaler.get("spec") or {}):
-        last = len(spec["metrics"]) - 1
-        _metric(spec["metrics"][last], (((at, "spec"), "metrics"), last), errors)
+def older(to_v2: Callable[[Tree], Tree]) -> KindRules:
+    """Return the rules of v1. The target that it has a field for is judged as the metric that it is in v2."""
+
+    def body(autoscaler: Any, at: FieldPath, errors: ErrorList) -> None:
+        spec = to_v2(autoscaler)["spec"]
+        record(_COMMON, _room)(spec, (at, "spec"), errors)
+        if "targetCPUUtilizationPercentage" in (autoscaler.get("spec") or {}):
+            last = len(spec["metrics"]) - 1
+            _metric(spec["metrics"][last], (((at, "spec"), "metrics"), last), errors)
+
+    return KindRules(body, _changed_versions, {"status": _STATUS}, on_create=_VERSIONS)
 
 
 def _one_bound(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -199,9 +203,6 @@ def _changed_versions(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 _STATUS = _counts("currentReplicas", "desiredReplicas")
 RULES = {
-    "autoscaling/v1/HorizontalPodAutoscaler": KindRules(
-        _older, _changed_versions, {"status": _STATUS}, on_create=_VERSIONS,
-    ),
     "autoscaling/v2/HorizontalPodAutoscaler": KindRules(
         within("spec", _SPEC), _changed_versions, {"status": _STATUS}, on_create=_VERSIONS,
     ),

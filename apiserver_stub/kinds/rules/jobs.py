@@ -3,7 +3,8 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.job_labels import job_labels
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
@@ -23,7 +24,7 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import QUALIFIED, schedule, time_zone
 from apiserver_stub.kinds.rules.job_status import change_status, index_ranges
 from apiserver_stub.kinds.rules.pod import pod_template
-from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.rules.selectors import SELECTOR, is_readable, selects
 from apiserver_stub.kinds.rules.workloads import selecting
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
@@ -127,10 +128,6 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _managed_by(name: str) -> str:
-    return names.domain_prefixed(name) if len(name) <= 63 else ""
-
-
 def _indexes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         errors.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
@@ -151,7 +148,7 @@ def _indexes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _SPEC = record({
     **dict.fromkeys(_COUNTS, at_least(0)),
-    "managedBy": both(filled(), shorter(63), form(_managed_by)),
+    "managedBy": both(filled(), shorter(63), form(names.domain_prefixed)),
     "podFailurePolicy": FAILURE_POLICY, "template": pod_template("OnFailure", "Never"),
 }, _indexes, _success, fits_template)  # fmt: skip
 
@@ -169,6 +166,19 @@ def _job(job: Any, at: FieldPath, errors: ErrorList) -> None:
     if "selector" in spec or spec.get("manualSelector"):  # where neither is, one is made
         selecting(spec, place("spec"), errors)
     _pod_names(job, spec, errors)
+
+
+def _generated(job: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """A new job selects its Pods by the labels that were made for them, unless its owner does that by hand."""
+    spec, ours, at = job.get("spec") or {}, job_labels(job), place("spec.template.metadata.labels")
+    if spec.get("manualSelector") or "selector" not in spec:
+        return
+    labels = get_in(spec, ("template", "metadata", "labels")) or {}
+    for name, value in ours.items():
+        if labels.get(name) != value:
+            errors.invalid((at, key(name)), labels.get(name, ""), f"must be {value}")
+    if is_readable(spec["selector"]) and not selects(spec["selector"], ours):
+        errors.invalid(place("spec.selector"), spec["selector"], "must only be what is made for the job")
 
 
 def _pod_names(job: Tree, spec: Tree, errors: ErrorList) -> None:
@@ -244,6 +254,6 @@ _CRON = record({
 })  # fmt: skip
 
 RULES = {
-    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}),
+    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}, on_create=_generated),
     "batch/v1/CronJob": KindRules(both(within("spec", _CRON), _cron_name)),
 }

@@ -279,6 +279,7 @@ def _names_differ(spec: Any, at: FieldPath, errors: ErrorList) -> None:
                 errors.duplicate((here, "name"), name)
             if name or field != "initContainers":
                 seen.add(name)
+        seen.update(container.get("name", "") for container in spec.get(field) or ())
     if "ephemeralContainers" in spec:
         _targets_exist(spec, at, errors)
 

@@ -91,6 +91,8 @@ def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
             errors.forbidden((at, name), "must not be specified when labelSelector is not set")
+        else:
+            each(QUALIFIED)(keys, (at, name), errors)
     excluded = set(mismatched)
     for index, name in enumerate(matched):
         if name in excluded:
@@ -107,7 +109,6 @@ def _namespaces(names_of: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _POD_TERM = record({
     "labelSelector": SELECTOR, "namespaceSelector": SELECTOR, "namespaces": _namespaces, "topologyKey": QUALIFIED,
-    "matchLabelKeys": each(QUALIFIED), "mismatchLabelKeys": each(QUALIFIED),
 }, need("topologyKey", why="says what is near"), _label_keys)  # fmt: skip
 _POD_AFFINITY = record({
     "requiredDuringSchedulingIgnoredDuringExecution": each(_POD_TERM),
@@ -144,7 +145,7 @@ def _once_each(constraints: Any, at: FieldPath, errors: ErrorList) -> None:
 
 SPREADING = both(each(record({
     "maxSkew": at_least(1, "must be greater than zero"), "minDomains": at_least(1, "must be greater than zero"),
-    "labelSelector": SELECTOR, "matchLabelKeys": each(QUALIFIED),
+    "labelSelector": SELECTOR,
 }, _spreads)), _once_each)  # fmt: skip
 
 

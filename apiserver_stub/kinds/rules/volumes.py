@@ -77,10 +77,11 @@ def _same_source(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, {}, "must match dataSourceRef")
 
 
-_SOURCE = both(need("kind", "name"), _group)
+_SOURCE = both(need("kind", "name"), record({"apiGroup": if_any(SUBDOMAIN)}), _group)
 CLAIM_SPEC = record({
     "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
-    "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
+    "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE,
+    "dataSourceRef": both(_SOURCE, record({"namespace": if_any(LABEL)})),
 }, need("accessModes", why="at least 1 access mode is required"), _storage, _same_source)  # fmt: skip
 
 
@@ -292,6 +293,17 @@ SHARED: Mapping[str, Rule] = MappingProxyType({
     "storageos": record({"volumeName": LABEL, "volumeNamespace": LABEL, "secretRef": _NAMED}, need("volumeName")),
     "scaleIO": record({}, need("gateway", "system", "volumeName")),
 })  # fmt: skip
+
+
+def _secret_of_driver(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A name that is none is told of the driver, as a real server does."""
+    around, _ = at or (None, "")
+    if not reference.get("name"):
+        errors.required((at, "name"))
+    else:
+        SUBDOMAIN(reference["name"], (around, "name"), errors)
+
+
 _ALONE: dict[str, Rule] = {
     "emptyDir": record({"sizeLimit": _size}),
     "gitRepo": record({"directory": form(descending)}, need("repository")),
@@ -300,7 +312,7 @@ _ALONE: dict[str, Rule] = {
     "downwardAPI": record({"defaultMode": _MODE}, _files),
     "persistentVolumeClaim": need("claimName"),
     "projected": record({"defaultMode": _MODE}, _projection),
-    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": record({"name": SUBDOMAIN}, need("name"))},
+    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": _secret_of_driver},
                   need("driver")),
     "ephemeral": record({"volumeClaimTemplate": record({"metadata": CLAIM_METADATA, "spec": CLAIM_SPEC})},
                         need("volumeClaimTemplate")),
