@@ -106,7 +106,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
-    **autoscaling.RULES, **certificates.RULES,
+    **autoscaling.RULES, "autoscaling/v1/HorizontalPodAutoscaler": autoscaling.older(autoscaler_to_v2),
+    **certificates.RULES,
     **core.RULES, **definitions.RULES, **devices.RULES, **flow_control.RULES, **jobs.RULES, **networking.RULES,
     **pod.RULES, **pod_certificates.RULES, **quantities.RULES, **services.RULES, **storage.RULES,
     **rbac.RULES, **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,

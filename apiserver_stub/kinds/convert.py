@@ -5,7 +5,7 @@ going there and back loses nothing. What autoscaling/v1 has no field for, its cl
 v1 tells them, conditions, and the behavior with capital letters, as it has always been written.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -94,6 +94,8 @@ _CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 _BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
 _USUAL_TARGET = 80  # percent
 _DEEPEST = 10  # levels that are spelled anew: a behavior has fewer
+_RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
+_POLICY = ("type", "value", "periodSeconds")
 _UNSAID = ("reportingController", "reportingInstance")
 
 # events.k8s.io -> core
@@ -144,7 +146,7 @@ def autoscaler_to_v2(old: Tree) -> Tree:
     target = spec.pop("targetCPUUtilizationPercentage", None)
     if target is not None:
         metrics.append(_cpu(target))
-    behavior = _spelled(_taken(annotations, _BEHAVIOR, None), str.lower)
+    behavior = _spelled(_taken(annotations, _BEHAVIOR, None))
     _put(spec, metrics=metrics or [_cpu(_USUAL_TARGET)], behavior=behavior)
     current = [to_v2(metric, MEASURED) for metric in _taken(annotations, _CURRENT, [])]
     seen = status.pop("currentCPUUtilizationPercentage", None)
@@ -165,8 +167,8 @@ def autoscaler_from_v2(new: Tree) -> Tree:
     if first is not None:
         spec["targetCPUUtilizationPercentage"] = _cpu_target(metrics.pop(first))
     _kept(annotations, _METRICS, [to_v1(metric, TARGETS) for metric in metrics])
-    _kept(annotations, _BEHAVIOR, _spelled(spec.pop("behavior", None), str.upper))
-    current = list(status.pop("currentMetrics", ()))
+    _kept(annotations, _BEHAVIOR, _behavior(spec.pop("behavior", None)))
+    current = status.pop("currentMetrics", None) or []
     seen = next((cpu for cpu in map(_current_cpu, current) if cpu is not None), None)
     if seen is not None:
         status["currentCPUUtilizationPercentage"] = seen
@@ -203,12 +205,28 @@ def _current_cpu(metric: Tree) -> Any:
     return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
 
 
-def _spelled(value: Any, spell: Callable[[str], str], levels: int = _DEEPEST) -> Any:
-    """Return the value with the first letters of all field names spelled anew, and without nulls."""
+def _spelled(value: Any, levels: int = _DEEPEST) -> Any:
+    """Return the value with small first letters of all field names, and without nulls."""
     if levels and isinstance(value, dict):
-        inner = ((name, _spelled(v, spell, levels - 1)) for name, v in value.items() if v is not None)
-        return {spell(name[:1]) + name[1:]: v for name, v in inner}
-    return [_spelled(v, spell, levels - 1) for v in value] if levels and isinstance(value, list) else value
+        inner = ((name, _spelled(v, levels - 1)) for name, v in value.items() if v is not None)
+        return {name[:1].lower() + name[1:]: v for name, v in inner}
+    return [_spelled(v, levels - 1) for v in value] if levels and isinstance(value, list) else value
+
+
+def _behavior(behavior: Tree | None) -> Tree | None:
+    """Return a behavior as the annotation tells it: with capital letters, and null for what nobody gave."""
+    return behavior and {_capital(name): _rules(behavior.get(name)) for name in ("scaleUp", "scaleDown")}
+
+
+def _rules(rules: Tree | None) -> Tree | None:
+    if rules is None:
+        return None
+    policies = [{_capital(name): policy.get(name) for name in _POLICY} for policy in rules.get("policies", ())]
+    return {_capital(name): rules.get(name) for name in _RULES} | {"Policies": policies or None}
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _annotations(tree: Tree) -> tuple[Tree, dict[str, str]]:

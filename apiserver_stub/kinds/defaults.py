@@ -79,6 +79,13 @@ AUTOSCALER: Rows = (
     )),
 )  # fmt: skip
 
+
+def _aim(autoscaler: Tree) -> None:
+    """An autoscaler of v1 that names no metrics aims at the usual share of the cpu."""
+    if not get_in(autoscaler, ("metadata", "annotations", "autoscaling.alpha.kubernetes.io/metrics")):
+        autoscaler["spec"].setdefault("targetCPUUtilizationPercentage", 80)
+
+
 _EXACTLY: Rows = (("allocationMode", "ExactCount"), ("count", when("allocationMode", ("ExactCount",), 1)))
 DEVICE_CLAIM: Rows = under("devices.requests", (("exactly", _EXACTLY), ("firstAvailable", _EXACTLY)))
 TAINT_RULE: Rows = under("spec", (("taint", (("timeAdded", _now),)),))
@@ -221,7 +228,7 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "cronjobs.batch": under("spec", pod.CRON_JOB),
     "csidrivers.storage.k8s.io": under("spec", CSI_DRIVER),
     "customresourcedefinitions.apiextensions.k8s.io": under("spec", DEFINITION),
-    "daemonsets.apps": under("spec", pod.DAEMON_SET),
+    "daemonsets.apps": (("metadata", pod.DAEMON_SET_METADATA), ("spec", pod.DAEMON_SET)),
     "deployments.apps": under("spec", pod.DEPLOYMENT),
     "endpoints": ENDPOINTS,
     "endpointslices.discovery.k8s.io": ENDPOINT_SLICE,
@@ -266,9 +273,9 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "validatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", VALIDATING_WEBHOOK),
 })  # fmt: skip
 # Of versions that are a view of what another stores.
-VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType(
-    {"horizontalpodautoscalers.autoscaling": under("spec", (("minReplicas", 1),))}
-)
+VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
+    "horizontalpodautoscalers.autoscaling": (("spec", (("minReplicas", 1),)), ("", _aim)),
+})  # fmt: skip
 DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
 
 

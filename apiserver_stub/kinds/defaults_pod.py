@@ -46,7 +46,15 @@ def total(spec: Tree, field: str) -> _Amounts:
     return {name: str(quantity) for name, quantity in found.items()}
 
 
-_TAG = re.compile(r":[^:/@]+$")
+# The name of an image: where it is from, unless that is the usual registry, a path, a tag and a digest.
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_FROM = rf"(?:{_HOST}(?:\.{_HOST})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_IMAGE = re.compile(
+    rf"(?![0-9a-f]{{64}}\Z)(?:{_FROM}/)?{_PART}(?:/{_PART})*(?::(?P<tag>\w[\w.-]{{0,127}}))?"
+    r"(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
 _FILE_MODE = 0o644
 _SOURCE_FIELDS = frozenset({"name"})
 
@@ -57,9 +65,8 @@ def _pull_policy(field: str) -> Callable[[Tree], str]:
     """
 
     def policy(parent: Tree) -> str:
-        name, digest, _ = parent.get(field, "").partition("@")
-        tag = _TAG.search(name)
-        latest = tag[0] == ":latest" if tag else bool(name and not digest)
+        found = _IMAGE.fullmatch(parent.get(field, ""))
+        latest = found is not None and (found["tag"] or ("latest" if not found["digest"] else "")) == "latest"
         return "Always" if latest else "IfNotPresent"
 
     return policy
@@ -87,6 +94,11 @@ def _grace(spec: Tree) -> None:
 def _partition(strategy: Tree) -> None:
     if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
         strategy["rollingUpdate"].setdefault("partition", 0)
+
+
+def _counted(metadata: Tree) -> None:
+    """Version 1 shows a count of templates, which the strategy sees to."""
+    metadata.setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "0")
 
 
 _HTTP_GET: Rows = (("path", "/"), ("scheme", "HTTP"))
@@ -163,6 +175,7 @@ DAEMON_SET: Rows = (
     )),
     *TEMPLATE,
 )  # fmt: skip
+DAEMON_SET_METADATA: Rows = (("", _counted),)
 STATEFUL_SET: Rows = (
     ("replicas", 1),
     ("podManagementPolicy", "OrderedReady"),

@@ -86,7 +86,9 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
 _JUDGED = frozenset({
     ("apps.v1.DaemonSetUpdateStrategy", "type"), ("apps.v1.DeploymentStrategy", "type"),
     ("apps.v1.StatefulSetSpec", "podManagementPolicy"), ("apps.v1.StatefulSetUpdateStrategy", "type"),
-    ("core.v1.NodeSelectorRequirement", "operator"), ("core.v1.PersistentVolumeClaimSpec", "accessModes[]"),
+    ("autoscaling.v2.MetricSpec", "type"), ("autoscaling.v2.MetricTarget", "type"),
+    ("core.v1.HTTPGetAction", "scheme"), ("core.v1.NodeSelectorRequirement", "operator"),
+    ("core.v1.PersistentVolumeClaimSpec", "accessModes[]"),
     ("core.v1.PersistentVolumeSpec", "accessModes[]"), ("meta.v1.LabelSelectorRequirement", "operator"),
     ("storage.v1.CSIDriverSpec", "volumeLifecycleModes[]"), ("storage.v1.StorageClass", "reclaimPolicy"),
 })  # fmt: skip

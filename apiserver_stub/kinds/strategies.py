@@ -9,6 +9,7 @@ from apiserver_stub.kinds.api_service import RESOURCE, api_service_on_create
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
 from apiserver_stub.kinds.definition_conditions import CLEANUP_FINALIZER, DELETION_PENDING, with_condition
 from apiserver_stub.kinds.device_claim import device_claim_on_update
+from apiserver_stub.kinds.job_labels import UID_LABEL, job_labels
 from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
@@ -50,8 +51,6 @@ _APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
 })  # fmt: skip
 _KEYS_OF_PODS = ("pkixPublicKey", "proofOfPossession", "stubPKCS10Request")
 _OLD_SOURCES = frozenset({("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io")})
-_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
-_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
 
 
@@ -114,14 +113,13 @@ def _job_on_create(job: Tree) -> None:
     if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
         return
     metadata = job["metadata"]
-    uid, name = metadata.get("uid", ""), metadata.get("name", "")
-    ours = {**dict.fromkeys(_UID_LABELS, uid), **dict.fromkeys(_NAME_LABELS, name)}
     labels = get_in(job, ("spec", "template", "metadata", "labels")) or {}
-    put_in(job, ("spec", "template", "metadata", "labels"), {**labels, **ours})
+    whole = {**job_labels(job), **labels}  # where those say something else, the job is refused
+    put_in(job, ("spec", "template", "metadata", "labels"), whole)
     if metadata.get("labels", {}) == labels:  # it has none of its own, and so those of its Pods
-        metadata["labels"] = {**labels, **ours}
-    if get_in(job, ("spec", "selector")) is None:
-        put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
+        metadata["labels"] = dict(whole)
+    selected = get_in(job, ("spec", "selector", "matchLabels")) or {}
+    put_in(job, ("spec", "selector", "matchLabels"), {UID_LABEL: metadata.get("uid", ""), **selected})
 
 
 def _pod_request_on_create(request: Tree) -> None:

@@ -41,11 +41,13 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
-    """Return each cause once; of a value that is missing nothing else is told, and not twice if a rule says more."""
+    """Return each cause once. Of a value that is missing no form is told, unless a rule says why it is needed, which
+    then stands for what the schema says.
+    """
     if not causes:
         return causes
-    missing = {cause.field for cause in causes if cause.reason == _REQUIRED}
     explained = {cause.field for cause in causes if cause.reason == _REQUIRED and cause.message != _MISSING}
+    missing = {cause.field for cause in causes if cause.reason == _REQUIRED} - explained
     return [
         cause
         for cause in dict.fromkeys(causes)

@@ -139,6 +139,10 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
 }
+# Lists that are there as null when they have no elements.
+_NULL: Mapping[str, frozenset[str]] = {"autoscaling.v2.HorizontalPodAutoscalerStatus": frozenset({"currentMetrics"})}
+# Lists that say more when they are empty than when they are absent, and have a default.
+_SAID_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
@@ -219,7 +223,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in presence.get("times", ()):
+        if field in presence.get("times", ()) or field in _NULL.get(name, ()):
             raw["null"] = True
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
@@ -235,7 +239,8 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
         elif raw.get("type") == "quantity":
             raw["default"] = "0"
         elif field not in presence.get("kept", ()) or name.startswith(_NO_DEFAULT):
-            if raw.get("type") in _LEFT_OUT and ("default" not in raw or raw["default"] != empty):
+            left_out = raw.get("type") in _LEFT_OUT and field not in _SAID_EMPTY.get(name, ())
+            if left_out and ("default" not in raw or raw["default"] != empty):
                 raw["omit"] = True
         elif empty is not None:
             raw.setdefault("default", empty)

@@ -188,7 +188,7 @@ def _job_duration(status: Tree) -> Since | str:
 
 
 def _targets(spec: Tree, status: Tree) -> str:
-    metrics, current = spec.get("metrics", ()), status.get("currentMetrics", ())
+    metrics, current = spec.get("metrics", ()), status.get("currentMetrics") or ()
     texts = [_metric(metric, current[i] if i < len(current) else {}) for i, metric in enumerate(metrics)]
     text = ", ".join(texts[:_METRICS_SHOWN]) or NONE
     return f"{text} + {len(texts) - _METRICS_SHOWN} more..." if len(texts) > _METRICS_SHOWN else text

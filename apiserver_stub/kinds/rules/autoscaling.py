@@ -1,5 +1,6 @@
 """The rules of autoscalers, in both versions, and of budgets for disruptions."""
 
+from collections.abc import Callable
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -7,11 +8,15 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
+    Rule,
     at_least,
     between,
+    both,
     changes,
     each,
+    filled,
     form,
+    if_any,
     need,
     one_of,
     outcome,
@@ -19,30 +24,29 @@ from apiserver_stub.kinds.rules.combine import (
     within,
 )
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
-from apiserver_stub.kinds.rules.formats import SHARE
-from apiserver_stub.kinds.rules.quantities import not_negative, positive
+from apiserver_stub.kinds.rules.formats import LABEL, SHARE
+from apiserver_stub.kinds.rules.quantities import container_resource, not_negative, positive
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 _POSITIVE = at_least(1, "must be greater than 0")
-_SEGMENT = form(names.path_segment)
-_REFERENCE = record({"kind": _SEGMENT, "name": _SEGMENT})
-# Of each type of metric: the field that describes it, and the values its target may have.
-_METRICS = {
-    "Resource": ("resource", ("averageUtilization", "averageValue")),
-    "ContainerResource": ("containerResource", ("averageUtilization", "averageValue")),
-    "Pods": ("pods", ("averageValue",)),
-    "Object": ("object", ("value", "averageValue")),
-    "External": ("external", ("value", "averageValue")),
-}
-_TARGET_VALUES = ("averageUtilization", "averageValue", "value")
+_SEGMENT = if_any(form(names.path_segment))
+_REFERENCE = record({"kind": _SEGMENT, "name": _SEGMENT}, need("kind", "name"))
+_SORTS = ("AverageValue", "Utilization", "Value")
+# Of each type of metric: the field that describes it.
+_FIELDS = {
+    "ContainerResource": "containerResource", "External": "external", "Object": "object", "Pods": "pods",
+    "Resource": "resource",
+}  # fmt: skip
 
 
 def _room(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
-    if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
+    lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if not highest:
+        errors.required((at, "maxReplicas"), "must be 1 at least")
+    if lowest is not None and highest < lowest:
         errors.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
     sources = [metric.get("type") for metric in spec.get("metrics", ())]
     if lowest == 0 and sources and not {"Object", "External"}.intersection(sources):
@@ -50,40 +54,62 @@ def _room(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.forbidden((at, "metrics"), why)
 
 
+def _sort(sort: Any, at: FieldPath, errors: ErrorList) -> None:
+    if not sort:
+        errors.required(at, "must say what sort of target this is")
+    if sort not in _SORTS:
+        errors.invalid(at, sort, f"must be one of {', '.join(_SORTS)}")
+
+
+def _source(rows: dict[str, Rule], values: tuple[str, ...], missing: str, surplus: str = "") -> Rule:
+    """Return the rule of a source whose target has one of some values: where it is told when all are `missing`, and
+    where when two are one too many.
+    """
+
+    def target_has(source: Any, at: FieldPath, errors: ErrorList) -> None:
+        target, here = source.get("target") or {}, (at, "target")
+        given = [name for name in values if name in target]
+        if not given:
+            errors.required((here, missing), f"must set {' or '.join(values)}")
+        elif surplus and len(given) > 1:
+            errors.forbidden((here, surplus), f"may not be set beside {given[0]}")
+
+    return record({**rows, "target": _TARGET}, target_has)
+
+
 _TARGET = record({
-    "type": one_of("AverageValue", "Utilization", "Value"), "averageUtilization": _POSITIVE, "averageValue": positive,
-    "value": positive,
+    "type": _sort, "averageUtilization": _POSITIVE, "averageValue": positive, "value": positive,
 })  # fmt: skip
-_IDENTIFIER = record({"name": _SEGMENT, "selector": SELECTOR}, need("name"))
-_SOURCES = {
-    "resource": record({"target": _TARGET}, need("name", why="must name a resource")),
-    "containerResource": record({"target": _TARGET}, need("name", "container")),
-    "pods": record({"target": _TARGET, "metric": _IDENTIFIER}),
-    "object": record({"target": _TARGET, "metric": _IDENTIFIER, "describedObject": _REFERENCE}),
-    "external": record({"target": _TARGET, "metric": _IDENTIFIER}),
-}
+_METRIC = {"metric": record({"name": _SEGMENT}, need("name", why="must name a metric"))}
+_RAW, _AVERAGE, _USED = "value", "averageValue", "averageUtilization"
+# Of several sources the first is judged.
+_SOURCES: dict[str, Rule] = {
+    "object": _source({**_METRIC, "describedObject": _REFERENCE}, (_RAW, _AVERAGE), _AVERAGE),
+    "external": _source(_METRIC, (_AVERAGE, _RAW), _AVERAGE, _RAW),
+    "pods": _source(_METRIC, (_AVERAGE,), _AVERAGE),
+    "resource": _source({"name": filled("must name a resource")}, (_USED, _AVERAGE), _USED, _AVERAGE),
+    "containerResource": _source(
+        {"name": both(filled(), if_any(form(container_resource))), "container": both(filled(), LABEL)},
+        (_USED, _AVERAGE), _USED, _AVERAGE,
+    ),
+}  # fmt: skip
 
 
 def _metric(metric: Any, at: FieldPath, errors: ErrorList) -> None:
-    kind = metric.get("type")
-    source, values = _METRICS.get(kind, ("", ()))
-    if not source:
-        return
-    if source not in metric:
-        errors.required((at, source), "must be set for a metric of this type")
-    else:
-        _target(metric[source].get("target") or {}, ((at, source), "target"), values, errors)
-    for name in _SOURCES:
-        if name in metric and name != source:
+    kind = metric.get("type") or ""
+    expected = _FIELDS.get(kind)
+    given = [name for name in _SOURCES if name in metric]
+    if not kind:
+        errors.required((at, "type"), "must say where the metric is from")
+    if expected is None:
+        errors.unsupported((at, "type"), kind, tuple(_FIELDS))
+    elif expected not in given:
+        errors.required((at, expected), "must be set for a metric of this type")
+    if given:
+        _SOURCES[given[0]](metric[given[0]], (at, given[0]), errors)
+    for name in given:
+        if len(given) > 1 and name != expected:
             errors.forbidden((at, name), "may not be set for a metric of another type")
-
-
-def _target(target: Any, at: FieldPath, allowed: tuple[str, ...], errors: ErrorList) -> None:
-    given = [name for name in _TARGET_VALUES if name in target]
-    if not set(given) & set(allowed):
-        errors.required(at, f"must set either {' or '.join(allowed)}")
-    elif len(given) > 1:
-        errors.forbidden((at, given[0]), f"may not set both {' and '.join(given)}")
 
 
 def _policies(rules: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -103,12 +129,25 @@ _SCALING = record({
     })),
     "selectPolicy": one_of("Disabled", "Max", "Min"), "tolerance": not_negative,
 }, _policies)  # fmt: skip
+_COMMON: dict[str, Rule] = {
+    "scaleTargetRef": _REFERENCE, "minReplicas": at_least(0), "maxReplicas": at_least(0),
+}  # fmt: skip
 _SPEC = record({
-    "scaleTargetRef": _REFERENCE, "minReplicas": at_least(0), "maxReplicas": _POSITIVE,
-    "targetCPUUtilizationPercentage": _POSITIVE,
-    "metrics": each(record(dict(_SOURCES), _metric)),
-    "behavior": record({"scaleUp": _SCALING, "scaleDown": _SCALING}),
+    **_COMMON, "metrics": each(_metric), "behavior": record({"scaleUp": _SCALING, "scaleDown": _SCALING}),
 }, _room)  # fmt: skip
+
+
+def older(to_v2: Callable[[Tree], Tree]) -> KindRules:
+    """Return the rules of v1. The target that it has a field for is judged as the metric that it is in v2."""
+
+    def body(autoscaler: Any, at: FieldPath, errors: ErrorList) -> None:
+        spec = to_v2(autoscaler)["spec"]
+        record(_COMMON, _room)(spec, (at, "spec"), errors)
+        if "targetCPUUtilizationPercentage" in (autoscaler.get("spec") or {}):
+            last = len(spec["metrics"]) - 1
+            _metric(spec["metrics"][last], (((at, "spec"), "metrics"), last), errors)
+
+    return KindRules(body, _changed_versions, {"status": _STATUS}, on_create=_VERSIONS)
 
 
 def _one_bound(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -162,14 +201,12 @@ def _changed_versions(new: Tree, old: Tree, errors: ErrorList) -> None:
         _object_versions(spec.get("metrics") or [], place("spec.metrics"), errors)
 
 
-_SCALER = KindRules(
-    within("spec", _SPEC), _changed_versions, {"status": _counts("currentReplicas", "desiredReplicas")},
-    on_create=_VERSIONS,
-)  # fmt: skip
+_STATUS = _counts("currentReplicas", "desiredReplicas")
 RULES = {
-    "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
-    "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
-    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), subresources={
+    "autoscaling/v2/HorizontalPodAutoscaler": KindRules(
+        within("spec", _SPEC), _changed_versions, {"status": _STATUS}, on_create=_VERSIONS,
+    ),
+    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), name=names.path_segment, subresources={
         "status": changes(
             _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
             outcome(within("status.conditions", CONDITIONS)),

@@ -11,10 +11,10 @@ from apiserver_stub.kinds.rules.combine import (
     GREATEST,
     Rule,
     at_least,
+    at_most,
     between,
     both,
     chosen,
-    distinct,
     distinct_by,
     each,
     form,
@@ -95,7 +95,7 @@ def _header_names(headers: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _HANDLERS = {
     "exec": need("command"),
-    "httpGet": record({"port": port_or_name, "httpHeaders": _header_names}),
+    "httpGet": record({"port": port_or_name, "scheme": one_of("HTTP", "HTTPS"), "httpHeaders": _header_names}),
     "tcpSocket": record({"port": port_or_name}),
     "grpc": record({"port": PORT}),
 }
@@ -130,8 +130,8 @@ LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 def sleeps(lifecycle: Any, at: FieldPath, errors: ErrorList, grace: Any) -> None:
     """The pauses of hooks fit into the time a Pod has to end."""
     for name in ("postStart", "preStop"):
-        pause = (lifecycle.get(name) or {}).get("sleep")
-        seconds = pause.get("seconds", 0) if pause is not None else 0
+        hook = lifecycle.get(name) or {}
+        seconds = hook["sleep"].get("seconds", 0) if hook.keys() == {"sleep"} else 0
         if grace is not None and not 0 <= seconds <= max(grace, 0):
             why = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
             errors.invalid(((at, name), "sleep"), seconds, why)
@@ -159,67 +159,112 @@ _PORTS = both(
 )  # fmt: skip
 
 
-def _sub_paths(mount: Any, at: FieldPath, errors: ErrorList) -> None:
-    if mount.get("subPath") and mount.get("subPathExpr"):
-        why = "subPathExpr and subPath are mutually exclusive"
-        errors.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
-    recursive = mount.get("recursiveReadOnly", "Disabled")
-    if recursive not in _MOUNTING["recursiveReadOnly"]:
+def _mounts(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Mounts have places of their own. What else is wrong with one is told of the list."""
+    seen: set[Any] = set()
+    for index, mount in enumerate(mounts):
+        here, path = ((at, index), "mountPath"), mount.get("mountPath", "")
+        if not path:
+            errors.required(here, "volumes are mounted somewhere")
+        if not mount.get("name"):
+            errors.required(((at, index), "name"), "volumes have names")
+        if path in seen:
+            errors.invalid(here, path, "must be unique")
+        seen.add(path)
+        _MOUNT(mount, at, errors)
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            errors.invalid(((at, index), "subPathExpr"), mount["subPathExpr"], "may not be set beside subPath")
+
+
+def _read_only(mount: Any, at: FieldPath, errors: ErrorList) -> None:
+    if mount.get("recursiveReadOnly") not in ("Enabled", "IfPossible"):
         return
-    if recursive != "Disabled" and not mount.get("readOnly"):
+    if not mount.get("readOnly"):
         errors.forbidden((at, "recursiveReadOnly"), "may only be specified when readOnly is true")
-    if recursive != "Disabled" and mount.get("mountPropagation", "None") != "None":
+    if mount.get("mountPropagation", "None") != "None":
         why = "may only be specified when mountPropagation is None or not specified"
         errors.forbidden((at, "recursiveReadOnly"), why)
 
 
-def _unique_mounts(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
-    seen: set[Any] = set()
-    for index, mount in enumerate(mounts):
-        path = mount.get("mountPath")
-        if path and path in seen:
-            errors.invalid(((at, index), "mountPath"), path, "must be unique")
-        seen.add(path)
-
-
-def _ways_of_mounting(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
-    for mount in mounts:
-        for name, allowed in _MOUNTING.items():
-            if name in mount and mount[name] not in allowed:
-                errors.unsupported((at, name), mount[name], allowed)
-
-
-_MOUNTS = both(each(record({
+_MOUNT = record({
     "subPath": form(descending), "subPathExpr": form(descending),
-}, _sub_paths)), _ways_of_mounting, _unique_mounts)  # fmt: skip
-_DEVICES = both(each(record({"devicePath": form(no_backsteps)})), distinct_by("name"), distinct_by("devicePath"))
+    **{name: one_of(*allowed) for name, allowed in _MOUNTING.items()},
+}, _read_only)  # fmt: skip
+
+
+def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
+    names_seen, paths = set[Any](), set[Any]()
+    for index, device in enumerate(devices):
+        here, name, path = (at, index), device.get("name"), device.get("devicePath", "")
+        if not name:
+            errors.required((here, "name"), "volumes have names")
+        elif name in names_seen:
+            errors.invalid((here, "name"), name, "must be unique")
+        if not path:
+            errors.required((here, "devicePath"), "devices have a path in the container")
+        if path in paths:
+            errors.invalid((here, "devicePath"), path, "must be unique")
+        if why := no_backsteps(path):
+            errors.invalid((here, "devicePath"), path, why)
+        names_seen.add(name)
+        paths.add(path)
+
+
 _RESIZED = ("cpu", "memory")
-_RESIZES = ("NotRequired", "RestartContainer")
+_STAYS, _RESTARTS = "NotRequired", "RestartContainer"
 
 
 def _resizing(policies: Any, at: FieldPath, errors: ErrorList) -> None:
     for policy in policies:
-        for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", _RESIZES)):
+        for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", (_STAYS, _RESTARTS))):
             value = policy.get(name)
             if not value:
-                errors.required(at)
+                errors.required(at, f"needs {name}")
             elif value not in allowed:
                 errors.unsupported(at, value, allowed)
-    distinct(lambda policy: policy.get("resourceName"))(policies, at, errors)
+    seen: set[Any] = set()
+    for index, policy in enumerate(policies):
+        if policy.get("resourceName") in seen:
+            errors.duplicate((at, index), policy.get("resourceName"))
+        seen.add(policy.get("resourceName"))
+
+
+def resizes(container: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A container of a Pod that starts nothing again is resized as it runs."""
+    for policy in container.get("resizePolicy") or ():
+        if policy.get("restartPolicy") != _STAYS:
+            why = f"must be {_STAYS} where the pod has restartPolicy Never"
+            errors.invalid((at, "resizePolicy"), policy.get("restartPolicy"), why)
 
 
 def _propagation(container: Any, at: FieldPath, errors: ErrorList) -> None:
     privileged = (container.get("securityContext") or {}).get("privileged")
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        if mount.get("mountPropagation") == "Bidirectional" and not privileged:
-            why = "may be Bidirectional in privileged containers only"
-            errors.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
+    ways = [mount.get("mountPropagation") for mount in container.get("volumeMounts") or ()]
+    if "Bidirectional" in ways and not privileged:
+        why = "may be Bidirectional in privileged containers only"
+        errors.forbidden(((at, "volumeMounts"), "mountPropagation"), why)
+
+
+_MOST_RULES, _MOST_CODES = 20, 255
+_RESTART_RULE = record({
+    "action": one_of("Restart"),
+    "exitCodes": record({"operator": one_of("In", "NotIn"), "values": at_most(_MOST_CODES)}),
+}, need("exitCodes", why="says after which exits"))  # fmt: skip
+
+
+def _restarts(container: Any, at: FieldPath, errors: ErrorList) -> None:
+    rules = container.get("restartPolicyRules") or ()
+    if "restartPolicy" in container:
+        one_of("Always", "Never", "OnFailure")(container["restartPolicy"], (at, "restartPolicy"), errors)
+    elif rules:
+        errors.required((at, "restartPolicy"), "holds where no rule does")
+    both(at_most(_MOST_RULES), each(_RESTART_RULE))(rules, (at, "restartPolicyRules"), errors)
 
 
 _BARE_ROWS: dict[str, Rule] = {
-    "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": bulk, "volumeMounts": _MOUNTS,
-    "volumeDevices": _DEVICES, "resources": RESOURCES, "resizePolicy": _resizing,
-    "securityContext": CONTAINER_CONTEXT, "restartPolicy": one_of("Always", "Never", "OnFailure"),
+    "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": bulk, "volumeMounts": _mounts,
+    "volumeDevices": _devices, "resources": RESOURCES, "resizePolicy": _resizing,
+    "securityContext": CONTAINER_CONTEXT,
 }  # fmt: skip
 _ROWS: dict[str, Rule] = {
     **_BARE_ROWS,
@@ -228,12 +273,11 @@ _ROWS: dict[str, Rule] = {
     "startupProbe": ONCE,
     "lifecycle": LIFECYCLE,
 }
-_COMMON = record(_BARE_ROWS, need("image"), _propagation)
-CONTAINER = record(_ROWS, need("image"), _propagation)
+_COMMON = record(_BARE_ROWS, need("name", "image"), _propagation)
+CONTAINER = record(_ROWS, need("name", "image"), _propagation, _restarts)
 
-_BARE = never(
-    *_HOOKS, "ports", "resources", "resizePolicy", "restartPolicy", why="cannot be set for an Ephemeral Container"
-)
+_NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
+_BARE = never("ports", "resources", "resizePolicy", "restartPolicyRules", why=_NOT_EPHEMERAL)
 
 
 def _init(container: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -241,17 +285,24 @@ def _init(container: Any, at: FieldPath, errors: ErrorList) -> None:
         CONTAINER(container, at, errors)
         return
     _COMMON(container, at, errors)
+    _restarts(container, at, errors)
     for name in _HOOKS:
         if name in container:
             errors.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")
+    for index, policy in enumerate(container.get("resizePolicy") or ()):
+        if policy.get("restartPolicy") == _RESTARTS:
+            here = (((at, "resizePolicy"), index), "restartPolicy")
+            errors.invalid(here, _RESTARTS, "may not be set for init containers without restartPolicy=Always")
 
 
 def _ephemeral(container: Any, at: FieldPath, errors: ErrorList) -> None:
-    CONTAINER(container, at, errors)
+    _COMMON(container, at, errors)
     _BARE(container, at, errors)
+    for name in (*_HOOKS, "restartPolicy"):
+        if name in container:
+            errors.forbidden((at, name), _NOT_EPHEMERAL)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
-        here = ((at, "volumeMounts"), index)
-        never("subPath", "subPathExpr", why="cannot be set for an Ephemeral Container")(mount, here, errors)
+        never("subPath", "subPathExpr", why=_NOT_EPHEMERAL)(mount, ((at, "volumeMounts"), index), errors)
 
 
 # Each list of containers of a Pod, with the rule of its items.
@@ -262,22 +313,25 @@ LISTS: tuple[tuple[str, Rule], ...] = (
 
 def volumes_exist(container: Any, at: FieldPath, errors: ErrorList, volumes: Any) -> None:
     """Mounts and devices are of volumes the Pod has, and of no volume both."""
-    mounted, paths = set(), set()
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        name = mount.get("name")
-        mounted.add(name)
-        paths.add(mount.get("mountPath"))
-        if name and name not in volumes:
-            errors.not_found((((at, "volumeMounts"), index), "name"), name)
-    for index, device in enumerate(container.get("volumeDevices") or ()):
-        here, name = ((at, "volumeDevices"), index), device.get("name")
-        if name and name not in volumes:
+    mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
+    mounted = {mount.get("name"): mount.get("mountPath") for mount in mounts}
+    raw = {device.get("name"): device.get("devicePath") for device in devices}
+    for index, mount in enumerate(mounts):
+        here, name = ((at, "volumeMounts"), index), mount.get("name", "")
+        if name not in volumes:
             errors.not_found((here, "name"), name)
-        elif name in mounted:
-            errors.invalid((here, "name"), name, "must not already exist in volumeMounts")
-        elif volumes.get(name) is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
-            why = "must be a volume that a claim is for"
-            errors.invalid((here, "name"), name, why)
-        if device.get("devicePath") in paths:
-            why = "must not already exist as a path in volumeMounts"
-            errors.invalid((here, "devicePath"), device.get("devicePath"), why)
+        _not_both(mount, "mountPath", here, raw, "volumeDevices", errors)
+    for index, device in enumerate(devices):
+        here, name = ((at, "volumeDevices"), index), device.get("name", "")
+        if name not in volumes:
+            errors.not_found((here, "name"), name)
+        elif not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
+            errors.invalid((here, "name"), name, "must be a volume that a claim is for")
+        _not_both(device, "devicePath", here, mounted, "volumeMounts", errors)
+
+
+def _not_both(one: Any, path: str, at: FieldPath, others: Any, told: str, errors: ErrorList) -> None:
+    if one.get("name") in others:
+        errors.invalid((at, "name"), one.get("name"), f"must not already exist in {told}")
+    if one.get(path) in others.values():
+        errors.invalid((at, path), one.get(path), f"must not already exist as a path in {told}")

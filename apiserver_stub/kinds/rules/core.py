@@ -115,11 +115,9 @@ def _namespace_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
         errors.invalid(at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
-def _revision(tree: Any, at: FieldPath, errors: ErrorList) -> None:
-    if tree.get("data") is None:
-        errors.required((at, "data"), "data is mandatory")
-    if tree.get("revision", 0) < 0:
-        errors.invalid((at, "revision"), tree["revision"], "must be greater than or equal to 0")
+def _revision_data(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    if type(tree.get("data")) is not dict:
+        errors.required((at, "data"), "must be an object")
 
 
 # The rules of events, in both groups (API concepts, Event resource).
@@ -278,7 +276,9 @@ RULES = {
     "v1/Namespace": KindRules(
         within("spec.finalizers", namespace_finalizers), subresources={"status": _namespace_status}, name=names.label,
     ),
-    "apps/v1/ControllerRevision": KindRules(_revision, fixed("data")),
+    "apps/v1/ControllerRevision": KindRules(
+        record({"revision": at_least(0)}), fixed("data"), on_create=_revision_data,
+    ),
     "v1/Event": KindRules(_event("involvedObject", "reportingComponent", "message")),
     "events.k8s.io/v1/Event": KindRules(_NEW, _change, on_create=_of_today),
     "v1/Node": KindRules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))}),

@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rule, form, if_any, need, record
-from apiserver_stub.kinds.rules.formats import SUBDOMAIN
+from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN, no_backsteps
 from apiserver_stub.kinds.rules.quantities import HUGE
 
 _SOURCES = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
@@ -23,37 +23,69 @@ _AMOUNTS = (
     "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
     "requests.memory",
 )  # fmt: skip
+_UNITS_OF_CPU = ("1m", "1")
+_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 _HUGE = (f"limits.{HUGE}", f"requests.{HUGE}")
 _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DOTALL)
 
 
 def _field_of(allowed: tuple[str, ...]) -> Rule:
-    """Return the path of a field of the Pod: one of a few, or one label or annotation."""
+    """Return a reference to a field of the Pod: one of a few, or one label or annotation."""
 
-    def rule(path: Any, at: FieldPath, errors: ErrorList) -> None:
+    def rule(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+        path, here = reference.get("fieldPath", ""), (at, "fieldPath")
         match = _SUBSCRIPTED.fullmatch(path)
-        if match is None:
-            if path and path not in _FIELDS:
-                errors.invalid(at, path, "is no field of a pod that can be referred to")
-            elif path and path not in allowed:
-                errors.unsupported(at, path, allowed)
-        elif why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
-            errors.invalid(at, path, why)
+        if not path:
+            errors.required(here)
+        elif match is not None:
+            if why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
+                errors.invalid(at, path, why)
+        elif path not in _FIELDS:
+            errors.invalid(here, path, "is no field of a pod that can be referred to")
+        elif path not in allowed:
+            errors.unsupported(here, path, allowed)
 
     return rule
 
 
-def _amount(name: Any, at: FieldPath, errors: ErrorList) -> None:
-    if name and name not in _AMOUNTS and not name.startswith(_HUGE):
-        errors.unsupported(at, name, _AMOUNTS)
+def _amount(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    """An amount that a container asks for, told in one of a few units."""
+    name, unit = reference.get("resource", ""), reference.get("divisor", "0")
+    if not name:
+        errors.required((at, "resource"))
+    elif name not in _AMOUNTS and not name.startswith(_HUGE):
+        errors.unsupported((at, "resource"), name, _AMOUNTS)
+    else:
+        _divisor(name, unit, at, errors)
 
 
-_KEY_REF = record({"name": SUBDOMAIN, "key": form(names.data_key)}, need("key"))
-AMOUNT_REF = record({"resource": _amount})
-FILE_FIELD = record({"fieldPath": _field_of(_FILE_FIELDS)})
+def _divisor(name: str, unit: str, at: FieldPath, errors: ErrorList) -> None:
+    allowed = _UNITS_OF_CPU if name.endswith(".cpu") else _UNITS
+    if unit != "0" and unit not in allowed:
+        errors.invalid((at, "divisor"), name, f"only {', '.join(allowed)} are units of {name}")
+
+
+def amount_of(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    """An amount that a named container asks for."""
+    if not reference.get("containerName"):
+        errors.required((at, "containerName"))
+    else:
+        _amount(reference, at, errors)
+
+
+_KEY_REF = record({"key": form(names.data_key)}, need("key"))
+
+
+def _key_of(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    SUBDOMAIN(reference.get("name", ""), (at, "name"), errors)
+    _KEY_REF(reference, at, errors)
+
+
+FILE_FIELD = _field_of(_FILE_FIELDS)
 _VALUE_FROM = record({
-    "configMapKeyRef": _KEY_REF, "secretKeyRef": _KEY_REF, "resourceFieldRef": AMOUNT_REF,
-    "fieldRef": record({"fieldPath": _field_of(_ENV_FIELDS)}),
+    "configMapKeyRef": _key_of, "secretKeyRef": _key_of, "resourceFieldRef": _amount,
+    "fieldRef": _field_of(_ENV_FIELDS),
+    "fileKeyRef": record({"key": form(names.env_name), "volumeName": LABEL, "path": form(no_backsteps)}),
 })  # fmt: skip
 
 

@@ -108,8 +108,8 @@ SHARE: Rule = both(amount, _no_more_than_all)
 
 
 def is_none(value: Any) -> bool:
-    """Tell whether a count or percentage comes to nothing."""
-    return value is None or value == 0 or (type(value) is str and value.strip("0") == "%")
+    """Tell whether a count or percentage comes to nothing, as does what is neither."""
+    return value in (None, 0) or (type(value) is str and (not _PERCENT.fullmatch(value) or value.strip("0") == "%"))
 
 
 def header(name: str) -> str:

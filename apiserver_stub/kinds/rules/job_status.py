@@ -63,7 +63,7 @@ def _rule(parts: str, wrong: Callable[[_Said], bool], field: str, why: str, *, r
     return _Rule(frozenset(parts.split()), wrong, field, why, required)
 
 
-def _ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
+def index_ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
     """Return the ranges of a list of indexes below `completions`; None if it is no such list, in order."""
     found: list[tuple[int, int]] = []
     for part in text.split(",") if text else ():
@@ -81,7 +81,7 @@ def _ranges(text: str, completions: int) -> list[tuple[int, int]] | None:
 def _misread(name: str) -> Callable[[_Said], bool]:
     def wrong(said: _Said) -> bool:
         completions = said.spec.get("completions")
-        return completions is not None and _ranges(said.status.get(name, ""), completions) is None
+        return completions is not None and index_ranges(said.status.get(name, ""), completions) is None
 
     return wrong
 
@@ -90,8 +90,9 @@ def _overlap(said: _Said) -> bool:
     completions = said.spec.get("completions")
     if completions is None:
         return False
-    done, failed = (_ranges(said.status.get(name, ""), completions) for name in ("completedIndexes", "failedIndexes"))
-    return any(first <= end and start <= last for first, last in done or () for start, end in failed or ())
+    told = (said.status.get(name, "") for name in ("completedIndexes", "failedIndexes"))
+    done, failed = (index_ranges(text, completions) or () for text in told)
+    return any(first <= end and start <= last for first, last in done for start, end in failed)
 
 
 def _ends_early(said: _Said) -> bool:

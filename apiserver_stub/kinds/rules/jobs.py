@@ -1,10 +1,10 @@
 """The rules of jobs, of their policies for pods that fail and succeed, and of cron jobs."""
 
-import re
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.job_labels import job_labels
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
     at_least,
@@ -16,22 +16,21 @@ from apiserver_stub.kinds.rules.combine import (
     filled,
     fixed,
     form,
-    never,
     one_of,
     record,
     shorter,
     within,
 )
 from apiserver_stub.kinds.rules.formats import QUALIFIED, schedule, time_zone
-from apiserver_stub.kinds.rules.job_status import change_status
+from apiserver_stub.kinds.rules.job_status import change_status, index_ranges
 from apiserver_stub.kinds.rules.pod import pod_template
-from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.rules.workloads import matching
+from apiserver_stub.kinds.rules.selectors import SELECTOR, is_readable, selects
+from apiserver_stub.kinds.rules.workloads import selecting
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
 
 _MOST_RULES, _MOST_CODES, _MOST_PATTERNS = 20, 255, 20
-_INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
+_LONGEST_INDEXES = 64 * 1024
 
 
 def _codes(requirement: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -67,20 +66,33 @@ FAILURE_POLICY = record({"rules": both(
 )})  # fmt: skip
 
 
-def _policy_indexes(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    if not _INDEXES.fullmatch(text):
-        errors.invalid(at, text, "must be numbers and ranges of numbers, joined by ','")
+def _success(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The rules for success speak of indexes there are."""
+    policy, here = spec.get("successPolicy"), (at, "successPolicy")
+    if policy is None:
+        return
+    if spec.get("completionMode") != "Indexed":
+        errors.invalid(here, policy, "requires indexed completion mode")
+        return
+    both(filled("needs at least one rule"), at_most(_MOST_RULES))(policy.get("rules") or [], (here, "rules"), errors)
+    for index, rule in enumerate(policy.get("rules") or ()):
+        if "succeededCount" not in rule and "succeededIndexes" not in rule:
+            errors.required(((here, "rules"), index), "needs `succeededCount` or `succeededIndexes`")
+        elif "completions" in spec:
+            _success_rule(rule, spec["completions"], ((here, "rules"), index), errors)
 
 
-def _one_measure(rule: Any, at: FieldPath, errors: ErrorList) -> None:
-    if "succeededCount" not in rule and "succeededIndexes" not in rule:
-        errors.required(at, "needs `succeededCount` or `succeededIndexes`")
-
-
-SUCCESS_POLICY = record({"rules": both(
-    filled("needs at least one rule"), at_most(_MOST_RULES),
-    each(record({"succeededCount": at_least(0), "succeededIndexes": _policy_indexes}, _one_measure)),
-)})  # fmt: skip
+def _success_rule(rule: Tree, completions: int, at: FieldPath, errors: ErrorList) -> None:
+    count, indexes, most = rule.get("succeededCount"), rule.get("succeededIndexes"), completions
+    if indexes is not None:
+        shorter(_LONGEST_INDEXES)(indexes, (at, "succeededIndexes"), errors)
+        ranges = index_ranges(indexes, completions)
+        if ranges is None:
+            why = f"must be ascending numbers and ranges of numbers below {completions}, joined by ','"
+            errors.invalid((at, "succeededIndexes"), indexes, why)
+        most = min(most, sum(last - first + 1 for first, last in ranges or ()))
+    if count is not None and not 0 <= count <= most:
+        errors.invalid((at, "succeededCount"), count, f"must be between 0 and {most}, inclusive")
 
 
 def fits_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -88,6 +100,8 @@ def fits_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     policy = spec.get("podFailurePolicy")
     if policy is None:
         return
+    if spec.get("podReplacementPolicy", "Failed") != "Failed":
+        errors.unsupported((at, "podReplacementPolicy"), spec["podReplacementPolicy"], ("Failed",))
     here, inner = (at, "podFailurePolicy"), get_in(spec, ("template", "spec")) or {}
     restart = inner.get("restartPolicy")
     if restart == "OnFailure":
@@ -114,10 +128,6 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _managed_by(name: str) -> str:
-    return names.domain_prefixed(name) if len(name) <= 63 else ""
-
-
 def _indexes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         errors.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
@@ -131,17 +141,16 @@ def _indexes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
             why = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
             errors.invalid((at, "parallelism"), spec["parallelism"], why)
         return
-    for name in ("backoffLimitPerIndex", "successPolicy", "maxFailedIndexes"):
+    for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
         if name in spec and spec.get("completionMode") in (None, "NonIndexed"):
             errors.invalid((at, name), spec[name], "requires indexed completion mode")
 
 
 _SPEC = record({
-    **dict.fromkeys(_COUNTS, at_least(0)), "selector": SELECTOR,
-    "managedBy": both(filled(), shorter(63), form(_managed_by)),
-    "podFailurePolicy": FAILURE_POLICY, "successPolicy": SUCCESS_POLICY,
-    "template": pod_template("OnFailure", "Never"),
-}, _indexes, fits_template)  # fmt: skip
+    **dict.fromkeys(_COUNTS, at_least(0)),
+    "managedBy": both(filled(), shorter(63), form(names.domain_prefixed)),
+    "podFailurePolicy": FAILURE_POLICY, "template": pod_template("OnFailure", "Never"),
+}, _indexes, _success, fits_template)  # fmt: skip
 
 
 # What a job without a spec has, as every template without a word of it.
@@ -153,8 +162,23 @@ def _job(job: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec is None:
         _SPEC({"template": _NO_TEMPLATE}, place("spec"), errors)
         return
-    record({"spec": both(_SPEC, matching)})(job, at, errors)
+    within("spec", both(_SPEC, record({"selector": SELECTOR})))(job, at, errors)
+    if "selector" in spec or spec.get("manualSelector"):  # where neither is, one is made
+        selecting(spec, place("spec"), errors)
     _pod_names(job, spec, errors)
+
+
+def _generated(job: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """A new job selects its Pods by the labels that were made for them, unless its owner does that by hand."""
+    spec, ours, at = job.get("spec") or {}, job_labels(job), place("spec.template.metadata.labels")
+    if spec.get("manualSelector") or "selector" not in spec:
+        return
+    labels = get_in(spec, ("template", "metadata", "labels")) or {}
+    for name, value in ours.items():
+        if labels.get(name) != value:
+            errors.invalid((at, key(name)), labels.get(name, ""), f"must be {value}")
+    if is_readable(spec["selector"]) and not selects(spec["selector"], ours):
+        errors.invalid(place("spec.selector"), spec["selector"], "must only be what is made for the job")
 
 
 def _pod_names(job: Tree, spec: Tree, errors: ErrorList) -> None:
@@ -168,6 +192,8 @@ def _pod_names(job: Tree, spec: Tree, errors: ErrorList) -> None:
 
 def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if "selector" not in spec:
+        selecting(spec, place("spec"), errors)
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
         fixed("spec.completions")(new, old, errors)
@@ -214,14 +240,20 @@ def _zone(value: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, value, why)
 
 
-_OWN_SELECTOR = never("selector", "manualSelector", why="`selector` will be auto-generated")
+def _own_selector(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    if "selector" in spec:
+        errors.invalid((at, "selector"), spec["selector"], "is made for each job")
+    if spec.get("manualSelector"):
+        errors.unsupported((at, "manualSelector"), True, ("nil", "false"))
+
+
 _CRON = record({
     "schedule": form(schedule), "timeZone": _zone, "startingDeadlineSeconds": at_least(0),
     "successfulJobsHistoryLimit": at_least(0), "failedJobsHistoryLimit": at_least(0),
-    "jobTemplate": record({"spec": both(_SPEC, _OWN_SELECTOR)}),
+    "jobTemplate": record({"spec": both(_SPEC, _own_selector)}),
 })  # fmt: skip
 
 RULES = {
-    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}),
+    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}, on_create=_generated),
     "batch/v1/CronJob": KindRules(both(within("spec", _CRON), _cron_name)),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.combine import Change, KindRules, Rule, never, record, within
+from apiserver_stub.kinds.rules.combine import GREATEST, Change, KindRules, Rule, never, record
 from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
@@ -34,16 +34,18 @@ def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if spec is before or spec == before:
         return
-    counts = [name for name in _LISTS if len(spec.get(name) or ()) != len(before.get(name) or ())]
-    for name in counts:
-        errors.forbidden((_SPEC, name), "pod updates may not add or remove containers")
-    _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), errors)
+    for name in _LISTS:
+        if len(spec.get(name) or ()) != len(before.get(name) or ()):
+            errors.forbidden((_SPEC, name), "pod updates may not add or remove containers")
+            return
+    if not _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), errors):
+        return
     _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [], errors)
     _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], errors)
     gated = bool(before.get("schedulingGates"))
     if gated:
         _steering(spec, before, errors)
-    if not counts and not _same_otherwise(spec, before, gated):
+    if not _same_otherwise(spec, before, gated):
         errors.forbidden(_SPEC, _FROZEN)
 
 
@@ -59,14 +61,20 @@ def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
     return all(same_but(ignored, one, other) for pair in pairs for one, other in pair)
 
 
-def _deadline(new: Any, old: Any, errors: ErrorList) -> None:
+def _deadline(new: Any, old: Any, errors: ErrorList) -> bool:
+    """A deadline only comes nearer; returns whether it is worth to look on."""
     at = (_SPEC, "activeDeadlineSeconds")
-    if old is None:
-        return
     if new is None:
-        errors.invalid(at, None, "may not be removed once set")
-    elif new > old:
+        if old is not None:
+            errors.invalid(at, None, "may not be removed once set")
+        return True
+    if not 0 <= new <= GREATEST:
+        errors.invalid(at, new, f"must be between 0 and {GREATEST}, inclusive")
+        return False
+    if old is not None and new > old:
         errors.invalid(at, new, "must be less than or equal to previous value")
+        return False
+    return True
 
 
 def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
@@ -302,6 +310,14 @@ def _annotations(annotations: Mapping[str, str], spec: Tree, errors: ErrorList) 
         errors.invalid((_ANNOTATIONS, key(_MIRROR)), annotations[_MIRROR], why)
 
 
+def _new(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """A new Pod has no ephemeral containers, and while gates hold it back it is on no node."""
+    spec = pod.get("spec") or {}
+    never("ephemeralContainers", why=_LATER)(spec, _SPEC, errors)
+    if spec.get("schedulingGates"):
+        never("nodeName", why="cannot be set while there are schedulingGates")(spec, _SPEC, errors)
+
+
 def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
     """Return a template whose Pods may have one of the restart policies; any when none is named."""
 
@@ -332,8 +348,6 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(
-        _pod, change, _PARTS, on_create=within("spec", never("ephemeralContainers", why=_LATER)), any_label=True
-    ),
+    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True),
     "v1/PodTemplate": KindRules(_stored_template),
 }

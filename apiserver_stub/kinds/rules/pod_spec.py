@@ -15,15 +15,17 @@ from apiserver_stub.kinds.rules.combine import (
     distinct_by,
     each,
     form,
+    need,
     record,
 )
-from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, sleeps, volumes_exist
+from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, resizes, sleeps, volumes_exist
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
-from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING
+from apiserver_stub.kinds.rules.selectors import AFFINITY, READINESS_GATES, SPREADING, gates
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
+from apiserver_stub.kinds.trees import get_in
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"
@@ -123,9 +125,28 @@ def _claim(claim: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _CLAIMS = both(
-    each(record({"name": LABEL, "resourceClaimName": SUBDOMAIN, "resourceClaimTemplateName": SUBDOMAIN}, _claim)),
+    each(
+        record(
+            {"name": LABEL, "resourceClaimName": SUBDOMAIN, "resourceClaimTemplateName": SUBDOMAIN},
+            need("name"),
+            _claim,
+        )
+    ),
     distinct_by("name"),
 )
+
+
+def _one_hostname(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    for name in ("setHostnameAsFQDN", "hostNetwork"):
+        if "hostnameOverride" in spec and spec.get(name):
+            errors.forbidden((at, "hostnameOverride"), f"may not be set where {name} is true")
+
+
+def _of_pod(resources: Any, at: FieldPath, errors: ErrorList) -> None:
+    """What a Pod asks for as a whole are amounts alone."""
+    if "claims" in resources:
+        errors.forbidden((at, "claims"), "may only be set for containers")
+    RESOURCES(resources, at, errors)
 
 
 def _dns_given(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -138,14 +159,21 @@ def _dns_given(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
 
 
+# What a real server calls them, spelling included.
+_HOST_NAMESPACES = {"hostNetwork": "hostNetwork", "hostPID": "HostPID", "hostIPC": "HostIPC"}
+
+
 def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "`shareProcessNamespace` and `hostPID` exclude each other"
         errors.invalid((at, "shareProcessNamespace"), True, why)
     if spec.get("hostUsers") is False:
-        for name in ("hostNetwork", "hostPID", "hostIPC"):
+        for name, told in _HOST_NAMESPACES.items():
             if spec.get(name):
-                errors.forbidden((at, name), "when `hostUsers` is false")
+                errors.forbidden((at, told), "when `hostUsers` is false")
+        for here, container in _containers(spec, at, *_LISTS):
+            if container.get("volumeDevices"):
+                errors.forbidden((here, "volumeDevices"), "when `hostUsers` is false")
 
 
 _ROWS: Mapping[str, Rule] = MappingProxyType({
@@ -154,12 +182,12 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
     "hostnameOverride": form(_whole_hostname),
     "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": _system,
     "overhead": _overhead, "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
-    "resourceClaims": _CLAIMS, "resources": RESOURCES, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
+    "resourceClaims": _CLAIMS, "resources": _of_pod, "runtimeClassName": SUBDOMAIN, "schedulingGates": gates,
     "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
     "tolerations": TOLERATIONS,
     "topologySpreadConstraints": SPREADING,
 })  # fmt: skip
-_PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
+_PLAIN = record(_ROWS, _one_hostname, _dns_given, _host_namespaces, fits_system)
 
 
 def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:
@@ -179,8 +207,9 @@ def _judge(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str]) 
     _PLAIN(spec, at, errors)
     if not spec.get("containers"):
         errors.required((at, "containers"))
-    volumes = {**judge_volumes(spec.get("volumes") or (), (at, "volumes"), errors), **dict.fromkeys(claimed)}
+    volumes = judge_volumes(_volumes(spec, claimed), (at, "volumes"), errors)
     claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    _known_claims(spec, at, errors, claims)
     grace = spec.get("terminationGracePeriodSeconds")
     for name, rule in LISTS:
         for index, container in enumerate(spec.get(name) or ()):
@@ -190,12 +219,37 @@ def _judge(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str]) 
                 volumes_exist(container, here, errors, volumes)
             if (container.get("securityContext") or {}).get("procMount") == "Unmasked":
                 _unmasked(spec, (here, "securityContext"), errors)
+            if spec.get("restartPolicy") == "Never":
+                resizes(container, here, errors)
             if "lifecycle" in container:
                 sleeps(container["lifecycle"], (here, "lifecycle"), errors, grace)
             if claims or "claims" in (container.get("resources") or ()):
                 _known_claims(container, here, errors, claims)
     _names_differ(spec, at, errors)
     _host_ports(spec, at, errors)
+    _files_exist(spec, at, errors)
+
+
+def _volumes(spec: Any, claimed: Iterable[str]) -> list[Any]:
+    """Return the volumes of a Pod: those that its controller adds take the place of others of their names."""
+    added = {name: {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claimed}
+    return [*added.values(), *(volume for volume in spec.get("volumes") or () if volume.get("name", "") not in added)]
+
+
+def _files_exist(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Variables are read from files of volumes that the Pod has for that."""
+    volumes = {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
+    for here, container in _containers(spec, at, *_LISTS):
+        for index, variable in enumerate(container.get("env") or ()):
+            source = get_in(variable, ("valueFrom", "fileKeyRef"))
+            if source is None:
+                continue
+            place = (((((here, "env"), index), "valueFrom"), "fileKeyRef"), "volumeName")
+            name = source.get("volumeName", "")
+            if name not in volumes:
+                errors.not_found(place, name)
+            elif "emptyDir" not in volumes[name]:
+                errors.invalid(place, name, "must be a volume of the type emptyDir")
 
 
 def _unmasked(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -203,8 +257,9 @@ def _unmasked(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
 
 
-def _known_claims(container: Any, at: FieldPath, errors: ErrorList, known: set[Any]) -> None:
-    for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
+def _known_claims(whole: Any, at: FieldPath, errors: ErrorList, known: set[Any]) -> None:
+    """What a container, or the Pod, uses are claims that the Pod has."""
+    for index, claim in enumerate((whole.get("resources") or {}).get("claims") or ()):
         if claim.get("name") and claim["name"] not in known:
             errors.not_found((((at, "resources"), "claims"), index), claim["name"])
 
@@ -217,11 +272,14 @@ def _containers(spec: Any, at: FieldPath, *lists: str) -> Iterator[tuple[FieldPa
 
 def _names_differ(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[Any] = set()
-    for here, container in _containers(spec, at, "containers", "initContainers", "ephemeralContainers"):
-        name = container.get("name")
-        if name and name in seen:
-            errors.duplicate((here, "name"), name)
-        seen.add(name)
+    for field in ("containers", "initContainers", "ephemeralContainers"):
+        for here, container in _containers(spec, at, field):
+            name = container.get("name", "")
+            if name in seen:
+                errors.duplicate((here, "name"), name)
+            if name or field != "initContainers":
+                seen.add(name)
+        seen.update(container.get("name", "") for container in spec.get(field) or ())
     if "ephemeralContainers" in spec:
         _targets_exist(spec, at, errors)
 

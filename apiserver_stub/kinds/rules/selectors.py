@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct, each, filled, form, one_of, record
+from apiserver_stub.kinds.rules.combine import at_least, between, both, each, filled, form, need, one_of, record
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.scale import selector_text
@@ -68,12 +68,10 @@ def is_empty(selector: Any) -> bool:
 
 
 def is_readable(selector: Any) -> bool:
-    """Tell whether a LabelSelector (or map) could match anything."""
-    try:
-        LabelSelector.parse(selector_text(selector))
-    except BadRequest:
-        return False
-    return True
+    """Tell whether a LabelSelector could match anything: whether nothing is wrong in it."""
+    found = ErrorList()
+    SELECTOR(selector, None, found)
+    return not found.causes
 
 
 def selects(selector: Any, values: Any) -> bool:
@@ -93,6 +91,8 @@ def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
             errors.forbidden((at, name), "must not be specified when labelSelector is not set")
+        else:
+            each(QUALIFIED)(keys, (at, name), errors)
     excluded = set(mismatched)
     for index, name in enumerate(matched):
         if name in excluded:
@@ -100,10 +100,16 @@ def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.invalid(((at, "matchLabelKeys"), index), name, why)
 
 
+def _namespaces(names_of: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A name is told of at a place for one, where there were many."""
+    around, _ = at or (None, "")
+    for name in names_of:
+        LABEL(name, (around, "namespace"), errors)
+
+
 _POD_TERM = record({
-    "labelSelector": SELECTOR, "namespaceSelector": SELECTOR, "namespaces": each(LABEL), "topologyKey": QUALIFIED,
-    "matchLabelKeys": each(QUALIFIED), "mismatchLabelKeys": each(QUALIFIED),
-}, _label_keys)  # fmt: skip
+    "labelSelector": SELECTOR, "namespaceSelector": SELECTOR, "namespaces": _namespaces, "topologyKey": QUALIFIED,
+}, need("topologyKey", why="says what is near"), _label_keys)  # fmt: skip
 _POD_AFFINITY = record({
     "requiredDuringSchedulingIgnoredDuringExecution": each(_POD_TERM),
     "preferredDuringSchedulingIgnoredDuringExecution": each(record({"weight": _WEIGHT, "podAffinityTerm": _POD_TERM})),
@@ -139,9 +145,21 @@ def _once_each(constraints: Any, at: FieldPath, errors: ErrorList) -> None:
 
 SPREADING = both(each(record({
     "maxSkew": at_least(1, "must be greater than zero"), "minDomains": at_least(1, "must be greater than zero"),
-    "labelSelector": SELECTOR, "matchLabelKeys": each(QUALIFIED),
+    "labelSelector": SELECTOR,
 }, _spreads)), _once_each)  # fmt: skip
-GATES = both(each(record({"name": QUALIFIED})), distinct(lambda gate: gate.get("name")))
+
+
+def gates(values: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The gates that hold a Pod back, each once."""
+    seen: set[str] = set()
+    for index, gate in enumerate(values):
+        name = gate.get("name", "")
+        QUALIFIED(name, (at, index), errors)
+        if name in seen:
+            errors.duplicate((at, index), name)
+        seen.add(name)
+
+
 READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 

@@ -17,13 +17,12 @@ from apiserver_stub.kinds.rules.combine import (
     form,
     if_any,
     need,
-    nothing,
     one_of,
     outcome,
     record,
     within,
 )
-from apiserver_stub.kinds.rules.env import AMOUNT_REF, FILE_FIELD
+from apiserver_stub.kinds.rules.env import FILE_FIELD, amount_of
 from apiserver_stub.kinds.rules.formats import (
     LABEL,
     NOT_NEGATIVE,
@@ -78,10 +77,11 @@ def _same_source(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, {}, "must match dataSourceRef")
 
 
-_SOURCE = both(need("kind", "name"), _group)
+_SOURCE = both(need("kind", "name"), record({"apiGroup": if_any(SUBDOMAIN)}), _group)
 CLAIM_SPEC = record({
     "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
-    "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
+    "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE,
+    "dataSourceRef": both(_SOURCE, record({"namespace": if_any(LABEL)})),
 }, need("accessModes", why="at least 1 access mode is required"), _storage, _same_source)  # fmt: skip
 
 
@@ -144,53 +144,64 @@ def _size(value: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _one_reference(item: Any, at: FieldPath, errors: ErrorList) -> None:
-    given = [name for name in ("fieldRef", "resourceFieldRef") if name in item]
-    if len(given) > 1:
-        errors.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
-    elif not given:
+    if "fieldRef" in item:
+        FILE_FIELD(item["fieldRef"], (at, "fieldRef"), errors)
+        if "resourceFieldRef" in item:
+            errors.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
+    elif "resourceFieldRef" in item:
+        amount_of(item["resourceFieldRef"], (at, "resourceFieldRef"), errors)
+    else:
         errors.required(at, "one of fieldRef and resourceFieldRef is required")
 
 
-_DOWNWARD = each(
-    record(
-        {
-            "path": form(_inner_path),
-            "mode": _MODE,
-            "fieldRef": FILE_FIELD,
-            "resourceFieldRef": both(AMOUNT_REF, need("containerName")),
-        },
-        _one_reference,
-    )
-)
+_FILE = record({"path": form(_inner_path), "mode": _MODE}, need("path"), _one_reference)
+
+
+def _files(source: Any, at: FieldPath, errors: ErrorList) -> None:
+    """What is wrong with a file is told of the source that it is of."""
+    for item in source.get("items") or ():
+        _FILE(item, at, errors)
+
+
 _PROJECTIONS = {
     "secret": record({"items": _ITEMS}, need("name")),
     "configMap": record({"items": _ITEMS}, need("name")),
-    "downwardAPI": record({"items": _DOWNWARD}),
-    "serviceAccountToken": record({"expirationSeconds": _TOKEN_LIFE, "path": form(_inner_path)}, need("path")),
+    "downwardAPI": _files,
+    "serviceAccountToken": record({"expirationSeconds": _TOKEN_LIFE}),
     "clusterTrustBundle": record({"path": form(_inner_path)}),
-    "podCertificate": nothing,
 }
+_SOURCE_OF_FILES = record(_PROJECTIONS)
 
 
 def _projected(source: Any) -> Iterator[str]:
     """Yield the paths of the files that a source of a projected volume makes."""
     for name in ("secret", "configMap", "downwardAPI"):
         yield from (item.get("path", "") for item in (source.get(name) or {}).get("items") or ())
-    for name in ("serviceAccountToken", "clusterTrustBundle"):
-        if path := (source.get(name) or {}).get("path"):
-            yield path
+    yield (source.get("clusterTrustBundle") or {}).get("path", "")
 
 
-def _paths_differ(volume: Any, at: FieldPath, errors: ErrorList) -> None:
+def _projection(volume: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[str] = set()
-    for source in volume.get("sources") or ():
+    for index, source in enumerate(volume.get("sources") or ()):
+        here = ((at, "sources"), index)
+        _SOURCE_OF_FILES(source, here, errors)
+        if "serviceAccountToken" in source:
+            _token_path(source["serviceAccountToken"].get("path", ""), (at, "path"), errors)
+        if len(source) > 1:
+            errors.forbidden(here, _MORE)
         for path in _projected(source):
             if path and path in seen:
                 errors.invalid(at, path, "conflicting duplicate paths")
             seen.add(path)
 
 
-_PROJECTION = chosen(_PROJECTIONS, "must specify a projected volume type", "may not specify more than 1 volume type")
+def _token_path(path: str, at: FieldPath, errors: ErrorList) -> None:
+    if not path:
+        errors.required(at)
+    elif why := _inner_path(path):
+        errors.invalid(at, path, why)
+
+
 _FILES = {"items": _ITEMS, "defaultMode": _MODE}
 _PARTITION = between(0, 255)
 _LUN = between(0, 255)
@@ -248,12 +259,22 @@ def _registry(text: str) -> str:
     return "" if ends else "must be host:port, or several of them joined by commas"
 
 
+def _told_as(name: str, rule: Rule) -> Rule:
+    """Return a rule for what a real server calls by another name."""
+
+    def told(source: Any, at: FieldPath, errors: ErrorList) -> None:
+        around, _ = at or (None, "")
+        rule(source, (around, name), errors)
+
+    return told
+
+
 # What pods and persistent volumes share, in the order in which a second one is noticed.
 SHARED: Mapping[str, Rule] = MappingProxyType({
     "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}, need("path")),
-    "gcePersistentDisk": record({"partition": _PARTITION}, need("pdName")),
+    "gcePersistentDisk": _told_as("persistentDisk", record({"partition": _PARTITION}, need("pdName"))),
     "awsElasticBlockStore": record({"partition": _PARTITION}, need("volumeID")),
-    "nfs": record({"path": form(absolute)}, need("server")),
+    "nfs": record({"path": form(absolute)}, need("server"), need("path", why="is what is mounted")),
     "iscsi": record({"iqn": form(_iscsi_name), "lun": _LUN}, need("targetPortal", "iqn"), _iscsi),
     "glusterfs": record({}, need("endpoints", "path")),
     "flocker": _dataset,
@@ -272,15 +293,26 @@ SHARED: Mapping[str, Rule] = MappingProxyType({
     "storageos": record({"volumeName": LABEL, "volumeNamespace": LABEL, "secretRef": _NAMED}, need("volumeName")),
     "scaleIO": record({}, need("gateway", "system", "volumeName")),
 })  # fmt: skip
+
+
+def _secret_of_driver(reference: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A name that is none is told of the driver, as a real server does."""
+    around, _ = at or (None, "")
+    if not reference.get("name"):
+        errors.required((at, "name"))
+    else:
+        SUBDOMAIN(reference["name"], (around, "name"), errors)
+
+
 _ALONE: dict[str, Rule] = {
     "emptyDir": record({"sizeLimit": _size}),
     "gitRepo": record({"directory": form(descending)}, need("repository")),
     "secret": record(_FILES, need("secretName")),
     "configMap": record(_FILES, need("name")),
-    "downwardAPI": record({"items": _DOWNWARD, "defaultMode": _MODE}),
+    "downwardAPI": record({"defaultMode": _MODE}, _files),
     "persistentVolumeClaim": need("claimName"),
-    "projected": record({"sources": each(_PROJECTION), "defaultMode": _MODE}, _paths_differ),
-    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": record({"name": SUBDOMAIN}, need("name"))},
+    "projected": record({"defaultMode": _MODE}, _projection),
+    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": _secret_of_driver},
                   need("driver")),
     "ephemeral": record({"volumeClaimTemplate": record({"metadata": CLAIM_METADATA, "spec": CLAIM_SPEC})},
                         need("volumeClaimTemplate")),

@@ -1,5 +1,6 @@
 """The rules of what keeps Pods running: replica counts, selectors that match their templates, ways to roll out."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
@@ -8,17 +9,21 @@ from apiserver_stub.kinds.rules.combine import (
     KindRules,
     Rule,
     at_least,
+    both,
     changes,
+    each,
     fixed,
     form,
     if_any,
     need,
+    nothing,
     record,
+    within,
 )
-from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE, SHARE, SUBDOMAIN, amount, is_none
-from apiserver_stub.kinds.rules.metadata import labels
+from apiserver_stub.kinds.rules.formats import LABEL, NOT_NEGATIVE, SHARE, amount, is_none
 from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, is_readable, selects
+from apiserver_stub.kinds.rules.volumes import CLAIM_SPEC
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
 
@@ -32,29 +37,37 @@ _COUNTS = dict.fromkeys(("replicas", "minReadySeconds"), at_least(0))
 _HISTORY: dict[str, Rule] = {"revisionHistoryLimit": at_least(0)}
 
 
-def matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The selector picks the Pods of the template."""
-    selector, template = spec.get("selector"), spec.get("template")
-    if not selector or template is None or not is_readable(selector):
-        return
+def _matching(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The selector picks the Pods of the template; without a selector nothing is picked."""
+    selector, template = spec.get("selector"), spec.get("template") or {}
     values = get_in(template, ("metadata", "labels")) or {}
-    if not selects(selector, values):
+    if selector is None or (is_readable(selector) and not selects(selector, values)):
         errors.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
-def _selected(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Without a selector nothing is selected."""
+def selecting(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """There is a selector, and it picks the Pods of the template."""
     if spec.get("selector") is None:
-        values = get_in(spec, ("template", "metadata", "labels")) or {}
+        errors.required((at, "selector"), "says which Pods are meant")
+    _matching(spec, at, errors)
+
+
+def _of_labels(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The same of a selector that is but labels, whatever they look like."""
+    wanted, values = spec.get("selector") or {}, get_in(spec, ("template", "metadata", "labels")) or {}
+    if not wanted.items() <= values.items() and spec.get("template") is not None:
         errors.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
 def _selective(selector: Any, at: FieldPath, errors: ErrorList) -> None:
     SELECTOR(selector, at, errors)
-    if not is_readable(selector):
-        errors.invalid(at, selector, "is no selector")
     if is_empty(selector):
         errors.invalid(at, selector, "must not be empty")
+
+
+def _readable(selector: Any, at: FieldPath, errors: ErrorList) -> None:
+    if not is_readable(selector):
+        errors.invalid(at, selector, "is no selector")
 
 
 def _template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -68,6 +81,21 @@ def _template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.forbidden(((here, "spec"), "activeDeadlineSeconds"), "only Pods that end have a deadline")
 
 
+def _template_of_readable(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Where a selector cannot be read the template is not looked at."""
+    if spec.get("selector") is None or is_readable(spec["selector"]):
+        _template(spec, at, errors)
+
+
+def _unnamed(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The Pods of a stateful set get their names from it, whatever the template says."""
+    inner = get_in(spec, ("template", "spec"))
+    if inner and ("hostname" in inner or "subdomain" in inner):
+        inner = {name: value for name, value in inner.items() if name not in ("hostname", "subdomain")}
+        spec = {**spec, "template": {**spec["template"], "spec": inner}}
+    _template_of_readable(spec, at, errors)
+
+
 def _needs_spec(rule: Rule) -> Rule:
     def whole(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         rule(tree.get("spec") or {"template": {"spec": {}}}, (at, "spec"), errors)
@@ -75,9 +103,9 @@ def _needs_spec(rule: Rule) -> Rule:
     return whole
 
 
-def _workload(rows: dict[str, Rule], *whole: Rule) -> Rule:
-    judge = record({**_COUNTS, "selector": _selective, **rows}, _selected, matching, _template, *whole)
-    return _needs_spec(judge)
+def _workload(rows: dict[str, Rule], *whole: Rule, template: Rule = _template_of_readable) -> Rule:
+    selector = both(_selective, _readable)
+    return _needs_spec(record({**_COUNTS, "selector": selector, **rows}, selecting, template, *whole))
 
 
 def _progress(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -94,27 +122,39 @@ def _moves(rolling: Any, at: FieldPath, errors: ErrorList) -> None:
 
 def _one_way(rolling: Any, at: FieldPath, errors: ErrorList) -> None:
     spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    if is_none(spare) and is_none(extra) and spare is not None:
+    if is_none(spare) and is_none(extra):
         errors.required((at, "maxUnavailable"), "cannot be 0 when maxSurge is 0")
     elif not is_none(spare) and not is_none(extra):
         errors.invalid((at, "maxSurge"), extra, "may not be set when maxUnavailable is non-zero")
 
 
-def _strategy(rolling: Rule, why: str, other: str) -> Rule:
-    """Return how changes are rolled out: step by step, where the details of that belong, or in one `other` way."""
+def _strategy(rolling: Rule, other: str, details_beside: Rule | None, unknown: Callable[..., None]) -> Rule:
+    """Return how changes are rolled out: step by step, where the details of that belong, or in one `other` way, with
+    what is told of details beside that, and of ways that are unknown.
+    """
 
     def rule(strategy: Any, at: FieldPath, errors: ErrorList) -> None:
-        details, kind = strategy.get("rollingUpdate"), strategy.get("type")
-        if kind and kind not in (other, "RollingUpdate"):
-            errors.unsupported(at, kind, (other, "RollingUpdate"))
-        elif details is None:
-            return
-        elif kind == other:
-            errors.forbidden((at, "rollingUpdate"), why)
-        else:
-            rolling(details, (at, "rollingUpdate"), errors)
+        details, kind, here = strategy.get("rollingUpdate"), strategy.get("type"), (at, "rollingUpdate")
+        if kind not in (other, "RollingUpdate"):
+            unknown(errors, at, kind, (other, "RollingUpdate"))
+        elif details is not None and kind == other:
+            (details_beside or nothing)(details, here, errors)
+        elif details is not None:
+            rolling(details, here, errors)
 
     return rule
+
+
+def _not_beside(_details: Any, at: FieldPath, errors: ErrorList) -> None:
+    errors.forbidden(at, "may not be specified when strategy `type` is 'Recreate'")
+
+
+def _not_for(details: Any, at: FieldPath, errors: ErrorList) -> None:
+    errors.invalid(at, details, "only allowed for updateStrategy 'RollingUpdate'")
+
+
+def _no_way(errors: ErrorList, at: FieldPath, kind: str, ways: Iterable[str]) -> None:
+    errors.invalid(at, kind, f"must be {' or '.join(ways)}")
 
 
 def _pod_management(policy: str) -> str:
@@ -125,27 +165,27 @@ _AMOUNTS: dict[str, Rule] = {"maxUnavailable": SHARE, "maxSurge": amount}
 _DEPLOYMENT = _workload({
     **_HISTORY,
     "progressDeadlineSeconds": at_least(0),
-    "strategy": _strategy(
-        record(_AMOUNTS, _moves), "may not be specified when strategy `type` is 'Recreate'", "Recreate",
-    ),
+    "strategy": _strategy(record(_AMOUNTS, _moves), "Recreate", _not_beside, ErrorList.unsupported),
 }, _progress)  # fmt: skip
-_DAEMON_SET = _workload({
+_DAEMON_SET = _needs_spec(record({
+    **_COUNTS,
     **_HISTORY,
+    "selector": _selective,
     "updateStrategy": _strategy(
-        record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "only allowed for updateStrategy 'RollingUpdate'",
-        "OnDelete",
+        record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "OnDelete", None, ErrorList.unsupported,
     ),
-})  # fmt: skip
+}, _matching, _template))  # fmt: skip
 _STATEFUL_SET = _workload({
     "ordinals": record({"start": at_least(0)}),
-    "serviceName": if_any(SUBDOMAIN),
     "podManagementPolicy": form(_pod_management),
     "updateStrategy": _strategy(
-        record({"partition": at_least(0), "maxUnavailable": SHARE}), "only allowed for updateStrategy 'RollingUpdate'",
-        "OnDelete",
+        record({"partition": at_least(0), "maxUnavailable": SHARE}), "OnDelete", _not_for, _no_way,
     ),
-})  # fmt: skip
-_CONTROLLER = _needs_spec(record({**_COUNTS, "selector": labels}, need("selector", "template"), matching, _template))
+}, template=_unnamed)  # fmt: skip
+_NEW_STATEFUL_SET = within("spec", record({
+    "serviceName": if_any(LABEL), "volumeClaimTemplates": each(record({"spec": CLAIM_SPEC})),
+}))  # fmt: skip
+_CONTROLLER = _needs_spec(record(_COUNTS, need("selector", "template"), _of_labels, _template))
 
 
 def _stateful_change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -186,6 +226,6 @@ RULES = {
     "apps/v1/DaemonSet": KindRules(_DAEMON_SET, _SELECTOR),
     "apps/v1/StatefulSet": KindRules(_STATEFUL_SET, _stateful_change, {"status": _counts(
         "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
-    )}),
+    )}, on_create=_NEW_STATEFUL_SET),
     "v1/ReplicationController": KindRules(_CONTROLLER, subresources={"status": _REPLICAS}),
 }  # fmt: skip

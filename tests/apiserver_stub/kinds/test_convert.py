@@ -142,8 +142,12 @@ def test_behavior_is_written_with_capitals_and_read_either_way() -> None:
     annotations = old["metadata"]["annotations"]
     name = "autoscaling.alpha.kubernetes.io/behavior"
     assert json.loads(annotations[name]) == {
-        "ScaleUp": {"Policies": [{"Type": "Pods", "Value": 4, "PeriodSeconds": 15}], "SelectPolicy": "Max"}
-    }
+        "ScaleUp": {
+            "StabilizationWindowSeconds": None, "SelectPolicy": "Max",
+            "Policies": [{"Type": "Pods", "Value": 4, "PeriodSeconds": 15}], "Tolerance": None,
+        },
+        "ScaleDown": None,
+    }  # fmt: skip
     for text in (annotations[name], json.dumps(behavior), json.dumps({**behavior, "ScaleDown": None})):
         annotations[name] = text
         assert autoscaler_to_v2(old)["spec"]["behavior"] == behavior

@@ -15,6 +15,7 @@ from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.trees import get_in
 
 KINDS = built_in()
+DIGEST = f"sha256:{'0' * 64}"
 
 # What there is of a template that nobody gave.
 TEMPLATE = {
@@ -75,9 +76,13 @@ def test_a_minimal_pod() -> None:
         ("nginx:1.25", "IfNotPresent"),
         ("registry:5000/nginx", "Always"),
         ("registry:5000/nginx:1", "IfNotPresent"),
-        ("nginx@sha256:abc", "IfNotPresent"),
-        ("nginx:1@sha256:abc", "IfNotPresent"),
-        ("nginx:latest@sha256:abc", "Always"),
+        (f"nginx@{DIGEST}", "IfNotPresent"),
+        (f"nginx:1@{DIGEST}", "IfNotPresent"),
+        (f"nginx:latest@{DIGEST}", "Always"),
+        ("nginx:latest@sha256:abc", "IfNotPresent"),
+        ("Example.org/nginx", "Always"),
+        ("Nginx", "IfNotPresent"),
+        (" ", "IfNotPresent"),
         ("", "IfNotPresent"),
     ],
 )
@@ -331,7 +336,10 @@ def test_what_is_given_is_kept() -> None:
         ),
         (
             "autoscaling/v1", "horizontalpodautoscalers", {"spec": {"maxReplicas": 3}}, "spec",
-            {"maxReplicas": 3, "minReplicas": 1, "scaleTargetRef": {"kind": "", "name": ""}},
+            {
+                "maxReplicas": 3, "minReplicas": 1, "scaleTargetRef": {"kind": "", "name": ""},
+                "targetCPUUtilizationPercentage": 80,
+            },
         ),
         (
             "autoscaling/v2", "horizontalpodautoscalers", {"spec": {"behavior": {}}}, "spec.behavior.scaleDown",

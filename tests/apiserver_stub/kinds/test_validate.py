@@ -35,7 +35,9 @@ def _container(**more: Any) -> Tree:
         ("apps/v1", "statefulsets", {"spec": {
             "selector": {"matchLabels": {"a": "b"}},
             "template": {**TEMPLATE, **_container(volumeMounts=[{"name": "d", "mountPath": "/d"}])},
-            "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
+            "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            }}],
         }}),
         ("v1", "replicationcontrollers", {"spec": {"template": TEMPLATE}}),
         ("batch/v1", "jobs", {"spec": {"template": {"spec": {"containers": [C], "restartPolicy": "Never"}}}}),

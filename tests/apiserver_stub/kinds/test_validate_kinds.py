@@ -8,7 +8,7 @@ from apiserver_stub.kinds.schema import Tree
 
 C: Tree = {"name": "c", "image": "i"}
 RUN: Tree = {"command": ["true"]}
-EMPTY = ["spec.template.metadata.labels", "spec.template.spec.containers", "spec.selector"]
+EMPTY = ["spec.selector", "spec.template.metadata.labels", "spec.template.spec.containers"]
 HERE: Tree = {"namespace": "n"}
 TEMPLATE: Tree = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [C]}}
 WORKLOAD: Tree = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
@@ -116,7 +116,7 @@ def _template(**spec: Any) -> Tree:
         ("deployments", _workload(selector={}), None, ["spec.selector"]),
         ("deployments", _workload(selector={"matchLabels": {"a": "x"}}), None, ["spec.template.metadata.labels"]),
         ("deployments", _workload(selector={"matchExpressions": [{"key": "a", "operator": "In"}]}), None,
-         ["spec.selector.matchExpressions[0].values", "spec.template.metadata.labels"]),
+         ["spec.selector.matchExpressions[0].values", "spec.selector"]),
         ("deployments", _workload(strategy={"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}), None,
          ["spec.strategy.rollingUpdate"]),
         ("deployments", _workload(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}), None,
@@ -145,6 +145,11 @@ def test_workloads(judged: Any, plural: str, new: Tree, old: Tree | None, fields
 JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
 
 
+def _job(**spec: Any) -> Tree:
+    template = {**JOB_TEMPLATE, "metadata": TEMPLATE["metadata"]}
+    return {"spec": {"selector": WORKLOAD["selector"], "template": template, **spec}}
+
+
 @pytest.mark.parametrize(
     ("api_version", "plural", "new", "old", "fields"),
     [
@@ -152,10 +157,8 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("batch/v1", "jobs", {"spec": {"template": JOB_TEMPLATE, "backoffLimit": -1}}, None, ["spec.backoffLimit"]),
         ("batch/v1", "jobs", {"spec": {"template": JOB_TEMPLATE, "completionMode": "Indexed", "parallelism": 1}}, None,
          ["spec.completions"]),
-        ("batch/v1", "jobs", {"spec": {"template": JOB_TEMPLATE, "completions": 2}},
-         {"spec": {"template": JOB_TEMPLATE, "completions": 3}}, ["spec.completions"]),
-        ("batch/v1", "jobs", {"spec": {"template": JOB_TEMPLATE, "parallelism": 2, "completions": 3}},
-         {"spec": {"template": JOB_TEMPLATE, "completions": 3}}, []),
+        ("batch/v1", "jobs", _job(completions=2), _job(completions=3), ["spec.completions"]),
+        ("batch/v1", "jobs", _job(parallelism=2, completions=3), _job(completions=3), []),
         ("batch/v1", "cronjobs", {"spec": {"schedule": "* * *", "jobTemplate": {"spec": {"template": JOB_TEMPLATE}}}},
          None, ["spec.schedule"]),
         ("batch/v1", "cronjobs", {"metadata": {"name": "a" * 53}, "spec": {
@@ -166,7 +169,7 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
          {"spec": {"scaleTargetRef": TARGET, "minReplicas": 3, "maxReplicas": 2}}, None,
          ["spec.maxReplicas"]),
         ("autoscaling/v1", "horizontalpodautoscalers", {"spec": {"scaleTargetRef": TARGET}}, None,
-         ["spec.maxReplicas"]),
+         ["spec.maxReplicas", "spec.maxReplicas"]),
         ("policy/v1", "poddisruptionbudgets", {"spec": {"minAvailable": 1, "maxUnavailable": "50%"}}, None, ["spec"]),
         ("v1", "services", {"spec": {}}, None, ["spec.ports"]),
         ("v1", "services", {"spec": {"ports": [{"port": 80}, {"port": 81}]}}, None,

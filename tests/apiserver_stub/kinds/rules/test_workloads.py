@@ -18,6 +18,7 @@ JOB, CRON = "batch/v1/Job", "batch/v1/CronJob"
 LABELS = "spec.template.metadata.labels"
 ROLLING = "spec.strategy.rollingUpdate"
 RULE = "spec.podFailurePolicy.rules"
+SELECTED = {"spec.selector": {"matchLabels": {"a": "b"}}, "spec.template.metadata": {"labels": {"a": "b"}}}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ RULE = "spec.podFailurePolicy.rules"
         (DAEMONS, {"spec.updateStrategy.rollingUpdate.maxUnavailable": 0},
          [("spec.updateStrategy.rollingUpdate.maxUnavailable", R)]),
         (STATEFUL, {"spec.ordinals.start": -1}, [("spec.ordinals.start", I)]),
-        (STATEFUL, {"spec.updateStrategy.type": "OnDelete"}, [("spec.updateStrategy.rollingUpdate", F)]),
+        (STATEFUL, {"spec.updateStrategy.type": "OnDelete"}, [("spec.updateStrategy.rollingUpdate", I)]),
         (STATEFUL, {"spec.updateStrategy.rollingUpdate.partition": -1},
          [("spec.updateStrategy.rollingUpdate.partition", I)]),
         (RC, {"spec.selector": {"app": "other"}}, [(LABELS, I)]),
@@ -71,13 +72,13 @@ RULE = "spec.podFailurePolicy.rules"
         (JOB, {f"{RULE}.0.onExitCodes.values": [1, 1]}, [(f"{RULE}[0].onExitCodes.values[1]", D)]),
         (JOB, {"spec.successPolicy.rules": []}, [("spec.successPolicy.rules", R)]),
         (JOB, {"spec.successPolicy.rules.0.succeededIndexes": "a"},
-         [("spec.successPolicy.rules[0].succeededIndexes", I)]),
+         [("spec.successPolicy.rules[0].succeededCount", I), ("spec.successPolicy.rules[0].succeededIndexes", I)]),
         (CRON, {"spec.timeZone": "Middle/Earth"}, [("spec.timeZone", I)]),
         (CRON, {"spec.timeZone": ""}, [("spec.timeZone", I)]),
         (CRON, {"spec.failedJobsHistoryLimit": -1}, [("spec.failedJobsHistoryLimit", I)]),
         (CRON, {"spec.concurrencyPolicy": "Never"}, [("spec.concurrencyPolicy", N)]),
         (CRON, {"metadata.name": "a" * 53}, [("metadata.name", I)]),
-        (CRON, {"spec.jobTemplate.spec.manualSelector": True}, [("spec.jobTemplate.spec.manualSelector", F)]),
+        (CRON, {"spec.jobTemplate.spec.manualSelector": True}, [("spec.jobTemplate.spec.manualSelector", N)]),
         (CRON, {"spec.jobTemplate.spec.template.spec.containers": []},
          [("spec.jobTemplate.spec.template.spec.containers", R)]),
     ],
@@ -113,14 +114,15 @@ def test_what_is_no_schedule(judge: Any, schedule: str) -> None:
         (STATEFUL, {}, {"spec.serviceName": "other"}, [("spec", F)]),
         (STATEFUL, {}, {"spec.volumeClaimTemplates.0.spec.resources.requests.storage": "2Gi"}, [("spec", F)]),
         ("apps/v1/ControllerRevision", {}, {"data.a": "c"}, [("data", I)]),
-        (JOB, {}, {"spec.completions": 4}, [("spec.completions", I)]),
-        (JOB, {}, {"spec.completions": 4, "spec.parallelism": 4}, []),
-        (JOB, {}, {"spec.parallelism": 1, "spec.suspend": True}, []),
-        (JOB, {}, {"spec.template.spec.containers.0.image": "j:1"}, [("spec.template", I)]),
-        (JOB, {}, {"spec.template.spec.nodeSelector": {"a": "b"}}, [("spec.template", I)]),
-        (JOB, {"spec.suspend": True}, {"spec.template.spec.nodeSelector": {"a": "b"}}, []),
-        (JOB, {"spec.suspend": True}, {"spec.template.spec.containers.0.image": "j:1"}, [("spec.template", I)]),
-        (JOB, {}, {"spec.successPolicy": "<gone>"}, [("spec.successPolicy", I)]),
+        (JOB, SELECTED, {"spec.completions": 4}, [("spec.completions", I)]),
+        (JOB, SELECTED, {"spec.completions": 4, "spec.parallelism": 4}, []),
+        (JOB, SELECTED, {"spec.parallelism": 1, "spec.suspend": True}, []),
+        (JOB, SELECTED, {"spec.template.spec.containers.0.image": "j:1"}, [("spec.template", I)]),
+        (JOB, SELECTED, {"spec.template.spec.nodeSelector": {"a": "b"}}, [("spec.template", I)]),
+        (JOB, {**SELECTED, "spec.suspend": True}, {"spec.template.spec.nodeSelector": {"a": "b"}}, []),
+        (JOB, {**SELECTED, "spec.suspend": True}, {"spec.template.spec.containers.0.image": "j:1"},
+         [("spec.template", I)]),
+        (JOB, SELECTED, {"spec.successPolicy": "<gone>"}, [("spec.successPolicy", I)]),
     ],
 )  # fmt: skip
 def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
