@@ -138,7 +138,15 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "storage.v1.CSINodeSpec": {"drivers": []},
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
+    "resource.v1.Counter": {"value": "0"},
+    "resource.v1.DeviceCapacity": {"value": "0"},
+    "resource.v1.ResourcePool": {"generation": 0, "resourceSliceCount": 0},
 }
+# Lists that are null when nobody gave one.
+_NULL_LISTS: Mapping[str, tuple[str, ...]] = {
+    "rbac.v1.ClusterRole": ("rules",), "rbac.v1.Role": ("rules",), "resource.v1.AllocatedDeviceStatus": ("conditions",),
+    "resource.v1.DeviceClaim": ("requests",),
+}  # fmt: skip
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
 _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
@@ -219,7 +227,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in presence.get("times", ()):
+        if field in (*presence.get("times", ()), *_NULL_LISTS.get(name, ())):
             raw["null"] = True
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
