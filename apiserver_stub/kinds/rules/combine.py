@@ -1,6 +1,6 @@
 """Small rules and what joins them. A rule is given a value that fits its schema, its place, and where to report."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -223,6 +223,15 @@ def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> 
                 seen.add(value)
 
     return rule
+
+
+def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield what was there before, and where it is again."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield index, value
+        seen.add(value)
 
 
 def distinct_by(name: str) -> Rule:

@@ -7,7 +7,8 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.rules.device_parts import again, qualified_name
+from apiserver_stub.kinds.rules.combine import again
+from apiserver_stub.kinds.rules.device_parts import qualified_name
 from apiserver_stub.kinds.rules.quantities import number
 
 _MOST_VALUES = 10

@@ -12,13 +12,12 @@ import msgspec
 
 from apiserver_stub.kinds.device_claim import DeviceID, allocated, id_of
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Rule, at_most, both, each, filled, if_any, one_of, record, shorter
+from apiserver_stub.kinds.rules.combine import Rule, again, at_most, both, each, filled, if_any, one_of, record, shorter
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.device_parts import (
     NEEDED_DRIVER,
     POOL,
     REQUESTS,
-    again,
     binding,
     few,
     few_distinct,

@@ -2,7 +2,7 @@
 selectors, parameters, and lists of which nothing but their length is told when they are too long.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     Rule,
+    again,
     at_most,
     both,
     each,
@@ -66,15 +67,6 @@ def few_distinct(limit: int, rule: Rule, key_of: Callable[[Any], Any] = lambda i
                 errors.duplicate((at, index), found)
 
     return judge
-
-
-def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield what was there before, and where it is again."""
-    seen = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            yield index, value
-        seen.add(value)
 
 
 def name_of(part: Any) -> str:
