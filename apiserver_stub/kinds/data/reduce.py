@@ -142,9 +142,10 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "resource.v1.DeviceCapacity": {"value": "0"},
     "resource.v1.ResourcePool": {"generation": 0, "resourceSliceCount": 0},
 }
-# Lists that are null when nobody gave one.
-_NULL_LISTS: Mapping[str, tuple[str, ...]] = {
-    "rbac.v1.ClusterRole": ("rules",), "rbac.v1.Role": ("rules",), "resource.v1.AllocatedDeviceStatus": ("conditions",),
+# Fields besides times that are null when nobody gave them: Go writes them whatever they hold.
+_NULL_WHEN_ABSENT: Mapping[str, tuple[str, ...]] = {
+    "flowcontrol.v1.ResourcePolicyRule": ("namespaces",), "rbac.v1.ClusterRole": ("rules",), "rbac.v1.Role": ("rules",),
+    "resource.v1.AllocatedDeviceStatus": ("conditions",), "resource.v1.CapacityRequestPolicy": ("default",),
     "resource.v1.DeviceClaim": ("requests",),
 }  # fmt: skip
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
@@ -227,7 +228,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in (*presence.get("times", ()), *_NULL_LISTS.get(name, ())):
+        if field in (*presence.get("times", ()), *_NULL_WHEN_ABSENT.get(name, ())):
             raw["null"] = True
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
@@ -243,7 +244,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
         elif raw.get("type") == "quantity":
             raw["default"] = "0"
         elif field not in presence.get("kept", ()) or name.startswith(_NO_DEFAULT):
-            if raw.get("type") in _LEFT_OUT and ("default" not in raw or raw["default"] != empty):
+            if raw.get("type") in _LEFT_OUT and "null" not in raw and ("default" not in raw or raw["default"] != empty):
                 raw["omit"] = True
         elif empty is not None:
             raw.setdefault("default", empty)

@@ -22,6 +22,7 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     outcome,
     record,
+    unique,
     within,
 )
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
@@ -220,13 +221,11 @@ def _actions(values: Any, at: FieldPath, errors: ErrorList) -> None:
     if {"Deny", "Warn"} <= set(values):
         why = "(repeating the same validation failure information in the API response and headers serves no purpose)"
         errors.invalid(at, values, f"must not contain both Deny and Warn {why}")
-    for index, action in again(values):
-        errors.duplicate((at, index), action)
 
 
 _BOUND = {"policyName": if_any(form(names.subdomain)), "paramRef": _PARAMETER, "matchResources": record(_MATCH)}
 _BINDING = record({
-    **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), _actions),
+    **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), unique, _actions),
 }, need("policyName"), need("validationActions", why="at least one validation action is required"))  # fmt: skip
 
 _MUTATING_BINDING = record({

@@ -234,6 +234,12 @@ def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         seen.add(value)
 
 
+def unique(items: Any, at: FieldPath, errors: ErrorList) -> None:
+    """No value occurs twice in an array, not even an empty one."""
+    for index, value in again(items):
+        errors.duplicate((at, index), value)
+
+
 def distinct_by(name: str) -> Rule:
     """Return the rule that no field of that name occurs twice in an array of objects."""
     return distinct(lambda item: item.get(name), name)
