@@ -87,7 +87,7 @@ def _fitting(node: Schema) -> Shape:
         fields = ((name, fitting(field), False) for name, field in node.fields.items())
         return _struct(fields, closed=not node.preserve)
     if node.type == "array":
-        return _full(node, list if node.items is None else GenericAlias(list, (fitting(node.items),)))
+        return _or_null(node, _full(node, list if node.items is None else GenericAlias(list, (fitting(node.items),))))
     if node.type == "integer":
         bounded = _POSITIVE if node.omits else _INTEGERS
         return bounded.get(node.format, bounded["int64"])
@@ -97,7 +97,10 @@ def _fitting(node: Schema) -> Shape:
         return bool if node.format == "boolean" else Nothing
     if node.type == "boolean" and node.omits:
         return _Yes
-    shape = _full(node, _FITTING[node.type])
+    return _or_null(node, _full(node, _FITTING[node.type]))
+
+
+def _or_null(node: Schema, shape: Shape) -> Shape:
     return shape | None if node.null_when_absent else shape
 
 

@@ -299,7 +299,7 @@ def type_of(schema: Schema) -> Typed:
 
 def _type_of(schema: Schema) -> Typed:
     kind = _plain_type_of(schema)
-    may_be_null = isinstance(schema, StructuralSchema) and schema.nullable
+    may_be_null = schema.nullable if isinstance(schema, StructuralSchema) else schema.null_when_absent
     return NullableType(kind) if may_be_null and not kind.one else kind
 
 

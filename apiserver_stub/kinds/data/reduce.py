@@ -134,13 +134,28 @@ _KEPT = ("type", "format", "enum", "default", "listType", "listMapKeys", "mapTyp
 _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "core.v1.HTTPHeader": {"value": ""},
     "core.v1.Sysctl": {"value": ""},
-    "discovery.v1.EndpointSlice": {"endpoints": [], "ports": []},
-    "storage.v1.CSINodeSpec": {"drivers": []},
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
+    "resource.v1.Counter": {"value": "0"},
+    "resource.v1.DeviceCapacity": {"value": "0"},
+    "resource.v1.ResourcePool": {"generation": 0, "resourceSliceCount": 0},
 }
-# Lists that are there as null when they have no elements.
-_NULL: Mapping[str, frozenset[str]] = {"autoscaling.v2.HorizontalPodAutoscalerStatus": frozenset({"currentMetrics"})}
+# Shown as null when nobody gave them, as empty lists are: Go writes them whatever they hold.
+_NULLS: Mapping[str, tuple[str, ...]] = {
+    "autoscaling.v2.HorizontalPodAutoscalerStatus": ("currentMetrics",),
+    "core.v1.LimitRangeSpec": ("limits",),
+    "core.v1.TypedLocalObjectReference": ("apiGroup",),
+    "core.v1.TypedObjectReference": ("apiGroup",),
+    "discovery.v1.EndpointSlice": ("endpoints", "ports"),
+    "flowcontrol.v1.ResourcePolicyRule": ("namespaces",),
+    "rbac.v1.ClusterRole": ("rules",),
+    "rbac.v1.Role": ("rules",),
+    "resource.v1.AllocatedDeviceStatus": ("conditions",),
+    "resource.v1.CapacityRequestPolicy": ("default",),
+    "resource.v1.DeviceClaim": ("requests",),
+    "storage.v1.CSINodeDriver": ("topologyKeys",),
+    "storage.v1.CSINodeSpec": ("drivers",),
+}
 # Lists that say more when they are empty than when they are absent, and have a default.
 _SAID_EMPTY: Mapping[str, frozenset[str]] = {"autoscaling.v2.HPAScalingRules": frozenset({"policies"})}
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
@@ -209,7 +224,10 @@ def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
         empty = {field: _ZEROS[fields[field]["type"]] for field in required if fields[field].get("type") in _ZEROS}
     for name, value in empty.items():
         fields[name]["default"] = value
-    demanded = () if observed else tuple(field for field in required if field not in empty)
+    null = _NULLS.get(full, ())
+    for name in null:
+        fields[name]["null"] = True
+    demanded = () if observed else tuple(field for field in required if field not in empty and field not in null)
     return {
         "type": "object",
         **({"mapType": raw["mapType"]} if "mapType" in raw else {}),
@@ -223,8 +241,10 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in presence.get("times", ()) or field in _NULL.get(name, ()):
+        if field in presence.get("times", ()):
             raw["null"] = True
+        if field in _NULLS.get(name, ()):
+            continue
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
                 raw.pop("default", None)  # its rules tell whether it was given

@@ -11,7 +11,6 @@ from apiserver_stub.kinds.rules.combine import (
     at_most,
     between,
     both,
-    distinct,
     distinct_by,
     each,
     filled,
@@ -22,22 +21,12 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.rules.webhook_client_config import check_place
+from apiserver_stub.kinds.rules.webhook_client_config import check_place, check_review_versions
 
 _MOST_CONDITIONS = 64
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SCOPES = ("*", "Cluster", "Namespaced")
-
-
-def _known_version(versions: Any, at: FieldPath, errors: ErrorList) -> None:
-    if versions and not {"v1", "v1beta1"} & set(versions):
-        errors.invalid(at, versions, "must include at least one of v1, v1beta1")
-
-
-REVIEW_VERSIONS = both(
-    filled("must specify one of v1, v1beta1"), each(form(names.old_label)), distinct(), _known_version
-)
 
 
 def _alone(what: str) -> Rule:
@@ -94,6 +83,10 @@ def _name(name: str) -> str:
     )
 
 
+def _review_versions(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
+    check_review_versions(webhook.get("admissionReviewVersions"), (at, "admissionReviewVersions"), errors)
+
+
 def _effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
     effects = webhook.get("sideEffects")
     if effects is None:
@@ -103,12 +96,13 @@ def _effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _WEBHOOK = record({
-    "name": form(_name), "clientConfig": check_place, "admissionReviewVersions": REVIEW_VERSIONS,
-    "rules": each(ABOUT),
+    "name": both(filled(), if_any(form(_name))), "clientConfig": check_place, "rules": each(ABOUT),
+    "failurePolicy": one_of("Fail", "Ignore"), "matchPolicy": one_of("Equivalent", "Exact"),
+    "reinvocationPolicy": one_of("IfNeeded", "Never"),
     "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
     "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": check_conditions,
-}, _effects)  # fmt: skip
-_HOOKS = KindRules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
+}, _effects, _review_versions)  # fmt: skip
+_HOOKS = KindRules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}), by_schema=False)
 _GROUP = "admissionregistration.k8s.io/v1"
 
 RULES = {

@@ -21,6 +21,7 @@ from apiserver_stub.kinds.rules.combine import (
     need,
     one_of,
     record,
+    unique,
     within,
 )
 from apiserver_stub.kinds.schema import Tree
@@ -79,7 +80,7 @@ def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _SPEC = record({
-    "signerName": form(signer_name), "usages": both(each(one_of(*_USAGES)), distinct()),
+    "signerName": form(signer_name), "usages": both(each(one_of(*_USAGES)), unique),
     "expirationSeconds": at_least(
         _SHORTEST_LIFE,
         f"may not specify a duration less than {_SHORTEST_LIFE} seconds ({_SHORTEST_LIFE // 60} minutes)",

@@ -1,6 +1,6 @@
 """Small rules and what joins them. A rule is given a value that fits its schema, its place, and where to report."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -40,13 +40,13 @@ class KindRules:
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
-    """Return a rule for an object: rules for the fields that are there, then rules for the whole."""
+    """Return a rule for an object: rules for the fields that are there and not null, then rules for the whole."""
 
     rows = dict(rows)  # looked into faster than what may be another kind of mapping
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in tree.items():
-            if name in rows:
+            if name in rows and value is not None:
                 rows[name](value, (at, name), errors)
         for row in whole:
             row(tree, at, errors)
@@ -223,6 +223,21 @@ def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> 
                 seen.add(value)
 
     return rule
+
+
+def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield what was there before, and where it is again."""
+    seen = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield index, value
+        seen.add(value)
+
+
+def unique(items: Any, at: FieldPath, errors: ErrorList) -> None:
+    """No value occurs twice in an array, not even an empty one."""
+    for index, value in again(items):
+        errors.duplicate((at, index), value)
 
 
 def distinct_by(name: str) -> Rule:

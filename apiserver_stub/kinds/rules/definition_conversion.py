@@ -1,9 +1,8 @@
 """The rules of how objects of a custom resource are converted between its versions (`spec.conversion`)."""
 
-from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.definition_ratchets import KNOWN_REVIEW_VERSIONS, Ratchets
-from apiserver_stub.kinds.rules.webhook_client_config import bundle_problem, check_place
+from apiserver_stub.kinds.rules.definition_ratchets import Ratchets
+from apiserver_stub.kinds.rules.webhook_client_config import bundle_problem, check_place, check_review_versions
 from apiserver_stub.kinds.schema import Tree
 
 _SPEC = place("spec")
@@ -31,25 +30,10 @@ def check_conversion(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
         errors.required((at, "webhookClientConfig"), "required when strategy is set to Webhook")
     else:
         _config(config, (at, "webhookClientConfig"), ratchets, errors)
-    _review_versions(versions, (at, "conversionReviewVersions"), ratchets, errors)
+    check_review_versions(versions, (at, "conversionReviewVersions"), errors, any_known=ratchets.known_review)
 
 
 def _config(config: Tree, at: FieldPath, ratchets: Ratchets, errors: ErrorList) -> None:
     check_place(config, at, errors)
     if not ratchets.any_bundle and (why := bundle_problem(config)):
         errors.invalid((at, "caBundle"), config["caBundle"], why)
-
-
-def _review_versions(versions: list[str], at: FieldPath, ratchets: Ratchets, errors: ErrorList) -> None:
-    if not versions:
-        errors.required(at)
-        return
-    seen = set[str]()
-    for index, version in enumerate(versions):
-        if version in seen:
-            errors.invalid((at, index), version, "duplicate version")
-        elif why := names.old_label(version):
-            errors.invalid((at, index), version, why)
-        seen.add(version)
-    if ratchets.known_review and not seen.intersection(KNOWN_REVIEW_VERSIONS):
-        errors.invalid(at, versions, f"must include at least one of {', '.join(KNOWN_REVIEW_VERSIONS)}")

@@ -106,9 +106,11 @@ def _stored_versions(definition: Tree, errors: ErrorList) -> None:
     if not stored:
         errors.invalid(at, None, "must have at least one stored version")
         return
-    for version in versions:
-        if version.get("storage") and version["name"] not in stored:
-            errors.invalid(at, stored, f"must have the storage version {version['name']}")
+    left = set(stored)
+    for version in versions:  # of two of one name, which may not be either, the first one counts
+        if version.get("storage") and version.get("name") not in left:
+            errors.invalid(at, stored, f"must have the storage version {version.get('name')}")
+        left.discard(version.get("name"))
     known = {version.get("name") for version in versions}
     for index, name in enumerate(stored):
         if name not in known:

@@ -5,7 +5,6 @@ is allocated (KEP-4817).
 """
 
 import re
-from collections.abc import Iterator
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Any
 
@@ -13,18 +12,29 @@ import msgspec
 
 from apiserver_stub.kinds.device_claim import DeviceID, allocated, id_of
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Rule, at_most, both, each, filled, if_any, one_of, record, shorter
+from apiserver_stub.kinds.rules.combine import Rule, again, at_most, both, each, filled, if_any, one_of, record, shorter
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
-from apiserver_stub.kinds.rules.device_parts import NEEDED_DRIVER, POOL, in_order, json_object, opaque
-from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
+from apiserver_stub.kinds.rules.device_parts import (
+    NEEDED_DRIVER,
+    POOL,
+    REQUESTS,
+    binding,
+    few,
+    few_distinct,
+    in_order,
+    json_object,
+    known_request,
+    opaque,
+    request_names,
+)
+from apiserver_stub.kinds.rules.formats import LABEL
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
-_USERS, _RESULTS, _CONFIGS, _REQUESTS, _BINDING, _CONDITIONS, _ADDRESSES = 256, 32, 64, 32, 4, 8, 16
+_USERS, _RESULTS, _CONFIGS, _CONDITIONS, _ADDRESSES = 256, 32, 64, 8, 16
 _LONGEST_INTERFACE, _LONGEST_HARDWARE, _LARGEST_DATA = 256, 128, 10 << 10
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_OF_REQUESTS = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 _ALLOCATION = ("status", "allocation")
 
 
@@ -37,7 +47,8 @@ def claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     if allocation and before and allocation != before:
         errors.invalid((at, "allocation"), allocation, IMMUTABLE)
     elif allocation and not before:
-        _allocation(allocation, _request_names(new), (at, "allocation"), errors)
+        names = request_names(get_in(new, ("spec", "devices", "requests")) or ())
+        _allocation(allocation, names, (at, "allocation"), errors)
 
 
 def _shown(device: DeviceID) -> msgspec.Raw:
@@ -55,22 +66,13 @@ def _reserved(claim: Tree, before: list[Tree], errors: ErrorList) -> None:
         errors.too_many(at, len(users), _USERS)
         return
     each(_USER)(users, at, errors)
-    for index, uid in _again([user.get("uid") or "" for user in users]):
+    for index, uid in again([user.get("uid") or "" for user in users]):
         errors.duplicate((at, index), uid)
     if users and not get_in(claim, _ALLOCATION):
         errors.forbidden(at, "may not be specified when `allocated` is not set")
     elif claim["metadata"].get("deletionTimestamp") and any(user not in before for user in users):
         why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         errors.forbidden(at, why)
-
-
-def _again(values: list[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield what was there before, and where it is again."""
-    seen = set()
-    for index, value in enumerate(values):
-        if value in seen:
-            yield index, value
-        seen.add(value)
 
 
 # What is allocated.
@@ -82,66 +84,19 @@ def _uuid(text: str, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, text, f"uid must be in RFC 4122 normalized form, {form}")
 
 
-def _request_names(claim: Tree) -> set[str]:
-    """Return what results and configurations may refer to: requests, and the alternatives of one."""
-    found = set()
-    for request in get_in(claim, ("spec", "devices", "requests")) or ():
-        found.add(request.get("name", ""))
-        found.update(f"{request.get('name', '')}/{one.get('name', '')}" for one in request.get("firstAvailable") or ())
-    return found
-
-
-def _known(requests: set[str]) -> Rule:
-    def rule(name: Any, at: FieldPath, errors: ErrorList) -> None:
-        parts = name.split("/")
-        if len(parts) <= 2:
-            for part in parts:
-                LABEL(part, at, errors)
-        if name not in requests:
-            errors.invalid(at, name, _OF_REQUESTS)
-
-    return rule
-
-
 def _allocation(allocation: Tree, requests: set[str], at: FieldPath, errors: ErrorList) -> None:
-    devices, known = allocation.get("devices") or {}, _known(requests)
+    devices, known = allocation.get("devices") or {}, known_request(requests)
     names = in_order(request=known, driver=NEEDED_DRIVER, pool=POOL, device=LABEL)
-    _few(_RESULTS, both(names, _result))(devices.get("results") or [], ((at, "devices"), "results"), errors)
-    _few(_CONFIGS, _configuration(known))(devices.get("config") or [], ((at, "devices"), "config"), errors)
+    few(_RESULTS, both(names, _result))(devices.get("results") or [], ((at, "devices"), "results"), errors)
+    few(_CONFIGS, _configuration(known))(devices.get("config") or [], ((at, "devices"), "config"), errors)
     if "nodeSelector" in allocation:
         NODE_SELECTOR({"nodeSelectorTerms": [], **allocation["nodeSelector"]}, (at, "nodeSelector"), errors)
 
 
-def _few(limit: int, rule: Rule) -> Rule:
-    """Return a rule for each item of a list, of which nothing but its length is told if that is over the limit."""
-
-    def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
-        (each(rule) if len(items) <= limit else at_most(limit))(items, at, errors)
-
-    return judge
-
-
 def _result(result: Any, at: FieldPath, errors: ErrorList) -> None:
-    _binding(result.get("bindingConditions") or [], result.get("bindingFailureConditions") or [], at, errors)
+    binding(result, at, errors)
     if "shareID" in result:
         _uuid(result["shareID"], (at, "shareID"), errors)
-
-
-def _binding(good: list[str], bad: list[str], at: FieldPath, errors: ErrorList) -> None:
-    """Conditions of binding and of its failure come together, and no type is named twice."""
-    lists = {"bindingConditions": good, "bindingFailureConditions": bad}
-    for name, types in lists.items():
-        _few(_BINDING, QUALIFIED)(types, (at, name), errors)
-    for name, types in lists.items():
-        for index, type_ in _again(types):
-            errors.duplicate(((at, name), index), type_)
-    for index, type_ in enumerate(bad):
-        if type_ in good:
-            why = "bindingFailureConditions must not overlap with bindingConditions"
-            errors.invalid(((at, "bindingFailureConditions"), index), type_, why)
-    if bool(good) != bool(bad):
-        name, other = sorted(lists, key=lambda each: len(lists[each]))
-        errors.invalid((at, name), None, f"{name} are required to use {other}")
 
 
 def _configuration(known: Rule) -> Rule:
@@ -149,11 +104,7 @@ def _configuration(known: Rule) -> Rule:
 
     def rule(config: Any, at: FieldPath, errors: ErrorList) -> None:
         source(config.get("source") or "", (at, "source"), errors)
-        requests = config.get("requests") or []
-        _few(_REQUESTS, known)(requests, (at, "requests"), errors)
-        if len(requests) <= _REQUESTS:
-            for index, name in _again(requests):
-                errors.duplicate(((at, "requests"), index), name)
+        few_distinct(REQUESTS, known)(config.get("requests") or [], (at, "requests"), errors)
         opaque(config, at, errors)
 
     return rule
@@ -170,7 +121,7 @@ def _told(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: Erro
         if (told := id_of(device)) not in known:
             errors.invalid((at, index), _shown(told), "must be an allocated device in the claim")
         _DETAILS(device, (at, index), errors)
-    for index, told in _again(list(map(id_of, devices))):
+    for index, told in again(list(map(id_of, devices))):
         errors.duplicate((at, index), _shown(told))
 
 
@@ -192,18 +143,12 @@ def _usual(found: IPv4Interface | IPv6Interface) -> str:
     return f"{mapped}/{length - 96 if length > 32 else length}" if mapped else found.compressed
 
 
-def _addresses(addresses: Any, at: FieldPath, errors: ErrorList) -> None:
-    _few(_ADDRESSES, _interface)(addresses, at, errors)
-    if len(addresses) <= _ADDRESSES:
-        for index, address in _again(addresses):
-            errors.duplicate((at, index), address)
-
-
 _NAMES = in_order(driver=NEEDED_DRIVER, pool=POOL, device=LABEL)
 _DETAILS = record({
     "conditions": both(at_most(_CONDITIONS), CONDITIONS),
     "data": json_object(_LARGEST_DATA),
     "networkData": record({
-        "interfaceName": shorter(_LONGEST_INTERFACE), "hardwareAddress": shorter(_LONGEST_HARDWARE), "ips": _addresses,
+        "interfaceName": shorter(_LONGEST_INTERFACE), "hardwareAddress": shorter(_LONGEST_HARDWARE),
+        "ips": few_distinct(_ADDRESSES, _interface),
     }),
 })  # fmt: skip

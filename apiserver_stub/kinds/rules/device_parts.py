@@ -1,14 +1,35 @@
-"""The rules of what claims to devices, their status and their classes have in common: drivers, pools, parameters."""
+"""The rules of what claims to devices, their status, their classes and slices have in common: drivers, pools,
+selectors, parameters, and lists of which nothing but their length is told when they are too long.
+"""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import Rule, both, filled, form, if_any, shorter
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    again,
+    at_most,
+    both,
+    each,
+    filled,
+    form,
+    if_any,
+    one_of,
+    record,
+    shorter,
+)
+from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 
-_LONGEST_DRIVER, _LONGEST_POOL, _LARGEST_PARAMETERS = 63, 253, 10 << 10
+_LONGEST_DRIVER, _LONGEST_POOL, _LARGEST_PARAMETERS, _LONGEST_EXPRESSION = 63, 253, 10 << 10, 10 << 10
+_SELECTORS, _CONFIGS, _BINDING, _LONGEST_NAME = 32, 32, 4, 32
+_FAILURE = "bindingFailureConditions"
+REQUESTS = 32
+"""The most requests of a claim, and the most that one of its parts may refer to."""
+_OF_REQUESTS = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
 
 def long_name(name: str) -> str:
@@ -24,6 +45,34 @@ def pool_name(name: str) -> str:
 DRIVER = both(shorter(_LONGEST_DRIVER), form(long_name))
 NEEDED_DRIVER = both(filled(), if_any(DRIVER))
 POOL = both(filled(), shorter(_LONGEST_POOL), if_any(form(pool_name)))
+
+
+def few(limit: int, rule: Rule) -> Rule:
+    """Return a rule for each item of a list, of which nothing but its length is told if that is over the limit."""
+
+    def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
+        (each(rule) if len(items) <= limit else at_most(limit))(items, at, errors)
+
+    return judge
+
+
+def few_distinct(limit: int, rule: Rule, key_of: Callable[[Any], Any] = lambda item: item) -> Rule:
+    """Return the same rule for a list in which no key occurs twice, not even an empty one."""
+    judge_each = few(limit, rule)
+
+    def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
+        judge_each(items, at, errors)
+        if len(items) <= limit:
+            for index, found in again(map(key_of, items)):
+                errors.duplicate((at, index), found)
+
+    return judge
+
+
+def name_of(part: Any) -> str:
+    """Return the name of a part, empty if it has none."""
+    name: str = part.get("name") or ""
+    return name
 
 
 def in_order(**rows: Rule) -> Rule:
@@ -51,6 +100,108 @@ def json_object(limit: int) -> Rule:
 _PARAMETERS = json_object(_LARGEST_PARAMETERS)
 
 
+def _selects(expression: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check that an expression can be evaluated on devices, and is cheap on any of them (KEP-4381)."""
+    if len(expression.encode()) > _LONGEST_EXPRESSION:
+        errors.too_long(at, _LONGEST_EXPRESSION)
+        return
+    from controller_manager.cel import devices  # CEL, which is loaded when it is needed
+
+    if problem := devices.problem_of(expression):
+        errors.invalid(at, expression, problem)
+    elif devices.may_exceed(expression):
+        errors.forbidden(at, "too complex, exceeds cost limit")
+
+
+def _selector(selector: Any, at: FieldPath, errors: ErrorList) -> None:
+    if "cel" in selector:
+        _selects(selector["cel"].get("expression") or "", ((at, "cel"), "expression"), errors)
+    else:
+        errors.required((at, "cel"))
+
+
+SELECTORS = few(_SELECTORS, _selector)
+
+
+def _attribute(name: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check a name within a domain."""
+    if len(name) > _LONGEST_NAME:
+        errors.too_long(at, _LONGEST_NAME)
+    form(names.identifier)(name, at, errors)
+
+
+def qualified_name(name: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check the name of an attribute or capacity, which may have a domain; beyond that nobody looks."""
+    parts = name.split("/")
+    if len(parts) == 1:
+        _attribute(name, at, errors)
+    elif len(parts) == 2:
+        for part, what, rule in zip(parts, ("domain", "name"), (DRIVER, _attribute), strict=True):
+            if part:
+                rule(part, at, errors)
+            else:
+                errors.invalid(at, part, f"the {what} must not be empty")
+
+
+def full_name(name: str, at: FieldPath, errors: ErrorList) -> None:
+    """Check such a name with its domain."""
+    qualified_name(name, at, errors)
+    if "/" not in name:
+        errors.invalid(at, name, "must have a domain, and a slash behind it")
+
+
+def request_names(requests: Iterable[Any]) -> set[str]:
+    """Return what parts of a claim may refer to: requests, and the alternatives of one."""
+    found = set()
+    for request in requests:
+        found.add(name_of(request))
+        found.update(f"{name_of(request)}/{name_of(one)}" for one in request.get("firstAvailable") or ())
+    return found
+
+
+def known_request(requests: set[str]) -> Rule:
+    """Return the rule that a text names one of these requests."""
+
+    def rule(name: Any, at: FieldPath, errors: ErrorList) -> None:
+        parts = name.split("/")
+        if len(parts) <= 2:
+            for part in parts:
+                LABEL(part, at, errors)
+        if name not in requests:
+            errors.invalid(at, name, _OF_REQUESTS)
+
+    return rule
+
+
+def binding(part: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Conditions of binding and of its failure come together, and no type is named twice."""
+    lists: dict[str, list[str]] = {name: part.get(name) or [] for name in ("bindingConditions", _FAILURE)}
+    good, bad = lists.values()
+    for name, types in lists.items():
+        few(_BINDING, QUALIFIED)(types, (at, name), errors)
+        for index, type_ in again(types):
+            errors.duplicate(((at, name), index), type_)
+    for index, type_ in enumerate(bad):
+        if type_ in good:
+            errors.invalid(((at, _FAILURE), index), type_, f"{_FAILURE} must not overlap with bindingConditions")
+    if bool(good) != bool(bad):
+        name, other = sorted(lists, key=lambda each: len(lists[each]))
+        errors.invalid((at, name), None, f"{name} are required to use {other}")
+
+
+def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
+    key, effect = taint.get("key") or "", taint.get("effect") or ""
+    if not key:
+        errors.invalid((at, "key"), key, names.qualified(key))
+    form(names.qualified)(key or " ", (at, "key"), errors)
+    filled()(effect, (at, "effect"), errors)
+    if_any(EFFECT)(effect, (at, "effect"), errors)
+
+
+EFFECT = one_of("NoExecute", "NoSchedule", "None")
+TAINT = record({"value": if_any(form(names.label_value))}, _taint)
+
+
 def opaque(config: Any, at: FieldPath, errors: ErrorList) -> None:
     """Check a configuration that only its driver understands."""
     found, at = config.get("opaque"), (at, "opaque")
@@ -62,3 +213,6 @@ def opaque(config: Any, at: FieldPath, errors: ErrorList) -> None:
         _PARAMETERS(found["parameters"], (at, "parameters"), errors)
     else:
         errors.required((at, "parameters"))
+
+
+CONFIGURATIONS = few(_CONFIGS, opaque)

@@ -1,5 +1,6 @@
 """The rules of the flows requests are sorted into, and of the levels that serve them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -7,13 +8,14 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.flow_control import MANDATORY, suggested
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
+    Rule,
     at_least,
     between,
     both,
+    distinct_by,
     each,
     form,
     need,
-    one_of,
     outcome,
     record,
     within,
@@ -23,21 +25,22 @@ _GROUP = "flowcontrol.apiserver.k8s.io/v1"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _MOST_QUEUES = 10_000_000
 _ENTROPY = 60  # bits of a hash that hands are dealt of
-_SUBJECTS = ("Group", "ServiceAccount", "User")
 _ONE_AT_LEAST = "must contain at least one value"
 
 
 def _subject(subject: Any, at: FieldPath, errors: ErrorList) -> None:
-    rows = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
+    """Judge the one field that the kind of a subject asks for, and forbid the others."""
     kind = subject.get("kind", "")
-    if kind not in rows:
-        errors.unsupported((at, "kind"), kind, _SUBJECTS)
-    elif (field := rows.pop(kind)) not in subject:
-        errors.required((at, field), f"{field} is required when subject kind is '{kind}'")
-    if kind in _SUBJECTS:
-        for name, field in rows.items():
-            if field in subject:
-                errors.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
+    if kind not in _SUBJECTS:
+        errors.unsupported((at, "kind"), kind, tuple(_SUBJECTS))
+        return
+    for name, (field, rule) in _SUBJECTS.items():
+        if name != kind and field in subject:
+            errors.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
+        elif name == kind and field not in subject:
+            errors.required((at, field), f"{field} is required when subject kind is '{kind}'")
+        elif name == kind:
+            rule(subject[field], (at, field), errors)
 
 
 def _account(account: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -48,6 +51,12 @@ def _account(account: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.required((at, "namespace"), "must specify namespace for service account")
     elif why := names.label(namespace):
         errors.invalid((at, "namespace"), namespace, why)
+
+
+_SUBJECTS: Mapping[str, tuple[str, Rule]] = {
+    "Group": ("group", need("name")), "ServiceAccount": ("serviceAccount", both(need("name"), _account)),
+    "User": ("user", need("name")),
+}  # fmt: skip
 
 
 def _policy_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -140,9 +149,7 @@ _SCHEMA = record({
     "matchingPrecedence": _positive,
     "priorityLevelConfiguration": record({"name": form(lambda name: names.subdomain(name) if name else "")}),
     "rules": each(record({
-        "subjects": each(record({
-            "serviceAccount": both(need("name"), _account), "user": need("name"), "group": need("name"),
-        }, _subject)),
+        "subjects": each(_subject),
         "resourceRules": each(_resource_rule),
         "nonResourceRules": each(_non_resource_rule),
     }, _policy_rule)),
@@ -167,21 +174,42 @@ def _queuing(queuing: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _response(response: Any, at: FieldPath, errors: ErrorList) -> None:
-    if response.get("type") == "Reject" and "queuing" in response:
-        errors.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
-    elif response.get("type") == "Queue" and "queuing" not in response:
+    kind, queuing = response.get("type"), response.get("queuing")
+    if kind == "Queue" and queuing is None:
         errors.required((at, "queuing"), "must be set when `type` is 'Queue'")
+    elif kind == "Queue":
+        _queuing(queuing, (at, "queuing"), errors)
+    elif kind != "Reject":
+        errors.unsupported((at, "type"), kind, ("Queue", "Reject"))
+    elif queuing is not None:
+        errors.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
+
+
+_SHARES = at_least(0, "must be a non-negative integer")
+_LIMITED = record({
+    "nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100),
+    "borrowingLimitPercent": at_least(0, "if specified, must be a non-negative integer"), "limitResponse": _response,
+})  # fmt: skip
+_EXEMPT = record({"nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100)})
 
 
 def _level(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    kind = spec.get("type")
-    if kind == "Exempt" and "limited" in spec:
-        errors.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")
-    elif kind == "Limited":
-        if "limited" not in spec:
-            errors.required((at, "limited"), "must be set when `type` is 'Limited'")
-        if "exempt" in spec:
+    """Judge what the type of a level asks for; of another type nothing is told but that."""
+    kind, limited, exempt = spec.get("type"), spec.get("limited"), spec.get("exempt")
+    if kind == "Limited":
+        if exempt is not None:
             errors.forbidden((at, "exempt"), "may not be set when `type` is 'Limited'")
+        if limited is None:
+            errors.required((at, "limited"), "must be set when `type` is 'Limited'")
+        else:
+            _LIMITED(limited, (at, "limited"), errors)
+    elif kind == "Exempt":
+        if limited is not None:
+            errors.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")
+        if exempt is not None:
+            _EXEMPT(exempt, (at, "exempt"), errors)
+    else:
+        errors.unsupported((at, "type"), kind, ("Exempt", "Limited"))
 
 
 def _level_name(level: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -196,21 +224,12 @@ def _level_name(level: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "spec"), spec, f"spec of '{name}' must equal the fixed value")
 
 
-_SHARES = at_least(0, "must be a non-negative integer")
-_LEVEL = record({
-    "type": one_of("Exempt", "Limited"),
-    "limited": record({
-        "nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100),
-        "borrowingLimitPercent": at_least(0, "if specified, must be a non-negative integer"),
-        "limitResponse": record({"type": one_of("Queue", "Reject"), "queuing": _queuing}, _response),
-    }),
-    "exempt": record({"nominalConcurrencyShares": _SHARES, "lendablePercent": between(0, 100)}),
-}, _level)  # fmt: skip
-
-_STATUS = {"status": outcome(within("status.conditions", each(need("type"))))}
+_STATUS = {"status": outcome(within("status.conditions", both(each(need("type")), distinct_by("type"))))}
 RULES = {
     f"{_GROUP}/FlowSchema": KindRules(
         both(within("spec", _SCHEMA), _schema_name), subresources=_STATUS, by_schema=False
     ),
-    f"{_GROUP}/PriorityLevelConfiguration": KindRules(both(within("spec", _LEVEL), _level_name), subresources=_STATUS),
+    f"{_GROUP}/PriorityLevelConfiguration": KindRules(
+        both(within("spec", _level), _level_name), subresources=_STATUS, by_schema=False
+    ),
 }

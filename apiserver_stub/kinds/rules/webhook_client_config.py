@@ -13,6 +13,7 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.schema import Tree
 
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+KNOWN_REVIEW_VERSIONS = ("v1", "v1beta1")
 _FORM = "; desired format: https://host[/path]"
 
 
@@ -84,6 +85,24 @@ def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
             errors.invalid(here, path, f"segment[{index}] may not be empty")
         elif why := names.subdomain(segment):
             errors.invalid(here, path, f"segment[{index}]: {why}")
+
+
+def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, any_known: bool = True) -> None:
+    """Collect what is wrong with the versions of reviews that a webhook understands; unless it may do without, this
+    server has to know `any_known` of them.
+    """
+    if not versions:
+        errors.required(at, f"must specify one of {', '.join(KNOWN_REVIEW_VERSIONS)}")
+        return
+    seen = set[str]()
+    for index, version in enumerate(versions):
+        if version in seen:
+            errors.invalid((at, index), version, "duplicate version")
+        elif why := names.old_label(version):
+            errors.invalid((at, index), version, why)
+        seen.add(version)
+    if any_known and seen.isdisjoint(KNOWN_REVIEW_VERSIONS):
+        errors.invalid(at, versions, f"must include at least one of {', '.join(KNOWN_REVIEW_VERSIONS)}")
 
 
 def bundle_problem(config: Tree) -> str:

@@ -52,7 +52,7 @@ def unsupported(schema: Any) -> str:
     if not isinstance(schema, dict):
         return ""
     for name, shown in _UNSUPPORTED.items():
-        if schema.get(name) not in (None, "", {}):
+        if schema.get(name) not in (None, "", {}) or (name == "additionalItems" and name in schema):
             return f"OpenAPIV3Schema '{shown}' is not supported"
     if schema.get(PRESERVE) is False:
         return f"internal error: '{PRESERVE}' must be true or undefined"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apiserver_stub.kinds.schema import Schemas
 from apiserver_stub.patch.field_set import of, ordered, paths
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
@@ -117,6 +118,14 @@ def test_what_is_different(things, name: str) -> None:
     found = type_of(things.node.fields["spec"]).compare(old, new)
     assert [" ".join(path) for path in paths(found.changed or {})] == changed
     assert [" ".join(path) for path in paths(found.removed or {})] == removed
+
+
+def test_a_list_may_come_in_place_of_a_null_and_go_again() -> None:
+    hosts = {"type": "array", "items": {"type": "string"}, "listType": "set", "null": True}
+    kind = type_of(Schemas({"Thing": {"type": "object", "fields": {"hosts": hosts}}}).node("Thing"))
+    null, some = {"f:hosts": {}}, {"f:hosts": {".": {}, 'v:"a"': {}}}
+    assert kind.compare({"hosts": None}, {"hosts": ["a"]}) == (some, null)
+    assert kind.compare({"hosts": ["a"]}, {"hosts": None}) == (null, some)
 
 
 @pytest.mark.parametrize(

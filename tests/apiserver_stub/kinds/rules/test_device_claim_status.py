@@ -15,6 +15,7 @@ import pytest
 from apiserver_stub.kinds.clean import clean
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
+from controller_manager.base.plain_yaml import without_nulls
 
 CLAIM = "resource.k8s.io/v1/ResourceClaim"
 DEVICE_CLASS = "gpu.example.org"
@@ -42,4 +43,4 @@ def test_answers_are_those_of_a_real_server(judge: Any, row: Any) -> None:
     )
     assert causes == row["causes"]
     if row["code"] == 200:
-        assert after["status"].get("devices") == row["devices"]
+        assert without_nulls(after["status"].get("devices")) == row["devices"]
