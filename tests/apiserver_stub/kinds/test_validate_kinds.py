@@ -192,7 +192,7 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("networking.k8s.io/v1", "ingresses", {"spec": {}}, None, ["spec"]),
         ("networking.k8s.io/v1", "ingresses", {"spec": {"rules": [{"http": {"paths": [
             {"path": "x", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]}}, None,
-         ["spec.rules[0].http.paths[0].backend", "spec.rules[0].http.paths[0].path"]),
+         ["spec.rules[0].http.paths[0].path", "spec.rules[0].http.paths[0].backend"]),
         ("networking.k8s.io/v1", "networkpolicies", {"spec": {"ingress": [{"from": [{}]}]}}, None,
          ["spec.ingress[0].from[0]"]),
         ("v1", "configmaps", {"data": {"a b": "x"}}, None, ["data[a b]"]),
@@ -216,14 +216,14 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("scheduling.k8s.io/v1", "priorityclasses", {"value": 2_000_000_000}, None, ["value"]),
         ("scheduling.k8s.io/v1", "priorityclasses", {"value": 1}, {"value": 2}, ["value"]),
         ("storage.k8s.io/v1", "storageclasses", {"provisioner": "a"}, {"provisioner": "b"}, ["provisioner"]),
-        ("v1", "nodes", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, None, ["spec.taints[1]"]),
+        ("v1", "nodes", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, None, ["metadata.taints[1]"]),
         ("v1", "events", {"involvedObject": {"namespace": "other"}}, None, ["involvedObject.namespace"]),
         ("events.k8s.io/v1", "events", {
             "regarding": HERE, "eventTime": "2024-01-01T00:00:00.000000Z", "reason": "x" * 129, "type": "Normal",
             "action": "a", "reportingController": "c", "reportingInstance": "i"}, None,
          ["reason"]),
         ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00.000000Z"}, None,
-         ["reportingController", "reportingInstance", "action", "reason", "type"]),
+         ["reportingController", "reportingController", "reportingInstance", "action", "reason", "type"]),
         ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
     ],
 )  # fmt: skip

@@ -79,7 +79,7 @@ PLAIN = {
         (INGRESS, {"spec.rules.0.http.paths": []}, [("spec.rules[0].http.paths", R)]),
         (INGRESS, {"spec.tls.0.hosts.0": "A"}, [("spec.tls[0].hosts[0]", I)]),
         ("networking.k8s.io/v1/IngressClass", {"spec.controller": "x"}, [("spec.controller", I)]),
-        ("networking.k8s.io/v1/IngressClass", {"spec.parameters.namespace": ""}, [("spec.parameters.namespace", R)]),
+        ("networking.k8s.io/v1/IngressClass", {"spec.parameters.namespace": ""}, [("spec.parameters.namespace", I)]),
         (POLICY, {"spec.ingress.0.ports.0.endPort": 70}, [("spec.ingress[0].ports[0].endPort", I)]),
         (POLICY, {"spec.ingress.0.ports.1.endPort": 70}, [("spec.ingress[0].ports[1].endPort", I)]),
         (POLICY, {"spec.ingress.0.from.0": {}}, [("spec.ingress[0].from[0]", R)]),
