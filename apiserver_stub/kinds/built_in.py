@@ -43,6 +43,7 @@ from apiserver_stub.kinds.rules import (
     core,
     definitions,
     devices,
+    endpoints,
     events,
     flow_control,
     jobs,
@@ -108,8 +109,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
     **autoscaling.RULES, **certificates.RULES,
-    **core.RULES, **definitions.RULES, **devices.RULES, **events.RULES, **flow_control.RULES, **jobs.RULES,
-    **networking.RULES,
+    **core.RULES, **definitions.RULES, **devices.RULES, **endpoints.RULES, **events.RULES, **flow_control.RULES,
+    **jobs.RULES, **networking.RULES,
     **pod.RULES, **pod_certificates.RULES, **quantities.RULES, **services.RULES, **storage.RULES,
     **rbac.RULES, **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
