@@ -78,7 +78,7 @@ def _descend(rows: Rows) -> Apply:
                 if type(found) is dict:
                     fill(found)
                     continue
-                for item in found:
+                for item in found or ():
                     if only is None or only in item:
                         fill(item)
 

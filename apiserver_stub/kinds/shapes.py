@@ -37,7 +37,8 @@ _CONTAINERS = frozenset({"object", "array"})  # the others are made in no time, 
 _LITERAL: Any = Literal
 _YES = _Yes()
 _NOT_TEXT: Shape = dict | list | int | float | bool
-_PRESENT: Shape = _NOT_TEXT | Annotated[str, Meta(min_length=1)]
+_FILLED = Meta(min_length=1)
+_PRESENT: Shape = _NOT_TEXT | Annotated[str, _FILLED]
 _INTEGERS: Mapping[str, Shape] = MappingProxyType({
     "int32": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
     "int64": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
@@ -87,7 +88,8 @@ def _fitting(node: Schema) -> Shape:
         fields = ((name, fitting(field), False) for name, field in node.fields.items())
         return _struct(fields, closed=not node.preserve)
     if node.type == "array":
-        return _full(node, list if node.items is None else GenericAlias(list, (fitting(node.items),)))
+        shape = list if node.items is None else GenericAlias(list, (fitting(node.items),))
+        return Annotated[shape, _FILLED] | None if node.null_when_absent else _full(node, shape)
     if node.type == "integer":
         bounded = _POSITIVE if node.omits else _INTEGERS
         return bounded.get(node.format, bounded["int64"])
@@ -103,7 +105,7 @@ def _fitting(node: Schema) -> Shape:
 
 def _full(node: Schema, shape: Shape) -> Shape:
     """Return the shape without what the field leaves out."""
-    return Annotated[shape, Meta(min_length=1), _UNHASHABLE] if node.omits else shape
+    return Annotated[shape, _FILLED, _UNHASHABLE] if node.omits else shape
 
 
 def complete(schema: Schema) -> Shape:

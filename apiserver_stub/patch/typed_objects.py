@@ -181,6 +181,8 @@ class Struct(Members):
         layout = self._layouts.get(names) or self._layout_of(names)
         found = layout.steps.copy()
         for name, step, kind, always in layout.others:
+            if value[name] is None:
+                continue
             inner = kind.initial(value[name]) if always else kind.whole(value[name])
             if inner or not always:
                 found[step] = inner

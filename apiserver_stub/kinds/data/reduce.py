@@ -134,10 +134,17 @@ _KEPT = ("type", "format", "enum", "default", "listType", "listMapKeys", "mapTyp
 _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "core.v1.HTTPHeader": {"value": ""},
     "core.v1.Sysctl": {"value": ""},
-    "discovery.v1.EndpointSlice": {"endpoints": [], "ports": []},
-    "storage.v1.CSINodeSpec": {"drivers": []},
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
+}
+# Shown as null when nobody gave them, as empty lists are.
+_NULLS: Mapping[str, tuple[str, ...]] = {
+    "core.v1.LimitRangeSpec": ("limits",),
+    "core.v1.TypedLocalObjectReference": ("apiGroup",),
+    "core.v1.TypedObjectReference": ("apiGroup",),
+    "discovery.v1.EndpointSlice": ("endpoints", "ports"),
+    "storage.v1.CSINodeDriver": ("topologyKeys",),
+    "storage.v1.CSINodeSpec": ("drivers",),
 }
 # Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
 _NO_DEFAULT = (
@@ -205,7 +212,10 @@ def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
         empty = {field: _ZEROS[fields[field]["type"]] for field in required if fields[field].get("type") in _ZEROS}
     for name, value in empty.items():
         fields[name]["default"] = value
-    demanded = () if observed else tuple(field for field in required if field not in empty)
+    null = _NULLS.get(full, ())
+    for name in null:
+        fields[name]["null"] = True
+    demanded = () if observed else tuple(field for field in required if field not in empty and field not in null)
     return {
         "type": "object",
         **({"mapType": raw["mapType"]} if "mapType" in raw else {}),
@@ -221,6 +231,8 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
             raw["values"]["format"] = "milli"
         if field in presence.get("times", ()):
             raw["null"] = True
+        if field in _NULLS.get(name, ()):
+            continue
         if field in presence.get("pointers", ()):
             if observed and raw.get("default") == _ZEROS.get(raw.get("type", "")):
                 raw.pop("default", None)  # its rules tell whether it was given

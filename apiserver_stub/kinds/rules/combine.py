@@ -40,13 +40,13 @@ class KindRules:
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
-    """Return a rule for an object: rules for the fields that are there, then rules for the whole."""
+    """Return a rule for an object: rules for the fields that are there and not null, then rules for the whole."""
 
     rows = dict(rows)  # looked into faster than what may be another kind of mapping
 
     def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in tree.items():
-            if name in rows:
+            if name in rows and value is not None:
                 rows[name](value, (at, name), errors)
         for row in whole:
             row(tree, at, errors)

@@ -80,7 +80,7 @@ def _same_source(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, {}, "must match dataSourceRef")
 
 
-_SOURCE = both(need("kind", "name"), _group)
+_SOURCE = both(record({"apiGroup": if_any(SUBDOMAIN)}, need("kind", "name")), _group)
 CLAIM_SPEC = record({
     "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
     "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
