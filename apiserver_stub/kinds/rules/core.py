@@ -22,7 +22,6 @@ from apiserver_stub.kinds.rules.combine import (
     form,
     if_any,
     need,
-    one_of,
     outcome,
     record,
     within,
@@ -207,7 +206,12 @@ def _system_problem(name: str, tree: Any) -> str:
     return f"globalDefault of {name} PriorityClass must be false" if tree.get("globalDefault") else ""
 
 
-_POLICY = record({"preemptionPolicy": one_of("Never", "PreemptLowerPriority")})
+_POLICIES = ("PreemptLowerPriority", "Never")
+
+
+def _policy(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    if tree.get("preemptionPolicy", _POLICIES[0]) not in _POLICIES:
+        errors.unsupported((at, "preemptionPolicy"), tree["preemptionPolicy"], _POLICIES)
 
 
 def _value_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -244,7 +248,7 @@ RULES = {
     ),
     "coordination.k8s.io/v1/Lease": KindRules(within("spec", _LEASE_SPEC)),
     "scheduling.k8s.io/v1/PriorityClass": KindRules(
-        change=changes(_value_stays, fixed("preemptionPolicy")), on_create=both(_POLICY, _priority), by_schema=False,
+        change=changes(_value_stays, fixed("preemptionPolicy")), on_create=both(_priority, _policy), by_schema=False,
     ),
     "node.k8s.io/v1/RuntimeClass": KindRules(_RUNTIME, fixed("handler"), by_schema=False),
 }  # fmt: skip

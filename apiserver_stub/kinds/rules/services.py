@@ -65,7 +65,7 @@ def _stack_change(spec: Tree, before: Tree, errors: ErrorList) -> None:
         for index in indexes:
             if now[index] != known[index]:
                 errors.invalid((at, index if name == "clusterIPs" else 0), now, _ONCE)
-        if known and not now:
+        if known and not now and name == "clusterIPs":
             errors.invalid((at, 0), now, "may not be removed")
         if len(now) == 1 < len(known) and spec.get("ipFamilyPolicy") != "SingleStack":
             why = "must be 'SingleStack' where the second family is given up"

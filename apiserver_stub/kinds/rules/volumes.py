@@ -113,7 +113,7 @@ def _size_change(new: Any, old: Any, capacity: Any, errors: ErrorList) -> None:
     """A claim may shrink while its volume has not grown that far."""
     wanted = new or "0"
     if not compares(wanted, old, Decimal.__ge__) and compares(wanted, capacity or "0", Decimal.__le__):
-        errors.forbidden(_SIZE_AT, "may not be less than status.capacity")
+        errors.forbidden(_SIZE_AT, "field can not be less than status.capacity")
 
 
 _STATUS = record(dict.fromkeys(("capacity", "allocatedResources"), amounts(resource_name)))
