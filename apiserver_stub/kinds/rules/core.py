@@ -11,12 +11,10 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
-    Rule,
     at_least,
     both,
     changes,
     distinct,
-    each,
     entries,
     fixed,
     form,

@@ -185,8 +185,11 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
 @pytest.mark.parametrize(
     ("kind", "changes", "causes"),
     [
-        (EVENT, dict.fromkeys(SAID, ""), 
-         [("reportingController", I), *((name, I if name == "type" else R) for name in SAID)]),
+        (
+            EVENT,
+            dict.fromkeys(SAID, ""),
+            [("reportingController", I), *((name, I if name == "type" else R) for name in SAID)],
+        ),
         (EVENT, {"action": "x" * 129, "reason": "x" * 129}, [("action", I), ("reason", I)]),
         (EVENT, {"reportingInstance": "x" * 129}, [("reportingInstance", I)]),
         (EVENT, {"action": "x" * 128, "note": "x" * 1024}, []),
