@@ -37,6 +37,7 @@ PROJECTED_BUNDLES = "ClusterTrustBundleProjection"
 VOLUME_LIMITS = "VolumeLimitScaling"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
+COORDINATED_ELECTION = "CoordinatedLeaderElection"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -69,6 +70,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         TOLERATION_COMPARISON: "lets tolerations compare numbers",
         LIST_ATTRIBUTES: "lets devices have attributes of several values",
         VOLUME_LIMITS: "lets objects have preventPodSchedulingIfMissing, of CSI drivers",
+        COORDINATED_ELECTION: "lets leases have a strategy and a preferred holder",
     }
 )
 

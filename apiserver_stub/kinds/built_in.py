@@ -44,6 +44,8 @@ from apiserver_stub.kinds.rules import (
     definitions,
     device_claims,
     devices,
+    endpoints,
+    events,
     flow_control,
     jobs,
     networking,
@@ -110,10 +112,10 @@ RULES: Mapping[str, KindRules] = MappingProxyType({
     **admission_policies.RULES, **admissionregistration.RULES, **api_services.RULES,
     **autoscaling.RULES, "autoscaling/v1/HorizontalPodAutoscaler": autoscaling.older(autoscaler_to_v2),
     **certificates.RULES,
-    **core.RULES, **definitions.RULES, **device_claims.RULES, **devices.RULES, **flow_control.RULES, **jobs.RULES,
-    **networking.RULES, **pod.RULES, **pod_certificates.RULES, **quantities.RULES, **services.RULES, **storage.RULES,
-    **rbac.RULES, **resource_slices.RULES, **storage_versions.RULES, **trust_bundles.RULES, **volumes.RULES,
-    **workloads.RULES,
+    **core.RULES, **definitions.RULES, **device_claims.RULES, **devices.RULES, **endpoints.RULES, **events.RULES,
+    **flow_control.RULES, **jobs.RULES, **networking.RULES, **pod.RULES, **pod_certificates.RULES, **quantities.RULES,
+    **services.RULES, **storage.RULES, **rbac.RULES, **resource_slices.RULES, **storage_versions.RULES,
+    **trust_bundles.RULES, **volumes.RULES, **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({

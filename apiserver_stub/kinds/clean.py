@@ -156,7 +156,7 @@ class _Sweep:
                 continue
             else:
                 kept = None if value is None else self.value(value, field, (where, name), depth)
-                if kept is None and field.null_when_absent:
+                if field.null_when_absent and (kept is None or kept == []):
                     tree[name] = None
                 elif kept is None or (not kept and type(kept) in field.omits):
                     gone.append(name)

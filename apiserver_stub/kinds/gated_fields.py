@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.flags.features import (
+    COORDINATED_ELECTION,
     CROSS_NAMESPACE_SOURCES,
     LIST_ATTRIBUTES,
     NODE_ALLOCATABLE,
@@ -45,6 +46,7 @@ FIELDS: Mapping[str, Fields] = MappingProxyType({
         "template": _POD, "updateStrategy": {"rollingUpdate": {"maxUnavailable": STATEFUL_MAX_UNAVAILABLE}},
     }},
     "persistentvolumeclaims": {"spec": {"dataSourceRef": {"namespace": CROSS_NAMESPACE_SOURCES}}},
+    "leases.coordination.k8s.io": {"spec": dict.fromkeys(("strategy", "preferredHolder"), COORDINATED_ELECTION)},
     "csidrivers.storage.k8s.io": {"spec": {"preventPodSchedulingIfMissing": VOLUME_LIMITS}},
     "resourceslices.resource.k8s.io": {"spec": {"devices": {
         "nodeAllocatableResourceMappings": NODE_ALLOCATABLE, "attributes": {"*": _LISTS},

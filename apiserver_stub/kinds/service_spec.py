@@ -71,9 +71,9 @@ def _carried_over(new: Tree, old: Tree) -> Tree:
     if needs_health_port(new) and needs_health_port(old) and not new.get("healthCheckNodePort"):
         _keep(spec, old, "healthCheckNodePort")
     ports = spec.get("ports")
-    if ports and needs_node_ports(new) and may_have_node_ports(old):
+    if ports and may_have_node_ports(new) and may_have_node_ports(old):
         spec["ports"] = _with_node_ports(ports, old.get("ports"))
-    elif ports and may_have_node_ports(old) and not may_have_node_ports(new):
+    elif ports and may_have_node_ports(old):
         spec["ports"] = _without_node_ports(ports, old.get("ports"))
     for name, needed in _OWED.items():
         if name in spec and needed(old) and not needed(new) and spec[name] == old.get(name):
@@ -111,8 +111,9 @@ def _with_node_ports(ports: Any, before: Any) -> Any:
 
 
 def _without_node_ports(ports: Any, before: Any) -> Any:
-    """Return ports without their node ports, if those are the ones they had."""
-    if [port.get("nodePort") for _, port in dicts(ports)] != [port.get("nodePort") for _, port in dicts(before)]:
+    """Return ports without their node ports, if all of those were there before."""
+    known = {port.get("nodePort") for _, port in dicts(before)}
+    if any(port.get("nodePort") and port["nodePort"] not in known for _, port in dicts(ports)):
         return ports
     return [{name: value for name, value in port.items() if name != "nodePort"} for _, port in dicts(ports)]
 

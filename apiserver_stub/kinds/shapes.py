@@ -37,7 +37,8 @@ _CONTAINERS = frozenset({"object", "array"})  # the others are made in no time, 
 _LITERAL: Any = Literal
 _YES = _Yes()
 _NOT_TEXT: Shape = dict | list | int | float | bool
-_PRESENT: Shape = _NOT_TEXT | Annotated[str, Meta(min_length=1)]
+_FILLED = Meta(min_length=1)
+_PRESENT: Shape = _NOT_TEXT | Annotated[str, _FILLED]
 _INTEGERS: Mapping[str, Shape] = MappingProxyType({
     "int32": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
     "int64": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
@@ -105,8 +106,9 @@ def _or_null(node: Schema, shape: Shape) -> Shape:
 
 
 def _full(node: Schema, shape: Shape) -> Shape:
-    """Return the shape without what the field leaves out."""
-    return Annotated[shape, Meta(min_length=1), _UNHASHABLE] if node.omits else shape
+    """Return the shape without what the field leaves out, and without lists that it shows as null."""
+    is_filled = node.omits or (node.null_when_absent and node.type == "array")
+    return Annotated[shape, _FILLED, _UNHASHABLE] if is_filled else shape
 
 
 def complete(schema: Schema) -> Shape:

@@ -101,13 +101,6 @@ def _fill_from(spec: Tree, old: Tree) -> None:
         spec["dataSource"] = dict(spec["dataSourceRef"])
 
 
-def _node_on_update(new: Tree, old: Tree, _part: str) -> None:
-    # What was given to a node stays with it.
-    for name in ("podCIDR", "podCIDRs", "providerID"):
-        if get_in(new, ("spec", name)) is None:
-            put_in(new, ("spec", name), get_in(old, ("spec", name)))
-
-
 def _job_on_create(job: Tree) -> None:
     """Give the Pods of a job labels of their own and select by them, unless its owner does that by hand."""
     if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
@@ -214,7 +207,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         _FINALIZE, on_create=_namespace_on_create, on_delete=_namespace_on_delete, finalizers=("spec", "finalizers"),
     ),
     "networkpolicies.networking.k8s.io": Strategy(generation=True),
-    "nodes": Strategy(on_update=_node_on_update, status_on_create=True),
+    "nodes": Strategy(status_on_create=True),
     "persistentvolumeclaims": Strategy(
         on_create=_claim_on_create, on_update=_claim_on_update, shows_deleted=True,
     ),

@@ -167,7 +167,8 @@ class AssociativeList(Typed):
         return as_member({step: found[step] for step in sorted(found)} if len(found) > 1 else found)
 
     def compare(self, old: Any, new: Any) -> FieldChanges:
-        """See `Typed`. The order of the elements does not matter."""
+        """See `Typed`. The order of the elements does not matter, and null is a list without any."""
+        old, new = old or (), new or ()
         changed: Fields = {}
         removed: Fields = {}
         former, steps = self.steps(old), self.steps(new)
@@ -193,6 +194,7 @@ class AssociativeList(Typed):
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`. What is applied keeps its order, the others their place among those in both lists."""
+        live = live or ()
         steps = self.steps(live)
         before, wanted = _by_step(steps, live), _by_step(self.steps(applied), applied)
         merged: list[Any] = []
@@ -209,6 +211,7 @@ class AssociativeList(Typed):
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`."""
         kept: list[Any] = []
+        value = value or ()
         for step, element in zip(self.steps(value), value, strict=True):
             inner, ours = last.get(step), owned.get(step)
             if inner is None:

@@ -128,7 +128,8 @@ class Struct(Members):
         """The fields that are there, though empty, in a new object: structures and lists, and what must be written even
         if it is null.
         """
-        empty = (name for name, field in self._schema.fields.items() if field.default in ({}, []))
+        fields = self._schema.fields.items()
+        empty = (name for name, field in fields if field.null_when_absent or field.default in ({}, []))
         return frozenset((*empty, *self._schema.required))
 
     def member_type(self, name: str) -> Typed:
@@ -181,6 +182,8 @@ class Struct(Members):
         layout = self._layouts.get(names) or self._layout_of(names)
         found = layout.steps.copy()
         for name, step, kind, always in layout.others:
+            if value[name] is None:
+                continue
             inner = kind.initial(value[name]) if always else kind.whole(value[name])
             if inner or not always:
                 found[step] = inner
@@ -204,9 +207,9 @@ class Struct(Members):
         """Yield what is empty in a new object, of fields of some types."""
         for name, step, kind, _ in types:
             field = self._schema.fields.get(name)
-            if field is None or not (kind.one or field.default == []):
+            if field is None:
                 continue
-            if field.default is not None or field.null_when_absent:
+            if field.null_when_absent or field.default == [] or (kind.one and field.default is not None):
                 yield name, step, field.default
 
 

@@ -62,7 +62,7 @@ async def test_host_ip_is_the_first_of_host_ips_if_there_are_any(api: Api, statu
 async def test_an_endpoint_slice_always_has_endpoints_and_ports(api: Api, said: Any) -> None:
     body = {"metadata": {"name": "s"}, "addressType": "IPv4", **said}
     made = (await api.ask("POST", SLICES, body, user_agent="me/1")).tree
-    assert (made["endpoints"], made["ports"]) == ([], [])
+    assert (made["endpoints"], made["ports"]) == (None, None)
     assert made["metadata"]["managedFields"][0]["fieldsV1"] == {"f:addressType": {}}
     assert (await api.get(f"{SLICES}/s")).tree == made
 

@@ -288,6 +288,18 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
     return change
 
 
+def fixed_as(path: str, told: str) -> Change:
+    """Return the rule that the value at a dotted path never changes, told of at another place."""
+    parts, at = tuple(path.split(".")), place(told)
+
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
+        value = get_in(new, parts)
+        if value != get_in(old, parts):
+            errors.invalid(at, value, IMMUTABLE)
+
+    return change
+
+
 def changes(*rules: Change) -> Change:
     """Return one rule of several for a change."""
 

@@ -1,8 +1,4 @@
-"""The rules of ConfigMaps, Secrets, namespaces, revisions, events, nodes, leases, and of classes that pods name.
-
-An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
-that open. In `events.k8s.io`, only the series of an event goes on after it was made.
-"""
+"""The rules of ConfigMaps, Secrets, namespaces, revisions, nodes, leases, and of classes that pods name."""
 
 import json
 from binascii import a2b_base64
@@ -15,23 +11,22 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     KindRules,
-    Rule,
     at_least,
     both,
     changes,
     distinct,
-    each,
     entries,
     fixed,
     form,
+    if_any,
     need,
     outcome,
     record,
     within,
 )
-from apiserver_stub.kinds.rules.formats import NETWORK, QUALIFIED, one_per_family
+from apiserver_stub.kinds.rules.formats import NETWORK, QUALIFIED, family
 from apiserver_stub.kinds.rules.metadata import labels, namespace_finalizers
-from apiserver_stub.kinds.rules.quantities import amounts, container_resource, counted
+from apiserver_stub.kinds.rules.quantities import RESOURCES, counted
 from apiserver_stub.kinds.rules.selectors import taints
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.schema import Tree
@@ -120,85 +115,29 @@ def _revision_data(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.required((at, "data"), "must be an object")
 
 
-# The rules of events, in both groups (API concepts, Event resource).
-
-_SHORT, _NOTE = 128, 1024
-_CLUSTER_WIDE = ("default", "kube-system")
-# Whatever the group, a real server tells of it under the name in the core group.
-_ABOUT = ((None, "involvedObject"), "namespace")
-_OLD = {
-    "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count", "deprecatedSource": "source",
-}  # fmt: skip
-_NOT_THERE = "does not match event.namespace"
-
-
-def _lives(event: Any, subject: str, errors: ErrorList) -> None:
-    """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
-    about = (event.get(subject) or {}).get("namespace") or ""
-    namespace = (event.get("metadata") or {}).get("namespace") or ""
-    if event.get("eventTime"):
-        wrong = not about and namespace not in _CLUSTER_WIDE
-    else:
-        wrong = about != namespace if about else namespace != _CLUSTER_WIDE[0]
-    if wrong:
-        errors.invalid(_ABOUT, about, _NOT_THERE)
-
-
-def _text(limit: int) -> Rule:
-    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
-        if len(value.encode()) > limit:
-            errors.invalid(at, value, f"can have at most {limit} characters")
-
-    return rule
-
-
-def _note(value: Any, _at: FieldPath, errors: ErrorList) -> None:
-    _text(_NOTE)(value, (None, "message"), errors)
-
-
-_SERIES = record({"count": at_least(2, "should be at least 2")})
-
-
-def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
-    """Return the rule of events that name these things so; `also` are more that new ones say."""
-    reported = record({
-        controller: form(names.qualified), note: _note, "series": _SERIES,
-        **dict.fromkeys(("reportingInstance", "action", "reason"), _text(_SHORT)),
-    }, need(controller, "reportingInstance", "action", "reason", *also))  # fmt: skip
-
-    def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
-        _lives(event, subject, errors)
-        if event.get("eventTime"):
-            reported(event, at, errors)
-
-    return rule
-
-
-_NEW = _event("regarding", "reportingController", "note")
-_FIXED = fixed(
-    "regarding", "reason", "note", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp",
-    "deprecatedCount", "related", "type", "action", "reportingController", "reportingInstance", "eventTime",
-)  # fmt: skip
-
-
-def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
-    """A new event in this group is none of the older sort; those that are there may go on."""
-    if event.get("type") not in ("Normal", "Warning"):
-        errors.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
-    for field, told in _OLD.items():
-        if event.get(field):
-            errors.invalid((at, told), "", "needs to be unset")
-
-
-def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    if old.get("eventTime"):
-        _FIXED(new, old, errors)
-
-
 # The rules of nodes and leases, and of the classes of priority and runtime that pods name.
 
-_SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), one_per_family)})
+_FAMILIES = 2
+_TAINTS_AT = place("metadata.taints")  # where a real server tells of those of the spec
+
+
+def _node(node: Any, at: FieldPath, errors: ErrorList) -> None:
+    spec = node.get("spec") or {}
+    taints(spec.get("taints") or (), _TAINTS_AT, errors)
+    if "podCIDRs" in spec:
+        _pod_ranges(spec["podCIDRs"], ((at, "spec"), "podCIDRs"), errors)
+
+
+def _pod_ranges(ranges: Any, at: FieldPath, errors: ErrorList) -> None:
+    """One range, or one of each family."""
+    for index, text in enumerate(ranges):
+        NETWORK(text, (at, index), errors)
+    if len(ranges) > 1:
+        families = {family(text) for text in ranges}
+        if "" in families:
+            errors.internal(at, "the families of the ranges cannot be told")
+        if len(families) < _FAMILIES or "" in families or len(ranges) > _FAMILIES:
+            errors.invalid(at, ranges, "may have no more than one of each IP family")
 
 
 def _set_once(name: str) -> Change:
@@ -212,16 +151,21 @@ def _set_once(name: str) -> Change:
     return change
 
 
+def _external_id_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
+    if get_in(new, ("spec", "externalID")) != get_in(old, ("spec", "externalID")):
+        errors.forbidden(place("spec.externalID"), "may not change")
+
+
 def _resources(values: Any, at: FieldPath, errors: ErrorList) -> None:
     for name, value in values.items():
-        counted(name, value, (at, key(name)), errors)
+        counted(name, value, (at, name), errors)
 
 
+_RESOURCES = {"capacity": _resources, "allocatable": _resources}
 _STATUS = record({
-    "capacity": _resources, "allocatable": _resources,
-    "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
+    **_RESOURCES, "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
 })  # fmt: skip
-_CHANGE = changes(_set_once("podCIDRs"), _set_once("providerID"))
+_CHANGE = changes(_set_once("podCIDRs"), _set_once("providerID"), _external_id_stays)
 
 
 def _preferred(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -258,16 +202,33 @@ def _system_problem(name: str, tree: Any) -> str:
     return f"globalDefault of {name} PriorityClass must be false" if tree.get("globalDefault") else ""
 
 
+_POLICIES = ("PreemptLowerPriority", "Never")
+
+
+def _policy(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    if tree.get("preemptionPolicy", _POLICIES[0]) not in _POLICIES:
+        errors.unsupported((at, "preemptionPolicy"), tree["preemptionPolicy"], _POLICIES)
+
+
 def _value_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
     if new.get("value", 0) != old.get("value", 0):
         errors.forbidden((None, "value"), "may not be changed in an update.")
 
 
+def _match(toleration: Tree) -> tuple[Any, ...]:
+    return tuple(toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
+
+
+def _overhead(overhead: Any, at: FieldPath, errors: ErrorList) -> None:
+    """What a class costs is judged, and told of, as the limits of a container."""
+    RESOURCES({"limits": overhead.get("podFixed") or {}}, at, errors)
+
+
 _RUNTIME = record({
-    "handler": form(names.label),
-    "overhead": record({"podFixed": amounts(container_resource)}),
-    "scheduling": record({"nodeSelector": labels, "tolerations": TOLERATIONS}),
-})  # fmt: skip
+    "handler": if_any(form(names.label)),
+    "overhead": _overhead,
+    "scheduling": record({"nodeSelector": labels, "tolerations": both(TOLERATIONS, distinct(_match))}),
+}, need("handler"))  # fmt: skip
 
 
 RULES = {
@@ -279,10 +240,13 @@ RULES = {
     "apps/v1/ControllerRevision": KindRules(
         record({"revision": at_least(0)}), fixed("data"), on_create=_revision_data,
     ),
-    "v1/Event": KindRules(_event("involvedObject", "reportingComponent", "message")),
-    "events.k8s.io/v1/Event": KindRules(_NEW, _change, on_create=_of_today),
-    "v1/Node": KindRules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))}),
+    "v1/Node": KindRules(
+        record({"status": record(_RESOURCES)}, _node), _CHANGE, {"status": outcome(within("status", _STATUS))},
+        by_schema=False,
+    ),
     "coordination.k8s.io/v1/Lease": KindRules(within("spec", _LEASE_SPEC)),
-    "scheduling.k8s.io/v1/PriorityClass": KindRules(_priority, changes(_value_stays, fixed("preemptionPolicy"))),
-    "node.k8s.io/v1/RuntimeClass": KindRules(_RUNTIME, fixed("handler")),
+    "scheduling.k8s.io/v1/PriorityClass": KindRules(
+        change=changes(_value_stays, fixed("preemptionPolicy")), on_create=both(_priority, _policy), by_schema=False,
+    ),
+    "node.k8s.io/v1/RuntimeClass": KindRules(_RUNTIME, fixed("handler"), by_schema=False),
 }  # fmt: skip

@@ -1,34 +1,50 @@
 """The rules of ingresses and their classes, of network policies, and of addresses and ranges as objects."""
 
+import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.names import range_of
-from apiserver_stub.kinds.rules.combine import KindRules, both, each, fixed, form, need, one_of, outcome, record, within
-from apiserver_stub.kinds.rules.formats import NETWORK, PORT, SUBDOMAIN, address, network, one_per_family, port_or_name
+from apiserver_stub.kinds.rules.combine import (
+    KindRules,
+    both,
+    each,
+    fixed,
+    form,
+    if_any,
+    need,
+    one_of,
+    outcome,
+    record,
+    shorter,
+    within,
+)
+from apiserver_stub.kinds.rules.formats import LABEL, NETWORK, PORT, SUBDOMAIN, address, family, network, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
 
 _BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_ENDINGS = ("/..", "/.")
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+_LONGEST_CONTROLLER = 250
+_HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", re.ASCII)
+_CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 
 
 def _host(name: str) -> str:
     return "must be a DNS name, not an IP address" if not address(name) else names.host(name)
 
 
-def _class_controller(name: str) -> str:
-    return "must be no more than 250 characters" if len(name) > 250 else names.domain_prefixed(name)
-
-
 def _path(entry: Any, at: FieldPath, errors: ErrorList) -> None:
     path, kind, here = entry.get("path", ""), entry.get("pathType"), (at, "path")
     if kind is None:
         errors.required((at, "pathType"), "pathType must be specified")
-    elif kind in ("Exact", "Prefix"):
+        return
+    if kind in ("Exact", "Prefix"):
         if not path.startswith("/"):
             errors.invalid(here, path, "must be an absolute path")
         for bad in _BAD_SEQUENCES:
@@ -37,24 +53,35 @@ def _path(entry: Any, at: FieldPath, errors: ErrorList) -> None:
         for bad in _BAD_ENDINGS:
             if path.endswith(bad):
                 errors.invalid(here, path, f"cannot end with '{bad}'")
-    elif kind == "ImplementationSpecific" and path and not path.startswith("/"):
+    elif kind != "ImplementationSpecific":
+        errors.unsupported((at, "pathType"), kind, _PATH_TYPES)
+    elif path and not path.startswith("/"):
         errors.invalid(here, path, "must be an absolute path")
+    _backend(entry.get("backend") or {}, (at, "backend"), errors)
+
+
+_SEGMENT = if_any(form(names.path_segment))
+_RESOURCE = record({"apiGroup": SUBDOMAIN, "kind": _SEGMENT, "name": _SEGMENT}, need("kind", "name"))
 
 
 def _backend(backend: Any, at: FieldPath, errors: ErrorList) -> None:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
         errors.invalid(at, "", "cannot set both resource and service backends")
-    elif service is None and resource is None:
-        errors.invalid(at, "", "resource or service backend is required")
     elif service is not None:
         _service(service, at, errors)
+    elif resource is not None:
+        _RESOURCE(resource, (at, "resource"), errors)
+    else:
+        errors.invalid(at, "", "resource or service backend is required")
 
 
 def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
     name, port, at = service.get("name", ""), service.get("port") or {}, (backend, "service")
     here = (at, "port")
-    if name and (why := names.old_label(name)):
+    if not name:
+        errors.required((at, "name"))
+    elif why := names.old_label(name):
         errors.invalid((at, "name"), name, why)
     if port.get("name") and port.get("number"):
         errors.invalid(backend, "", "cannot set both port name & port number")
@@ -63,11 +90,11 @@ def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
             errors.invalid((here, "name"), port["name"], why)
     elif port.get("number"):
         PORT(port["number"], (here, "number"), errors)
-    elif name:
+    else:
         errors.required(backend, "port name or number is required")
 
 
-_HTTP = record({"paths": each(record({"backend": _backend}, _path))}, need("paths"))
+_HTTP = record({"paths": each(_path)}, need("paths"))
 
 
 def _some_way(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -77,52 +104,77 @@ def _some_way(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _SPEC = record({
     "defaultBackend": _backend, "ingressClassName": SUBDOMAIN,
-    "rules": each(record({"host": form(_host), "http": _HTTP})),
+    "rules": each(record({"host": if_any(form(_host)), "http": _HTTP})),
     "tls": each(record({"hosts": each(form(names.host)), "secretName": SUBDOMAIN})),
 }, _some_way)  # fmt: skip
 
 
+def _same_class(ingress: Any, _at: FieldPath, errors: ErrorList) -> None:
+    """A new ingress names one class, also where the older annotation names one."""
+    named = get_in(ingress, ("metadata", "annotations", _CLASS_ANNOTATION))
+    wanted = get_in(ingress, ("spec", "ingressClassName"))
+    if named is not None and wanted is not None and named != wanted:
+        errors.invalid(((None, "annotations"), _CLASS_ANNOTATION), named, "must match `ingressClassName`")
+
+
 def _parameters(parameters: Any, at: FieldPath, errors: ErrorList) -> None:
-    scope, space = parameters.get("scope"), parameters.get("namespace")
-    if scope == "Namespace" and not space:
-        errors.required((at, "namespace"), "`parameters.scope` is set to 'Namespace'")
-    elif scope == "Cluster" and space:
-        errors.forbidden((at, "namespace"), "`parameters.scope` is set to 'Cluster'")
+    scope, space, here = parameters.get("scope"), parameters.get("namespace"), (at, "namespace")
+    if scope == "Namespace" and space is None:
+        errors.required(here, "`parameters.scope` is set to 'Namespace'")
+    elif scope == "Namespace":
+        LABEL(space, here, errors)
+    elif scope == "Cluster" and space is not None:
+        errors.forbidden(here, "`parameters.scope` is set to 'Cluster'")
+
+
+def _domain_path(text: str) -> str:
+    domain, _, path = text.partition("/")
+    if not domain or not path:
+        return 'must be a domain-prefixed path (such as "acme.io/foo")'
+    return names.subdomain(domain) or ("" if _HTTP_PATH.fullmatch(path) else "must have characters of a path only")
 
 
 _CLASS = record({
-    "controller": form(_class_controller),
-    "parameters": record({"scope": one_of("Cluster", "Namespace"), "kind": form(names.path_segment)}, _parameters),
-})  # fmt: skip
+    "controller": both(shorter(_LONGEST_CONTROLLER), if_any(form(_domain_path))),
+    "parameters": both(_RESOURCE, record({"scope": one_of("Cluster", "Namespace")}, _parameters)),
+}, need("controller"))  # fmt: skip
 
 
 _BOTH = 2  # ingress and egress, IPv4 and IPv6
 
 
 def _end_port(port: Any, at: FieldPath, errors: ErrorList) -> None:
-    first, last = port.get("port"), port.get("endPort")
+    first, last, here = port.get("port"), port.get("endPort"), (at, "endPort")
     if last is None:
         return
-    if first is None:
-        errors.required((at, "port"), "must be specified when `endPort` is specified")
-    elif isinstance(first, str):
-        errors.invalid((at, "endPort"), last, "may not specify endPort when port is non-numeric")
-    elif last < first:
-        errors.invalid((at, "endPort"), last, "must be greater than or equal to `port`")
+    if type(first) is not int:
+        errors.invalid(here, last, "may only be specified with a port number")
+        return
+    if last < first:
+        errors.invalid(here, last, "must be greater than or equal to `port`")
+    PORT(last, here, errors)
 
 
 _PORTS = each(record({"port": port_or_name, "protocol": one_of("SCTP", "TCP", "UDP")}, _end_port))
 
 
 def _block(block: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A range, and parts of it that are left out."""
     whole = block.get("cidr", "")
-    if network(whole):
+    if not whole:
+        errors.required((at, "cidr"))
+        return
+    NETWORK(whole, (at, "cidr"), errors)
+    if not family(whole):
         return
     for index, text in enumerate(block.get("except") or ()):
+        here = ((at, "except"), index)
+        if why := network(text):
+            errors.invalid(here, text, why)
+        elif not network(whole) and not _lies_in(text, whole):
+            errors.invalid(here, text, "must be a strict subset of `cidr`")
         if errors.full:
             return
-        if not network(text) and not _lies_in(text, whole):
-            errors.invalid(((at, "except"), index), text, "must be a strict subset of `cidr`")
 
 
 def _lies_in(text: str, whole: str) -> bool:
@@ -146,57 +198,79 @@ def _peer(peer: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _PEERS = each(record({
     "podSelector": SELECTOR, "namespaceSelector": SELECTOR,
-    "ipBlock": record({"cidr": NETWORK, "except": each(NETWORK)}, _block),
+    "ipBlock": _block,
 }, _peer))  # fmt: skip
+
+
+_POLICY_TYPES = each(one_of("Egress", "Ingress"))
 
 
 def _few_types(types: Any, at: FieldPath, errors: ErrorList) -> None:
     if len(types) > _BOTH:
         errors.invalid(at, types, "may not specify more than two policyTypes")
+    else:
+        _POLICY_TYPES(types, at, errors)
 
 
 _POLICY = record({
-    "podSelector": SELECTOR, "policyTypes": both(each(one_of("Egress", "Ingress")), _few_types),
+    "podSelector": SELECTOR, "policyTypes": _few_types,
     "ingress": each(record({"ports": _PORTS, "from": _PEERS})),
     "egress": each(record({"ports": _PORTS, "to": _PEERS})),
 })  # fmt: skip
 
 
-def _some_ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    ranges = spec.get("cidrs") or ()
+def _ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """One range, or one of each family."""
+    ranges, here = spec.get("cidrs") or (), (at, "cidrs")
     if not ranges:
-        errors.required((at, "cidrs"), "at least one CIDR required")
-    elif len(ranges) > _BOTH:
-        errors.invalid((at, "cidrs"), ranges, "may only hold up to 2 values")
-    else:
-        one_per_family(ranges, (at, "cidrs"), errors)
-
-
-_PARENT = record({"parentRef": need("name", "resource")})
-
-
-def _has_parent(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
-    if not (tree.get("spec") or {}).get("parentRef"):
-        errors.required(place("spec.parentRef"))
+        errors.required(here, "at least one CIDR required")
+        return
+    if len(ranges) > _BOTH:
+        errors.invalid(here, ranges, "may only hold up to 2 values")
+        return
+    for index, text in enumerate(ranges):
+        NETWORK(text, (here, index), errors)
+    families = [family(text) for text in ranges]
+    if len(ranges) == _BOTH and families[0] == families[1] != "":
+        errors.invalid(here, ranges, "may have no more than one of each IP family")
 
 
 def _ranges_change(new: Tree, old: Tree, errors: ErrorList) -> None:
-    now, before = ((tree.get("spec") or {}).get("cidrs") or [] for tree in (new, old))
-    if now[: len(before)] != before:
-        errors.invalid(place("spec.cidrs"), now, "may only add a second value, not change or remove one")
+    """Ranges stay; a second one may be added, and is judged then."""
+    at = place("spec.cidrs")
+    spec = new.get("spec") or {}
+    now, before = spec.get("cidrs") or [], get_in(old, ("spec", "cidrs")) or []
+    added = (len(before), len(now)) == (1, _BOTH)
+    if len(now) != len(before) and not added:
+        errors.invalid(at, now, IMMUTABLE)
+        return
+    for index, text in enumerate(before):
+        if now[index] != text:
+            errors.invalid((at, index), now[index], IMMUTABLE)
+    if added:
+        _ranges(spec, place("spec"), errors)
+
+
+_PARENT = record({
+    "group": if_any(SUBDOMAIN), **dict.fromkeys(("resource", "name", "namespace"), _SEGMENT),
+}, need("name", "resource"))  # fmt: skip
+_ADDRESS = record({"parentRef": _PARENT}, need("parentRef"))
+
+
+def _address(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    _ADDRESS(tree.get("spec") or {}, (at, "spec"), errors)
+
+
+def _new_ranges(tree: Any, at: FieldPath, errors: ErrorList) -> None:
+    _ranges(tree.get("spec") or {}, (at, "spec"), errors)
 
 
 RULES = {
-    "networking.k8s.io/v1/Ingress": KindRules(within("spec", _SPEC), subresources={"status": outcome(INGRESS_POINTS)}),
-    "networking.k8s.io/v1/IngressClass": KindRules(within("spec", _CLASS), fixed("spec.controller")),
-    "networking.k8s.io/v1/NetworkPolicy": KindRules(within("spec", _POLICY)),
-    "networking.k8s.io/v1/IPAddress": KindRules(
-        both(within("spec", _PARENT), _has_parent),
-        fixed("spec.parentRef"),
-        name=address,
+    "networking.k8s.io/v1/Ingress": KindRules(
+        within("spec", _SPEC), subresources={"status": outcome(INGRESS_POINTS)}, on_create=_same_class, by_schema=False,
     ),
-    "networking.k8s.io/v1/ServiceCIDR": KindRules(
-        within("spec", record({"cidrs": each(NETWORK)}, _some_ranges)),
-        _ranges_change,
-    ),
-}
+    "networking.k8s.io/v1/IngressClass": KindRules(within("spec", _CLASS), fixed("spec.controller"), by_schema=False),
+    "networking.k8s.io/v1/NetworkPolicy": KindRules(within("spec", _POLICY), by_schema=False),
+    "networking.k8s.io/v1/IPAddress": KindRules(_address, fixed("spec.parentRef"), name=address, by_schema=False),
+    "networking.k8s.io/v1/ServiceCIDR": KindRules(change=_ranges_change, on_create=_new_ranges, by_schema=False),
+}  # fmt: skip

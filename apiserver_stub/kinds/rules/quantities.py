@@ -1,27 +1,17 @@
 """The rules of quantities and names of resources, of requests and limits of containers, of quotas and limit ranges."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.rules.combine import (
-    KindRules,
-    Rule,
-    both,
-    distinct_by,
-    each,
-    fixed,
-    form,
-    need,
-    one_of,
-    outcome,
-    record,
-    within,
-)
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, never, outcome, record, within
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
 from controller_manager.api.quantity import parse
 
 _WHOLE = "must be an integer"
@@ -99,7 +89,7 @@ def resource_name(name: str) -> str:
         return ""
     if why := names.qualified(name):
         return why
-    return "" if "/" in name or name.startswith(HUGE) else "must be a standard resource type or fully qualified"
+    return "" if "/" in name or _is_huge(name) else "must be a standard resource type or fully qualified"
 
 
 def container_resource(name: str) -> str:
@@ -135,7 +125,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         return
     for name, value in requests.items():
         limit = limits.get(name)
-        rigid = name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
+        rigid = _is_rigid(name)
         if rigid and limit is None:
             errors.required((at, "limits"), "must be set where nothing can be promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
@@ -143,6 +133,11 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         elif not rigid and not compares(value, limit, Decimal.__le__):
             errors.invalid((at, "requests"), value, f"must be less than or equal to {name} limit of {limit}")
     _huge_pages(requests.keys() | limits.keys(), at, errors)
+
+
+def _is_rigid(name: str) -> bool:
+    """Tell whether no more of a resource can be promised than there is."""
+    return name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
 
 
 def _huge_pages(asked: Collection[str], at: FieldPath, errors: ErrorList) -> None:
@@ -167,81 +162,137 @@ RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS
                    _requests_fit)  # fmt: skip
 
 
-_SCOPES = (
-    "BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating",
-    "VolumeAttributesClass",
-)  # fmt: skip
-_EXCLUSIVE = (frozenset({"BestEffort", "NotBestEffort"}), frozenset({"Terminating", "NotTerminating"}))
-_BARE_SCOPES = frozenset(_SCOPES) - {"PriorityClass", "VolumeAttributesClass"}
-_QUOTA = frozenset({
-    "cpu", "memory", "ephemeral-storage", "storage", "pods", "services", "replicationcontrollers", "resourcequotas",
-    "secrets", "configmaps", "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
+_PODS, _PER_POD = frozenset({"pods"}), frozenset({
+    "pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory",
 })  # fmt: skip
+_OF_QUOTAS = _STANDARD - {"storage"}
+# What a quota may limit that counts only objects of a scope.
+_SCOPED: Mapping[str, frozenset[str]] = MappingProxyType({
+    "BestEffort": _PODS,
+    **dict.fromkeys(
+        ("CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating"), _PER_POD
+    ),
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+})  # fmt: skip
+_EXCLUSIVE = (frozenset({"BestEffort", "NotBestEffort"}), frozenset({"Terminating", "NotTerminating"}))
+_BARE_SCOPES = _SCOPED.keys() - {"PriorityClass", "VolumeAttributesClass"}
+_NOT_OF_PODS = ("default", "defaultRequest")
 _SIDES = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-# What must not be more than what, where a limit range gives both.
+# Of two sides of a limit range, which must not be more than which, and which of them is told of.
 _ORDER = (
-    ("min", "max", "min value {0} is greater than max value {1}"),
-    ("min", "defaultRequest", "min value {0} is greater than default request value {1}"),
-    ("defaultRequest", "max", "default request value {0} is greater than max value {1}"),
-    ("defaultRequest", "default", "default request value {0} is greater than default limit value {1}"),
-    ("min", "default", "min value {0} is greater than default value {1}"),
-    ("default", "max", "default value {0} is greater than max value {1}"),
+    ("min", "max", "min"),
+    ("min", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest"),
+    ("defaultRequest", "default", "defaultRequest"),
+    ("min", "default", "default"),
+    ("default", "max", "default"),
 )
 
 
 def _quota_name(name: str) -> str:
-    bare = name.removeprefix("requests.").removeprefix("limits.")
-    if name in _QUOTA or bare in _QUOTA or bare.startswith(HUGE):
-        return ""
-    if why := names.qualified(name):
-        return why
-    return "" if "/" in name else "must be a standard resource for quota"
+    why = resource_name(name)
+    return "must be a standard resource for quota" if not why and name == "storage" else why
 
 
-def _scopes(scopes: Any, at: FieldPath, errors: ErrorList) -> None:
+def _scopes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    scopes, here = spec.get("scopes") or [], (at, "scopes")
+    for scope in scopes:
+        if scope not in _SCOPED:
+            errors.invalid(here, scopes, "unsupported scope")
+    _fit_scopes(scopes, spec.get("hard") or (), scopes, here, errors)
+
+
+def _fit_scopes(scopes: Any, hard: Collection[str], told: Any, at: FieldPath, errors: ErrorList) -> None:
+    """All that a quota limits is in each of its scopes, and no two scopes exclude each other."""
+    limited = {name for name in hard if name in _OF_QUOTAS or _is_huge(name)}
+    for scope in scopes:
+        if limited - _SCOPED.get(scope, limited):
+            errors.invalid(at, told, f"the scope {scope} does not apply to all resources")
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
-            errors.invalid(at, scopes, "conflicting scopes")
+            errors.invalid(at, told, "conflicting scopes")
+
+
+def _is_huge(name: str) -> bool:
+    return name.removeprefix("requests.").startswith(HUGE)
+
+
+def _scope_selector(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """What is wrong with an expression is told without its index."""
+    selector, here = spec.get("scopeSelector") or {}, ((at, "scopeSelector"), "matchExpressions")
+    expressions = selector.get("matchExpressions") or ()
+    for expression in expressions:
+        _scope_expression(expression, here, errors)
+    _fit_scopes([one.get("scopeName") for one in expressions], spec.get("hard") or (), selector, here, errors)
 
 
 def _scope_expression(expression: Any, at: FieldPath, errors: ErrorList) -> None:
     operator, values, scope = (expression.get(name) for name in ("operator", "values", "scopeName"))
-    if operator in ("In", "NotIn") and not values:
-        errors.required((at, "values"), "must be at least one value when `operator` is 'In' or 'NotIn'")
-    elif operator in ("Exists", "DoesNotExist") and values:
-        errors.invalid((at, "values"), values, "must be no value when `operator` is 'Exists' or 'DoesNotExist'")
+    if scope not in _SCOPED:
+        errors.invalid((at, "scopeName"), scope, "unsupported scope")
     if scope in _BARE_SCOPES and operator != "Exists":
         errors.invalid((at, "operator"), operator, f"must be 'Exists' when scope is {scope}")
+    if operator in ("In", "NotIn"):
+        if not values:
+            errors.required((at, "values"), "must be at least one value when `operator` is 'In' or 'NotIn'")
+    elif operator not in ("Exists", "DoesNotExist"):
+        errors.invalid((at, "operator"), operator, "not a valid selector operator")
+    elif values:
+        errors.invalid((at, "values"), values, "must be no value when `operator` is 'Exists' or 'DoesNotExist'")
 
 
-_SELECTOR = each(record({
-    "scopeName": one_of(*_SCOPES), "operator": one_of("DoesNotExist", "Exists", "In", "NotIn"),
-}, _scope_expression))  # fmt: skip
+def _same_scopes(new: Tree, old: Tree, errors: ErrorList) -> None:
+    now, before = (get_in(tree, ("spec", "scopes")) or [] for tree in (new, old))
+    if set(now) != set(before):
+        errors.invalid(place("spec.scopes"), now, IMMUTABLE)
+
+
 _HARD = amounts(_quota_name)
-_QUOTA_SPEC = record({
-    "hard": _HARD, "scopes": both(each(one_of(*_SCOPES)), _scopes),
-    "scopeSelector": record({"matchExpressions": _SELECTOR}),
-})  # fmt: skip
+_QUOTA_SPEC = record({"hard": _HARD}, _scopes, _scope_selector)
 _QUOTA_STATUS = outcome(within("status", record({"hard": _HARD, "used": _HARD})))
 
 
 def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
-    kind = item.get("type")
+    kind = item.get("type", "")
+    if why := _limit_type(kind):
+        errors.invalid((at, "type"), kind, why)
+    form = container_resource if kind in ("Container", "Pod") else resource_name
+    judged = [side for side in _SIDES if kind != "Pod" or side not in _NOT_OF_PODS]
+    for side in judged:
+        for name in item.get(side) or ():
+            if why := form(name):
+                errors.invalid(((at, side), key(name)), name, why)
     if kind == "Pod":
-        for name in ("default", "defaultRequest"):
-            if item.get(name):
-                errors.forbidden((at, name), "may not be specified when `type` is 'Pod'")
-    if kind == "PersistentVolumeClaim" and not any((item.get(side) or {}).get("storage") for side in ("min", "max")):
-        why = "needs `storage` in `min` or in `max`"
-        errors.required((at, "limits"), why)
-    for low, high, why in _ORDER:
-        lows, highs = item.get(low) or {}, item.get(high) or {}
+        never(*_NOT_OF_PODS, why="may not be specified when `type` is 'Pod'")(item, at, errors)
+    if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(side) or ()) for side in ("min", "max")):
+        errors.required((at, "limits"), "needs `storage` in `min` or in `max`")
+    _bounds({side: item.get(side) or {} for side in judged}, at, errors)
+
+
+def _bounds(sides: Mapping[str, Any], at: FieldPath, errors: ErrorList) -> None:
+    """The sides of a limit range agree with each other."""
+    nothing: Mapping[str, Any] = {}
+    for low, high, told in _ORDER:
+        lows, highs = sides.get(low, nothing), sides.get(high, nothing)
         for name in sorted(lows.keys() & highs.keys()):
             if not compares(lows[name], highs[name], Decimal.__le__):
-                errors.invalid(((at, low), key(name)), lows[name], why.format(lows[name], highs[name]))
-    for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
+                errors.invalid(((at, told), key(name)), sides[told][name], f"{low} is greater than {high}")
+    limits, requests = sides.get("default", nothing), sides.get("defaultRequest", nothing)
+    for name in sorted(limits.keys() & requests.keys()):
+        if _is_rigid(name) and not compares(limits[name], requests[name], Decimal.__eq__):
+            errors.invalid(((at, "defaultRequest"), key(name)), requests[name], "must be equal to the default limit")
+    for name, ratio in sides["maxLimitRequestRatio"].items():
+        here = ((at, "maxLimitRequestRatio"), key(name))
         if not compares(ratio, "1", Decimal.__ge__):
-            errors.invalid(((at, "maxLimitRequestRatio"), key(name)), ratio, f"ratio {ratio} is less than 1")
+            errors.invalid(here, ratio, f"ratio {ratio} is less than 1")
+        if not _may_be(ratio, sides["min"].get(name), sides["max"].get(name)):
+            errors.invalid(here, ratio, f"ratio {ratio} is greater than max/min")
+
+
+def _may_be(ratio: Any, low: Any, high: Any) -> bool:
+    """Return whether something between two bounds can be so many times as much as something else between them."""
+    most, least, times = _number(high), _number(low), _number(ratio)
+    return most is None or not least or times is None or times <= most / least
 
 
 def _limit_type(name: str) -> str:
@@ -251,14 +302,19 @@ def _limit_type(name: str) -> str:
     return "must be a standard limit type or fully qualified"
 
 
-_LIMITS = both(
-    each(record({"type": form(_limit_type), **dict.fromkeys(_SIDES, amounts(resource_name))}, _limit, need("type"))),
-    distinct_by("type"),
-)
+def _limits(items: Any, at: FieldPath, errors: ErrorList) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        _limit(item, (at, index), errors)
+        kind = item.get("type", "")
+        if kind in seen:
+            errors.duplicate(((at, index), "type"), kind)
+        seen.add(kind)
+
 
 RULES = {
-    "v1/LimitRange": KindRules(within("spec.limits", _LIMITS)),
+    "v1/LimitRange": KindRules(within("spec.limits", _limits), by_schema=False),
     "v1/ResourceQuota": KindRules(
-        within("spec", _QUOTA_SPEC), fixed("spec.scopes", "spec.scopeSelector"), {"status": _QUOTA_STATUS},
+        within("spec", _QUOTA_SPEC), _same_scopes, {"status": _QUOTA_STATUS}, by_schema=False,
     ),
 }  # fmt: skip

@@ -174,4 +174,12 @@ def taints(values: Any, at: FieldPath, errors: ErrorList) -> None:
         seen.add(pair)
 
 
-_TAINT = record({"key": QUALIFIED, "value": form(names.label_value), "effect": EFFECT})
+def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
+    QUALIFIED(taint.get("key", ""), (at, "key"), errors)
+    if taint.get("effect"):
+        EFFECT(taint["effect"], (at, "effect"), errors)
+    else:
+        errors.required((at, "effect"))
+
+
+_TAINT = record({"value": form(names.label_value)}, _taint)

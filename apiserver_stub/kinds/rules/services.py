@@ -1,31 +1,25 @@
-"""The rules of services and of the endpoints behind them."""
+"""The rules of services."""
 
-from functools import lru_cache
-from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    at_most,
     both,
     distinct,
     distinct_by,
     each,
-    fixed,
-    form,
-    if_any,
+    need,
     one_of,
     record,
     within,
 )
+from apiserver_stub.kinds.rules.endpoints import reachable
 from apiserver_stub.kinds.rules.formats import (
-    ADDRESS,
     LABEL,
     PORT,
     QUALIFIED,
-    SUBDOMAIN,
     address,
     family,
     network,
@@ -35,6 +29,7 @@ from apiserver_stub.kinds.rules.formats import (
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import is_exposed, is_headless, may_have_node_ports, needs_health_port
+from controller_manager.api.errors import Cause
 
 _ONCE = "may not change once set"
 
@@ -42,24 +37,44 @@ _ONCE = "may not change once set"
 def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the main resource; on the way from or to an external name all is open."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
-    kind = spec.get("type")
-    if "ExternalName" not in (kind, before.get("type")):
-        for name in ("clusterIPs", "ipFamilies"):
-            _first_stays(name, _values(spec, name), _values(before, name), errors)
-    if kind == before.get("type") == "LoadBalancer":
+    if _address_problems(spec) or "ExternalName" in (spec.get("type"), before.get("type")):
+        return
+    _one_stack(spec, before, errors)
+    _stack_change(spec, before, errors)
+    if spec.get("type") == before.get("type") == "LoadBalancer":
         _balancer(spec, before, errors)
+
+
+def _one_stack(spec: Tree, before: Tree, errors: ErrorList) -> None:
+    """A single stack has one address and one family. Where two are as they were before, the first is meant."""
+    for name in ("clusterIPs", "ipFamilies"):
+        given = spec.get(name) or ()
+        if spec.get("ipFamilyPolicy") == "SingleStack" and len(given) > 1 and given != before.get(name):
+            why = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {name} are specified"
+            errors.invalid(place("spec.ipFamilyPolicy"), "SingleStack", why)
+
+
+def _stack_change(spec: Tree, before: Tree, errors: ErrorList) -> None:
+    """The first address and its family stay, and a second is given up by the word of the policy."""
+    headless = is_headless(spec), is_headless(before)
+    if headless == (True, True):
+        return
+    for name in ("clusterIPs", "ipFamilies") if headless == (False, False) else ("clusterIPs",):
+        now, known, at = _values(spec, name), _values(before, name), place(f"spec.{name}")
+        indexes = range(len(now)) if len(now) == len(known) else range(min(len(now), len(known), 1))
+        for index in indexes:
+            if now[index] != known[index]:
+                errors.invalid((at, index if name == "clusterIPs" else 0), now, _ONCE)
+        if known and not now and name == "clusterIPs":
+            errors.invalid((at, 0), now, "may not be removed")
+        if len(now) == 1 < len(known) and spec.get("ipFamilyPolicy") != "SingleStack":
+            why = "must be 'SingleStack' where the second family is given up"
+            errors.invalid(place("spec.ipFamilyPolicy"), spec.get("ipFamilyPolicy"), why)
 
 
 def _values(spec: Tree, name: str) -> list[Any]:
     first = spec.get("clusterIP")
     return spec.get(name) or ([first] if name == "clusterIPs" and first else [])
-
-
-def _first_stays(name: str, new: list[Any], old: list[Any], errors: ErrorList) -> None:
-    at = place(f"spec.{name}")
-    for index, (value, before) in enumerate(zip(new, old, strict=False)):
-        if value != before and before:
-            errors.invalid((at, index), new, _ONCE)
 
 
 def _balancer(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -73,12 +88,17 @@ def _balancer(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 _LONGEST_AFFINITY = 86_400
-_LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
+_LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
+_RANGES = "LoadBalancerSourceRanges"  # as a real server calls them
 
 
-def _range(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    if why := network(text.strip()):
-        errors.invalid(at, text, why)
+def _source_ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    ranges, here = spec.get("loadBalancerSourceRanges") or (), (at, _RANGES)
+    if ranges and spec.get("type") != "LoadBalancer":
+        errors.forbidden(here, "may only be used when `type` is 'LoadBalancer'")
+    for index, text in enumerate(ranges):
+        if why := network(text.strip()):
+            errors.invalid((here, index), text, why)
 
 
 _PORT = record({
@@ -105,6 +125,9 @@ def _ports(spec: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.forbidden((own, "nodePort"), "may not be used when `type` is 'ClusterIP'")
 
 
+_EXTERNAL_POLICY = record({"externalTrafficPolicy": one_of("Cluster", "Local")}, need("externalTrafficPolicy"))
+
+
 def _type(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = spec.get("type", "ClusterIP")
     if kind == "ExternalName":
@@ -113,12 +136,16 @@ def _type(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(((at, "clusterIPs"), 0), "None", f"may not be set to 'None' for {kind} services")
     if kind != "LoadBalancer":
         for name in _LOAD_BALANCER_ONLY:
-            if spec.get(name) not in (None, [], ""):
+            if spec.get(name) is not None:
                 errors.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
+    elif why := names.qualified(spec.get("loadBalancerClass", "a")):
+        errors.invalid((at, "loadBalancerClass"), spec["loadBalancerClass"], why)
     if spec.get("healthCheckNodePort") and not needs_health_port(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
-    if spec.get("externalTrafficPolicy") and not is_exposed(spec):
+    if is_exposed(spec):
+        _EXTERNAL_POLICY(spec, at, errors)
+    elif spec.get("externalTrafficPolicy"):
         why = "may only be set for externally-accessible services"
         errors.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
 
@@ -146,53 +173,66 @@ def _affinity(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(((here, "clientIP"), "timeoutSeconds"), seconds, why)
 
 
+def _address_problems(spec: Any) -> list[Cause]:
+    """Return what is wrong with the addresses of a service and their families."""
+    errors, at = ErrorList(), place("spec")
+    if spec.get("type") != "ExternalName":
+        _FAMILIES(spec, at, errors)
+        _addresses(spec, (at, "clusterIPs"), errors)
+    return errors.causes
+
+
+_FAMILIES = record({
+    "ipFamilies": both(each(one_of("IPv4", "IPv6")), distinct()),
+    "ipFamilyPolicy": one_of("PreferDualStack", "RequireDualStack", "SingleStack"),
+})  # fmt: skip
+
+
 def _addresses(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The addresses of a service agree with each other and with the families asked for."""
-    first, given, here = spec.get("clusterIP"), spec.get("clusterIPs") or [], (at, "clusterIPs")
-    if spec.get("type") == "ExternalName":
-        return
+    first, given, families = spec.get("clusterIP"), spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
     if given and not first:
-        errors.invalid(here, given, "must be empty when `clusterIP` is not specified")
+        errors.invalid(at, given, "must be empty when `clusterIP` is not specified")
     elif given and given[0] != first:
-        errors.invalid(here, given, "first value must match `clusterIP`")
-    if len(given) > 1 and "None" in given:
-        errors.invalid(here, given, "'None' must be the first and only value")
-    if len(given) > 2 or len({family(ip) for ip in given}) < len(given):
-        errors.invalid(here, given, "may only hold up to 2 values, one of each IP family")
-    for index, text in enumerate(given or ([first] if first else ())):
-        if text not in ("", "None") and (why := address(text)):
-            errors.invalid((here, index), text, why)
-    _families(spec, given, at, errors)
-
-
-def _families(spec: Tree, given: list[str], at: FieldPath, errors: ErrorList) -> None:
-    families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
-    distinct()(families, (at, "ipFamilies"), errors)
-    if policy == "SingleStack" and len(families) > 1:
-        errors.invalid(
-            (at, "ipFamilyPolicy"),
-            policy,
-            "must be 'RequireDualStack' or 'PreferDualStack' when multiple ipFamilies are specified",
-        )
-    if policy == "SingleStack" and len(given) > 1:
-        errors.invalid(
-            (at, "ipFamilyPolicy"),
-            policy,
-            "must be 'RequireDualStack' or 'PreferDualStack' when multiple clusterIPs are specified",
-        )
+        errors.invalid(at, given, "first value must match `clusterIP`")
+    wrong = len(given) > 1 and given[0] == "None"
+    if wrong:
+        errors.invalid(at, given, "'None' must be the first and only value")
+    for index, text in enumerate(given):
+        if (index or text != "None") and (why := address(text)):
+            errors.invalid((at, index), text, why)
+            wrong = True
+    if len(given) > 2:
+        errors.invalid(at, given, "may only hold up to 2 values")
+    if wrong or given[:1] == ["None"]:
+        return
+    if len(given) > 1 and len({family(ip) for ip in given}) == 1:
+        errors.invalid(at, given, "may hold one of each IP family")
     for index, (ip, wanted) in enumerate(zip(given, families, strict=False)):
-        if ip not in ("", "None") and family(ip) not in ("", wanted):
-            errors.invalid(
-                ((at, "clusterIPs"), index), ip, f"expected an {wanted} value as indicated by `ipFamilies[{index}]`"
-            )
+        if wanted in ("IPv4", "IPv6") and family(ip) != wanted:
+            errors.invalid((at, index), ip, f"expected an {wanted} value as indicated by `ipFamilies[{index}]`")
 
 
 _SPEC = record({
-    "ports": both(each(_PORT), distinct_by("name")), "selector": labels, "externalIPs": each(ADDRESS),
-    "loadBalancerSourceRanges": each(_range), "loadBalancerClass": form(names.qualified),
-    "healthCheckNodePort": port_if_any,
+    "ports": both(each(_PORT), distinct_by("name")), "selector": labels, "externalIPs": each(reachable),
+    "healthCheckNodePort": port_if_any, "type": one_of("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
+    "sessionAffinity": one_of("ClientIP", "None"), "internalTrafficPolicy": one_of("Cluster", "Local"),
     "trafficDistribution": one_of("PreferClose", "PreferSameNode", "PreferSameZone"),
-}, _ports, _type, _affinity, _addresses)  # fmt: skip
+}, _ports, _type, _source_ranges, _affinity)  # fmt: skip
+
+
+def _service(service: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Nothing else is told of a service whose addresses are wrong."""
+    spec = service.get("spec") or {}
+    if problems := _address_problems(spec):
+        errors.causes += problems
+    else:
+        _SPEC(spec, (at, "spec"), errors)
+
+
+def _new_service(service: Any, _at: FieldPath, errors: ErrorList) -> None:
+    spec = service.get("spec") or {}
+    if not _address_problems(spec):
+        _one_stack(spec, {}, errors)
 
 
 def _ingress_points(points: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -216,107 +256,8 @@ def _status(new: Tree, _old: Tree, errors: ErrorList) -> None:
         errors.forbidden(place("status.loadBalancer.ingress"), 'may only be used when `spec.type` is "LoadBalancer"')
 
 
-_ENDPOINTS, _PORTS, _ADDRESSES, _HINTS = 1000, 20_000, 100, 8
-_LONGEST, _JUDGED = 45, 10_000
-_PROTOCOL = one_of("SCTP", "TCP", "UDP")
-_SPECIAL = (
-    ("is_unspecified", "may not be unspecified (0.0.0.0 or ::)"),
-    ("is_loopback", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-    ("is_link_local", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-)
-
-
-class _Judged(NamedTuple):
-    """The family of an address, if it is one, and why it may not be that of an endpoint."""
-
-    family: str
-    problems: tuple[str, ...]
-
-
-def _judge(text: str) -> _Judged:
-    return _judge_short(text) if len(text) <= _LONGEST else _Judged("", (address(text),))
-
-
-@lru_cache(_JUDGED)  # the same addresses come again with every change of a service
-def _judge_short(text: str) -> _Judged:
-    if why := address(text):
-        return _Judged(family(text), (why,))
-    parsed = ip_address(text)
-    problems = [why for attribute, why in _SPECIAL if getattr(parsed, attribute)]
-    if parsed.is_multicast and (text.startswith("224.0.0.") or text.lower().startswith("ff02")):
-        problems.append("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-    return _Judged(f"IPv{parsed.version}", tuple(problems))
-
-
-def _reachable(text: Any, at: FieldPath, errors: ErrorList) -> None:
-    """An address of somebody else."""
-    for why in _judge(text).problems:
-        errors.invalid(at, text, why)
-
-
-_ADDRESS = each(record({"ip": _reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
-_ENDPOINT_PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
-
-
-def _subset(subset: Any, at: FieldPath, errors: ErrorList) -> None:
-    if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-        errors.required(at, "must specify `addresses` or `notReadyAddresses`")
-    ports = subset.get("ports") or ()
-    for index, port in enumerate(ports):
-        if len(ports) > 1 and not port.get("name"):
-            errors.required((((at, "ports"), index), "name"))
-
-
-# Of a slice nobody looks at the number: clients leave it open, or are told of it by another name.
-_SLICE_PORT = record({"name": if_any(LABEL), "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
-_SUBSETS = each(record({"addresses": _ADDRESS, "notReadyAddresses": _ADDRESS, "ports": each(_ENDPOINT_PORT)}, _subset))
-
-
-_ENDPOINT = record({
-    "hostname": LABEL, "nodeName": SUBDOMAIN,
-    "hints": record({
-        "forZones": both(at_most(_HINTS), distinct_by("name"), each(record({"name": form(names.label_value)}))),
-        "forNodes": both(at_most(_HINTS), distinct_by("name"), each(record({"name": SUBDOMAIN}))),
-    }),
-})  # fmt: skip
-
-
-def _same_names(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
-    seen: set[str] = set()
-    for index, port in enumerate(tree.get("ports") or ()):
-        if port.get("name", "") in seen:
-            errors.duplicate((((None, "ports"), index), "name"), port.get("name", ""))
-        seen.add(port.get("name", ""))
-
-
-def _slice_addresses(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
-    kind = tree.get("addressType")
-    for index, endpoint in enumerate(tree.get("endpoints") or ()):
-        addresses, at = endpoint.get("addresses") or [], (((None, "endpoints"), index), "addresses")
-        if not addresses:
-            errors.required(at, "must contain at least 1 address")
-        elif len(addresses) > _ADDRESSES:
-            errors.too_many(at, len(addresses), _ADDRESSES)
-        for number, text in enumerate(addresses):
-            _slice_address(kind, text, (at, number), errors)
-
-
-def _slice_address(kind: Any, text: str, at: FieldPath, errors: ErrorList) -> None:
-    if kind == "FQDN":
-        if why := names.subdomain(text):
-            errors.invalid(at, text, why)
-    elif kind in ("IPv4", "IPv6"):
-        _reachable(text, at, errors)
-        if _judge(text).family not in ("", kind):
-            errors.invalid(at, text, f"must be an {kind} address")
-
-
-_SLICE = record({
-    "endpoints": both(at_most(_ENDPOINTS), each(_ENDPOINT)), "ports": both(at_most(_PORTS), each(_SLICE_PORT)),
-}, _same_names, _slice_addresses)  # fmt: skip
-
 RULES = {
-    "v1/Service": KindRules(within("spec", _SPEC), change, {"status": _status}, names.old_label),
-    "v1/Endpoints": KindRules(record({"subsets": _SUBSETS})),
-    "discovery.k8s.io/v1/EndpointSlice": KindRules(_SLICE, fixed("addressType")),
-}
+    "v1/Service": KindRules(
+        _service, change, {"status": _status}, names.old_label, on_create=_new_service, by_schema=False,
+    ),
+}  # fmt: skip

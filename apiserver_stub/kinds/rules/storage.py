@@ -9,6 +9,7 @@ from apiserver_stub.kinds.rules.combine import (
     KindRules,
     Rule,
     at_least,
+    between,
     both,
     changes,
     chosen,
@@ -17,34 +18,58 @@ from apiserver_stub.kinds.rules.combine import (
     each,
     filled,
     fixed,
+    fixed_as,
     form,
     if_any,
     need,
+    never,
     one_of,
     record,
     within,
 )
-from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED, SUBDOMAIN, lower_subdomain, no_backsteps
+from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED, SUBDOMAIN, no_backsteps
 from apiserver_stub.kinds.rules.quantities import not_negative, positive
 from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR, SELECTOR
 from apiserver_stub.kinds.rules.volumes import SHARED, access_modes
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
+_LONGEST_DRIVER = 63
+
+
+def _driver(name: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The name of a driver is a DNS subdomain of 63 characters, in whatever case."""
+    if not name:
+        errors.required(at)
+        return
+    if len(name) > _LONGEST_DRIVER:
+        errors.too_long(at, _LONGEST_DRIVER)
+    form(names.subdomain)(name.lower(), at, errors)
+
+
 _SECRET = record({"name": SUBDOMAIN, "namespace": LABEL}, need("name", "namespace"))
 _SECRETS = (
     "controllerExpandSecretRef", "controllerPublishSecretRef", "nodeExpandSecretRef", "nodePublishSecretRef",
     "nodeStageSecretRef",
 )  # fmt: skip
-# Secrets that may be named later.
-_LATER = ("controllerExpandSecretRef", "nodeExpandSecretRef")
-_SOURCES: dict[str, Rule] = {
+_LATER = "controllerExpandSecretRef"  # the secret that may be named later
+_ALL_SOURCES: dict[str, Rule] = {
     **SHARED,
     "local": record({"path": form(no_backsteps)}, need("path")),
-    "csi": record(
-        {"driver": form(lower_subdomain), **dict.fromkeys(_SECRETS, _SECRET)}, need("driver", "volumeHandle"),
-    ),
+    "csi": record({"driver": if_any(_driver), **dict.fromkeys(_SECRETS, _SECRET)}, need("driver", "volumeHandle")),
+}
+# In the order in which a second one is noticed.
+_SOURCES = {
+    name: _ALL_SOURCES[name]
+    for name in (
+        "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte",
+        "cephfs", "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk",
+        "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi",
+    )
 }  # fmt: skip
+_SOURCE = chosen(
+    _SOURCES, "must specify a volume type", "may not specify more than 1 volume type", {"cephfs": "cephFS"},
+)  # fmt: skip
 
 
 def _capacity(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -64,41 +89,46 @@ def _fits(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     recycled = spec.get("persistentVolumeReclaimPolicy") == "Recycle"
     if recycled and (get_in(spec, ("hostPath", "path")) or "").rstrip("/") == "" and "hostPath" in spec:
         errors.forbidden((at, "persistentVolumeReclaimPolicy"), "may not be 'Recycle' for all of a host's files")
+    if "volumeAttributesClassName" in spec and "csi" not in spec:
+        errors.required((at, "csi"), "is needed with volumeAttributesClassName")
 
 
 _SPEC = record({
     "accessModes": access_modes, "storageClassName": SUBDOMAIN,
-    "nodeAffinity": record({"required": NODE_SELECTOR}), "volumeAttributesClassName": SUBDOMAIN,
-}, need("accessModes"), _capacity, _fits,
-    chosen(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"))  # fmt: skip
+    "nodeAffinity": record({"required": NODE_SELECTOR}, need("required")),
+    "volumeAttributesClassName": both(filled(), SUBDOMAIN),
+}, need("accessModes"), _capacity, _fits, _SOURCE)  # fmt: skip
 
 
 def _same_source(new: Tree, old: Tree, errors: ErrorList) -> None:
-    sources = [_source(tree.get("spec") or {}) for tree in (new, old)]
-    if sources[0] != sources[1]:
+    now, before = (
+        {name: value for name, value in (tree.get("spec") or {}).items() if name in _SOURCES} for tree in (new, old)
+    )
+    if "csi" in now and "csi" in before and _LATER not in before["csi"]:
+        now["csi"] = {name: value for name, value in now["csi"].items() if name != _LATER}
+    if now != before:
         errors.forbidden(place("spec.persistentvolumesource"), IMMUTABLE)
-
-
-def _source(spec: Tree) -> Tree:
-    source = {name: value for name, value in spec.items() if name in _SOURCES}
-    if "csi" in source:
-        source["csi"] = {name: value for name, value in source["csi"].items() if name not in _LATER}
-    return source
 
 
 def _affinity(new: Tree, old: Tree, errors: ErrorList) -> None:
     path = ("spec", "nodeAffinity")
     before, now = get_in(old, path), get_in(new, path)
     if before and now != before:
-        errors.invalid(place("spec.nodeAffinity"), now, IMMUTABLE)
+        errors.invalid(place("nodeAffinity"), now, IMMUTABLE)
 
 
-_CHANGE: Change = changes(_same_source, _affinity, fixed("spec.volumeMode"))
+def _class_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
+    path = ("spec", "volumeAttributesClassName")
+    if get_in(old, path) is not None and get_in(new, path) is None:
+        errors.forbidden(place("spec.volumeAttributesClassName"), "may not be removed once set")
+
+
+_CHANGE: Change = changes(_same_source, fixed_as("spec.volumeMode", "volumeMode"), _affinity, _class_stays)
 
 
 _MOST_PARAMETERS, _LARGEST_PARAMETERS = 512, 256 * 1024
 _LONGEST_ID, _LONGEST_ERROR = 256, 1024 * 256
-_DRIVER = form(lower_subdomain)
+_LONGEST_TOKEN = 1 << 32
 
 
 def _parameters(values: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -114,35 +144,76 @@ def _provisioner(name: str) -> str:
     return names.qualified(name.lower())
 
 
-_TOPOLOGIES = each(record({"matchLabelExpressions": both(
-    each(record({"key": QUALIFIED, "values": both(filled(), distinct())})), distinct_by("key"),
-)}))  # fmt: skip
-_CLASS = record(
-    {
-        "provisioner": form(_provisioner),
-        "parameters": _parameters,
-        "allowedTopologies": _TOPOLOGIES,
-        "reclaimPolicy": if_any(one_of("Delete", "Retain")),
-    }
-)
+_TERM = record({"matchLabelExpressions": both(
+    each(record({"key": QUALIFIED, "values": distinct()}, need("values"))), distinct_by("key"),
+)})  # fmt: skip
+
+
+def _topologies(terms: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Each term says something that none before it does."""
+    seen: list[dict[str, set[str]]] = [{}]
+    for index, term in enumerate(terms):
+        _TERM(term, (at, index), errors)
+        asked = {one.get("key", ""): set(one.get("values") or ()) for one in term.get("matchLabelExpressions") or ()}
+        if asked in seen:
+            errors.duplicate(((at, index), "matchLabelExpressions"), "")
+        seen.append(asked)
+
+
+_CLASS = record({
+    "provisioner": if_any(form(_provisioner)), "parameters": _parameters, "allowedTopologies": _topologies,
+    "reclaimPolicy": if_any(one_of("Delete", "Retain")),
+    "volumeBindingMode": one_of("Immediate", "WaitForFirstConsumer"),
+}, need("provisioner"))  # fmt: skip
 _ATTRIBUTES = record(
-    {"driverName": _DRIVER, "parameters": _parameters},
+    {"driverName": if_any(form(_provisioner)), "parameters": _parameters},
+    need("driverName"),
     need("parameters", why="must contain at least one key/value pair"),
 )
 
 
+def _never_changed(*fields: str) -> Change:
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
+        for name in fields:
+            if new.get(name) != old.get(name):
+                errors.forbidden((None, name), IMMUTABLE)
+
+    return change
+
+
+_ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+_NOT_INLINE = "may not be specified for an inline volume"
+
+
+def _inline(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A volume that is described where it is attached."""
+    never("claimRef", "capacity", "nodeAffinity", "storageClassName", why=_NOT_INLINE)(spec, at, errors)
+    need("csi", "accessModes")(spec, at, errors)
+    access_modes(spec.get("accessModes") or (), (at, "accessModes"), errors)
+    for name, usual in (("persistentVolumeReclaimPolicy", "Retain"), ("volumeMode", "Filesystem")):
+        if spec.get(name, usual) != usual:
+            errors.forbidden((at, name), f"may only be {usual} for an inline volume")
+    _SOURCE(spec, at, errors)
+
+
 def _attached(source: Any, at: FieldPath, errors: ErrorList) -> None:
-    given = [name for name in ("inlineVolumeSpec", "persistentVolumeName") if source.get(name)]
+    given = [name for name in ("inlineVolumeSpec", "persistentVolumeName") if name in source]
     if not given:
-        errors.required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        errors.required(at, _ONE_SOURCE)
     elif len(given) > 1:
-        errors.forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        errors.forbidden(at, _ONE_SOURCE)
+    elif given == ["inlineVolumeSpec"]:
+        _inline(source["inlineVolumeSpec"], (at, "inlineVolumeSpec"), errors)
+    elif not source["persistentVolumeName"]:
+        errors.required((at, "persistentVolumeName"))
+    if "persistentVolumeName" in source:
+        SUBDOMAIN(source["persistentVolumeName"], (at, "persistentVolumeName"), errors)
 
 
-_ATTACHMENT = record({
-    "attacher": _DRIVER, "nodeName": SUBDOMAIN,
-    "source": record({"persistentVolumeName": SUBDOMAIN}, _attached),
-})  # fmt: skip
+def _attachment(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    _driver(spec.get("attacher"), (at, "attacher"), errors)
+    _attached(spec.get("source") or {}, (at, "source"), errors)
+    SUBDOMAIN(spec.get("nodeName", ""), (at, "nodeName"), errors)
 
 
 def _attachment_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
@@ -152,8 +223,20 @@ def _attachment_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
             errors.too_long(((place("status"), name), "message"), _LONGEST_ERROR)
 
 
-_TOKENS = both(each(record({"expirationSeconds": at_least(600)})), distinct_by("audience"))
 _MODES = ("Ephemeral", "Persistent")
+_TOKEN_LIFE = between(600, _LONGEST_TOKEN, "must be between 10 minutes and 2^32 seconds")
+
+
+def _tokens(requests: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Each is for another audience; one may be for that of the API server."""
+    seen: set[str] = set()
+    for index, request in enumerate(requests):
+        audience, here = request.get("audience", ""), (at, index)
+        if audience in seen:
+            errors.duplicate((here, "audience"), audience)
+        elif "expirationSeconds" in request:
+            _TOKEN_LIFE(request["expirationSeconds"], (here, "expirationSeconds"), errors)
+        seen.add(audience)
 
 
 def _lifecycle_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -162,55 +245,86 @@ def _lifecycle_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.unsupported(at, mode, _MODES)
 
 
+def _secret_tokens(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    if "serviceAccountTokenInSecrets" in spec and not spec.get("tokenRequests"):
+        here = (at, "serviceAccountTokenInSecrets")
+        errors.invalid(here, spec["serviceAccountTokenInSecrets"], "is set, but no tokens are asked for")
+
+
 _CSI_DRIVER = record({
-    "tokenRequests": _TOKENS, "volumeLifecycleModes": _lifecycle_modes,
+    "tokenRequests": _tokens, "volumeLifecycleModes": _lifecycle_modes,
+    "fsGroupPolicy": one_of("File", "None", "ReadWriteOnceWithFSType"),
     "nodeAllocatableUpdatePeriodSeconds": at_least(10),
-})  # fmt: skip
-_NODE_DRIVER = record({
-    "name": _DRIVER, "allocatable": record({"count": at_least(0)}), "topologyKeys": each(QUALIFIED),
-}, need("nodeID"))  # fmt: skip
+}, _secret_tokens)  # fmt: skip
 
 
-def _node_ids(drivers: Any, at: FieldPath, errors: ErrorList) -> None:
+def _node_drivers(drivers: Any, at: FieldPath, errors: ErrorList) -> None:
+    seen: set[str] = set()
     for index, driver in enumerate(drivers):
-        if len(driver.get("nodeID", "")) > _LONGEST_ID:
-            errors.too_long(((at, index), "nodeID"), _LONGEST_ID)
+        name = driver.get("name", "")
+        _node_driver(driver, (at, index), errors)
+        if name in seen:
+            errors.duplicate(((at, index), "name"), name)
+        seen.add(name)
+
+
+_ALLOCATABLE = record({"allocatable": record({"count": at_least(0)})})
+
+
+def _node_driver(driver: Any, at: FieldPath, errors: ErrorList) -> None:
+    node = driver.get("nodeID", "")
+    _driver(driver.get("name"), (at, "name"), errors)
+    if not node:
+        errors.required((at, "nodeID"))
+    if len(node) > _LONGEST_ID:
+        errors.invalid((at, "nodeID"), node, f"must be {_LONGEST_ID} characters or less")
+    _ALLOCATABLE(driver, at, errors)
+    keys: set[str] = set()
+    for topology in driver.get("topologyKeys") or ():
+        if not topology:
+            errors.required(at, "a topology key may not be empty")
+        if topology in keys:
+            errors.duplicate(at, topology)
+        keys.add(topology)
+        QUALIFIED(topology, at, errors)
 
 
 def _drivers_stay(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """An entry of a driver never changes; drivers come and go."""
-    known = {d.get("name"): d for d in (old.get("spec") or {}).get("drivers") or ()}
-    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
-        before = known.get(driver.get("name"))
-        if before is not None and {**before, "allocatable": None} != {**driver, "allocatable": None}:
-            errors.invalid((place("spec.drivers"), index), driver, IMMUTABLE)
+    """An entry of a driver never changes but for what can be allocated; drivers come and go."""
+    now, before = ([_lasting(one) for one in get_in(tree, ("spec", "drivers")) or ()] for tree in (new, old))
+    for driver in now:
+        if any(driver["name"] == known["name"] and driver != known for known in before):
+            errors.invalid(place("spec.drivers"), driver, IMMUTABLE)
 
 
-_CAPACITY = record({
-    "nodeTopology": SELECTOR, "storageClassName": SUBDOMAIN, "capacity": not_negative,
-    "maximumVolumeSize": not_negative,
-}, need("storageClassName"))  # fmt: skip
+def _lasting(driver: Tree) -> Tree:
+    return {"name": driver.get("name", ""), **{name: value for name, value in driver.items() if name != "allocatable"}}
+
+
+def _storage_capacity(found: Any, at: FieldPath, errors: ErrorList) -> None:
+    SUBDOMAIN(found.get("storageClassName", ""), (at, "storageClassName"), errors)
+
+
+_CAPACITY = record({"nodeTopology": SELECTOR, "capacity": not_negative}, _storage_capacity)
 
 RULES = {
     "v1/PersistentVolume": KindRules(within("spec", _SPEC), _CHANGE),
     "storage.k8s.io/v1/StorageClass": KindRules(
-        _CLASS,
-        fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+        _CLASS, fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"), by_schema=False,
     ),
-    "storage.k8s.io/v1/VolumeAttributesClass": KindRules(_ATTRIBUTES, fixed("driverName", "parameters")),
+    "storage.k8s.io/v1/VolumeAttributesClass": KindRules(
+        _ATTRIBUTES, _never_changed("driverName", "parameters"), by_schema=False,
+    ),
     "storage.k8s.io/v1/VolumeAttachment": KindRules(
-        within("spec", _ATTACHMENT),
-        fixed("spec"),
-        {"status": _attachment_status},
+        within("spec", _attachment), fixed("spec"), {"status": _attachment_status}, by_schema=False,
     ),
     "storage.k8s.io/v1/CSIDriver": KindRules(
         within("spec", _CSI_DRIVER),
-        fixed("spec.attachRequired", "spec.volumeLifecycleModes"),
-        name=lower_subdomain,
+        changes(fixed_as("spec.attachRequired", "spec.attachedRequired"), fixed("spec.volumeLifecycleModes")),
+        by_schema=False,
     ),
-    "storage.k8s.io/v1/CSINode": KindRules(
-        within("spec.drivers", both(each(_NODE_DRIVER), distinct_by("name"), _node_ids)),
-        _drivers_stay,
+    "storage.k8s.io/v1/CSINode": KindRules(within("spec.drivers", _node_drivers), _drivers_stay, by_schema=False),
+    "storage.k8s.io/v1/CSIStorageCapacity": KindRules(
+        _CAPACITY, fixed("nodeTopology", "storageClassName"), by_schema=False,
     ),
-    "storage.k8s.io/v1/CSIStorageCapacity": KindRules(_CAPACITY, fixed("nodeTopology", "storageClassName")),
-}
+}  # fmt: skip

@@ -14,6 +14,7 @@ from apiserver_stub.kinds.rules.combine import (
     both,
     chosen,
     each,
+    fixed_as,
     form,
     if_any,
     need,
@@ -43,6 +44,7 @@ _SIZE_AT = place("spec.resources.requests.storage")
 _CLASS_AT = place("spec.volumeAttributesClassName")
 _SINGLE_POD = "ReadWriteOncePod"
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _SINGLE_POD)
+_SAME_MODE = fixed_as("spec.volumeMode", "volumeMode")
 _FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassName of a bound claim"
 
 
@@ -77,7 +79,7 @@ def _same_source(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, {}, "must match dataSourceRef")
 
 
-_SOURCE = both(need("kind", "name"), record({"apiGroup": if_any(SUBDOMAIN)}), _group)
+_SOURCE = both(record({"apiGroup": if_any(SUBDOMAIN)}, need("kind", "name")), _group)
 CLAIM_SPEC = record({
     "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
     "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE,
@@ -94,8 +96,9 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     if not same_but(("resources", *once), spec, before) or not _same_resources(spec, before, bound):
         errors.forbidden((None, "spec"), _FROZEN)
     _size_change(get_in(spec, _SIZE), get_in(before, _SIZE), get_in(old, ("status", "capacity", "storage")), errors)
-    if before.get("volumeAttributesClassName") and not spec.get("volumeAttributesClassName"):
-        errors.forbidden(_CLASS_AT, "may not be removed once set")
+    _SAME_MODE(new, old, errors)
+    if get_in(old, ("status", "currentVolumeAttributesClassName")) and not spec.get("volumeAttributesClassName"):
+        errors.forbidden(_CLASS_AT, "may not be removed once a volume has it")
 
 
 def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
@@ -107,11 +110,10 @@ def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
 
 
 def _size_change(new: Any, old: Any, capacity: Any, errors: ErrorList) -> None:
-    grows = compares(new, old, Decimal.__ge__)
-    if not grows and compares(new, capacity or "0", Decimal.__le__):
+    """A claim may shrink while its volume has not grown that far."""
+    wanted = new or "0"
+    if not compares(wanted, old, Decimal.__ge__) and compares(wanted, capacity or "0", Decimal.__le__):
         errors.forbidden(_SIZE_AT, "field can not be less than status.capacity")
-    elif not grows and capacity is None:
-        errors.forbidden(_SIZE_AT, "must not be less than before")
 
 
 _STATUS = record(dict.fromkeys(("capacity", "allocatedResources"), amounts(resource_name)))

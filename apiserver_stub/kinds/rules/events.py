@@ -1,0 +1,101 @@
+"""The rules of events, in both groups (API concepts, Event resource).
+
+An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
+that open. In `events.k8s.io`, only the series of an event goes on after it was made. Whatever the group, a real server
+tells of most fields under their names in the core group.
+"""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, form, need
+from apiserver_stub.kinds.schema import Tree
+
+_SHORT, _NOTE = 128, 1024
+_CLUSTER_WIDE = ("default", "kube-system")
+_NOT_THERE = "does not match event.namespace"
+_TOLD_AS = {
+    "regarding": "involvedObject", "note": "message", "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}  # fmt: skip
+_OLD = ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource")
+_FIXED = (
+    "regarding", "reason", "note", *_OLD, "related", "type", "action", "reportingController", "reportingInstance",
+    "eventTime",
+)  # fmt: skip
+_REPORTED = need("reportingInstance", "action", "reason")
+
+
+def _told(name: str) -> FieldPath:
+    return (None, _TOLD_AS.get(name, name))
+
+
+def _lives(event: Any, subject: str, errors: ErrorList) -> None:
+    """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
+    about = (event.get(subject) or {}).get("namespace") or ""
+    namespace = (event.get("metadata") or {}).get("namespace") or ""
+    if event.get("eventTime"):
+        wrong = not about and namespace not in _CLUSTER_WIDE
+    else:
+        wrong = about != namespace if about else namespace != _CLUSTER_WIDE[0]
+    if wrong:
+        errors.invalid(place("involvedObject.namespace"), about, _NOT_THERE)
+
+
+def _event(subject: str, controller: str, note: str) -> Rule:
+    """Return the rule of events that name these things so."""
+    limits = {"reportingInstance": _SHORT, "action": _SHORT, "reason": _SHORT, note: _NOTE}
+
+    def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
+        _lives(event, subject, errors)
+        if not event.get("eventTime"):
+            return
+        need(controller)(event, at, errors)
+        form(names.qualified)(event.get(controller) or "", (at, controller), errors)
+        _REPORTED(event, at, errors)
+        for name, limit in limits.items():
+            if len((event.get(name) or "").encode()) > limit:
+                errors.invalid(_told(name), event[name], f"can have at most {limit} characters")
+
+    return rule
+
+
+def _series(event: Any, at: FieldPath, errors: ErrorList) -> None:
+    series, here = event.get("series"), (at, "series")
+    if series is None:
+        return
+    if series.get("count", 0) < 2:
+        errors.invalid((here, "count"), series.get("count", 0), "should be at least 2")
+    need("lastObservedTime")(series, here, errors)
+
+
+def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
+    """A new event in this group is none of the older sort; those that are there may go on."""
+    _series(event, at, errors)
+    need("eventTime")(event, at, errors)
+    if event.get("type") not in ("Normal", "Warning"):
+        errors.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
+    for name in _OLD:
+        if event.get(name):
+            errors.invalid(_told(name), "", "needs to be unset")
+
+
+def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
+    if new.get("series") != old.get("series"):
+        _series(new, None, errors)
+    for name in _FIXED:
+        value = new.get(name) or None
+        if value != (old.get(name) or None):
+            errors.invalid(_told(name), value, IMMUTABLE)
+
+
+RULES = {
+    "v1/Event": KindRules(
+        _event("involvedObject", "reportingComponent", "message"), name=names.path_segment, by_schema=False,
+    ),
+    "events.k8s.io/v1/Event": KindRules(
+        _event("regarding", "reportingController", "note"), _change, on_create=_of_today, by_schema=False,
+    ),
+}  # fmt: skip
