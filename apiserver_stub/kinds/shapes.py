@@ -107,8 +107,9 @@ def _or_null(node: Schema, shape: Shape) -> Shape:
 
 def _full(node: Schema, shape: Shape) -> Shape:
     """Return the shape without what the field leaves out, and without lists that it shows as null."""
-    is_filled = node.omits or (node.null_when_absent and node.type == "array")
-    return Annotated[shape, _FILLED, _UNHASHABLE] if is_filled else shape
+    if node.null_when_absent and node.type == "array":
+        return Annotated[shape, _FILLED]  # one of a union, whose members are hashable
+    return Annotated[shape, _FILLED, _UNHASHABLE] if node.omits else shape
 
 
 def complete(schema: Schema) -> Shape:

@@ -81,7 +81,7 @@ def test_empty_values_go_where_they_mean_nothing(spec: dict[str, Any], kept: Any
 @pytest.mark.parametrize(
     ("group", "plural", "tree"),
     [
-        ("rbac.authorization.k8s.io", "clusterroles", {"rules": []}),
+        ("rbac.authorization.k8s.io", "clusterroles", {"rules": None}),
         ("networking.k8s.io", "networkpolicies", {"spec": {"podSelector": {}, "ingress": [{}]}}),
         (
             "apiextensions.k8s.io", "customresourcedefinitions",
