@@ -20,8 +20,12 @@ def read(data: bytes) -> Any:
 
 
 def untyped(tree: Any) -> Any:
-    """An object as it is within another in protobuf, where its place alone tells its type."""
+    """An object as it is within another in protobuf, where its place alone tells its type, and a list without elements
+    is no list.
+    """
     found = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
+    if "status" in found:
+        found["status"] = {name: value for name, value in found["status"].items() if value is not None}
     if claims := found.get("spec", {}).get("volumeClaimTemplates"):
         found["spec"] = {**found["spec"], "volumeClaimTemplates": [untyped(claim) for claim in claims]}
     return found
