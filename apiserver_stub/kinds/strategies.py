@@ -49,6 +49,7 @@ _FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
 _APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
     "status": (("status",),), "approval": (("status", "conditions"),),
 })  # fmt: skip
+_PHASE_TIME = "lastPhaseTransitionTime"
 _KEYS_OF_PODS = ("pkixPublicKey", "proofOfPossession", "stubPKCS10Request")
 _OLD_SOURCES = frozenset({("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io")})
 _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
@@ -73,7 +74,19 @@ def _namespace_on_delete(namespace: Tree) -> None:
 
 
 def _volume_on_create(volume: Tree) -> None:
-    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": volume["metadata"].get("creationTimestamp")}
+    volume["status"] = {"phase": "Pending", _PHASE_TIME: volume["metadata"].get("creationTimestamp")}
+
+
+def _volume_on_update(new: Tree, old: Tree, part: str) -> None:
+    """The time of the last change of its phase is that of the server, unless the caller gives another."""
+    if part != "status":
+        return
+    status, before = new.setdefault("status", {}), old.get("status") or {}
+    said, known = status.get(_PHASE_TIME), before.get(_PHASE_TIME)
+    if status.get("phase") != before.get("phase") and said in (None, known):
+        status[_PHASE_TIME] = format_time(utc_now())
+    elif said is None and known is not None:
+        status[_PHASE_TIME] = known
 
 
 def _claim_on_create(claim: Tree) -> None:
@@ -211,7 +224,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "persistentvolumeclaims": Strategy(
         on_create=_claim_on_create, on_update=_claim_on_update, shows_deleted=True,
     ),
-    "persistentvolumes": Strategy(on_create=_volume_on_create, shows_deleted=True),
+    "persistentvolumes": Strategy(on_create=_volume_on_create, on_update=_volume_on_update, shows_deleted=True),
     "poddisruptionbudgets.policy": Strategy(generation=True, unconditional_update=False),
     "podcertificaterequests.certificates.k8s.io": Strategy(
         reset_fields=_ALL_RESET, on_create=_pod_request_on_create, on_update=_pod_request_on_update,

@@ -103,7 +103,7 @@ def _frozen(*fields: str) -> Change:
 
 def _namespace_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
     going, phase = get_in(new, ("metadata", "deletionTimestamp")), get_in(new, ("status", "phase"))
-    at = place("status.phase")
+    at = place("status.Phase")  # as a real server spells it
     if not going and phase not in (None, "", "Active"):
         errors.invalid(at, phase, "may only be 'Active' if `deletionTimestamp` is empty")
     elif going and phase not in (None, "", "Terminating"):

@@ -193,19 +193,18 @@ def _stateful_change(new: Tree, old: Tree, errors: ErrorList) -> None:
         errors.forbidden((None, "spec"), _STATEFUL_FROZEN)
 
 
-def _counts(*names: str, whole: str = "replicas") -> Change:
-    """Return the rule that counts of a status are not negative, and not greater than the whole."""
+def _counts(*names: str) -> Change:
+    """Return the rule that counts of a status are not negative, and some not greater than that of all replicas."""
     at = place("status")
 
     def change(new: Tree, _old: Tree, errors: ErrorList) -> None:
         status = new.get("status") or {}
-        total = status.get(whole, 0)
-        for name in (whole, *names):
-            count = status.get(name, 0)
-            if count < 0:
+        for name, count in status.items():
+            if type(count) is int and count < 0:
                 errors.invalid((at, name), count, NOT_NEGATIVE)
-            elif name != whole and count > total:
-                errors.invalid((at, name), count, f"cannot be greater than status.{whole}")
+        for name in names:
+            if (count := status.get(name, 0)) > status.get("replicas", 0):
+                errors.invalid((at, name), count, "cannot be greater than status.replicas")
 
     return change
 
@@ -219,13 +218,14 @@ def _ready(new: Tree, _old: Tree, errors: ErrorList) -> None:
 
 _REPLICAS = changes(_counts("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), _ready)
 _DEPLOYED = changes(_counts("updatedReplicas", "readyReplicas", "availableReplicas"), _ready)
+_ORDERED = changes(_counts("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"), _ready)
 _SELECTOR = fixed("spec.selector")
 RULES = {
     "apps/v1/Deployment": KindRules(_DEPLOYMENT, _SELECTOR, {"status": _DEPLOYED}),
     "apps/v1/ReplicaSet": KindRules(_workload({}), _SELECTOR, {"status": _REPLICAS}),
-    "apps/v1/DaemonSet": KindRules(_DAEMON_SET, _SELECTOR),
-    "apps/v1/StatefulSet": KindRules(_STATEFUL_SET, _stateful_change, {"status": _counts(
-        "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
-    )}, on_create=_NEW_STATEFUL_SET),
+    "apps/v1/DaemonSet": KindRules(_DAEMON_SET, _SELECTOR, {"status": _counts()}),
+    "apps/v1/StatefulSet": KindRules(
+        _STATEFUL_SET, _stateful_change, {"status": _ORDERED}, on_create=_NEW_STATEFUL_SET,
+    ),
     "v1/ReplicationController": KindRules(_CONTROLLER, subresources={"status": _REPLICAS}),
 }  # fmt: skip

@@ -9,6 +9,8 @@ from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.scale import ScalePaths, from_scale, selector_text, to_scale
 from apiserver_stub.kinds.schema import Tree
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
 
 KINDS = built_in()
 
@@ -45,6 +47,25 @@ def test_a_node_is_born_with_the_status_its_agent_gives() -> None:
     node: Tree = {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "1"}}}
     _kind("", "nodes").strategy.prepare_create(node)
     assert node["status"] == {"capacity": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "time"),
+    [
+        ({"phase": "Pending"}, "2020-01-01T00:00:00Z"),
+        ({"phase": "Pending", "lastPhaseTransitionTime": "2021-01-01T00:00:00Z"}, "2021-01-01T00:00:00Z"),
+        ({"phase": "Bound", "lastPhaseTransitionTime": "2021-01-01T00:00:00Z"}, "2021-01-01T00:00:00Z"),
+        ({"phase": "Bound", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z"}, "now"),
+        ({"phase": "Bound"}, "now"),
+    ],
+)
+def test_a_volume_has_the_time_of_its_last_change_of_phase(status: Tree, time: str) -> None:
+    old = {"metadata": {}, "status": {"phase": "Pending", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z"}}
+    new = {"metadata": {}, "status": {**status}}
+    before = format_time(utc_now())
+    _kind("", "persistentvolumes").strategy.prepare_subresource("status", new, old)
+    found = new["status"]["lastPhaseTransitionTime"]
+    assert before <= found <= format_time(utc_now()) if time == "now" else found == time
 
 
 def test_an_update_keeps_the_status_and_counts_a_change_of_the_spec() -> None:

@@ -306,7 +306,7 @@ def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[t
     [
         ("v1/Node", {"allocatable": {"pods": "1.5"}}, [("status.allocatable.pods", I)]),
         ("v1/Node", {"addresses": [{"type": "a", "address": "b"}] * 2}, [("status.addresses[1]", D)]),
-        ("v1/Namespace", {"phase": "Terminating"}, [("status.phase", I)]),
+        ("v1/Namespace", {"phase": "Terminating"}, [("status.Phase", I)]),
         (QUOTA, {"used": {"pods": "-1"}}, [("status.used[pods]", I)]),
         (BUDGET, {"disruptionsAllowed": -1}, [("status.disruptionsAllowed", I)]),
         (BUDGET, {"conditions": [GOOD]}, []),

@@ -137,6 +137,13 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
         ("apps/v1/ReplicaSet", {"fullyLabeledReplicas": -1}, [("status.fullyLabeledReplicas", I)]),
         (RC, {"readyReplicas": -1}, [("status.availableReplicas", I), ("status.readyReplicas", I)]),
         (RC, {"replicas": 1, "availableReplicas": 1}, [("status.availableReplicas", I)]),
+        (
+            DEPLOYMENT,
+            {"collisionCount": -1, "observedGeneration": -1},
+            [("status.collisionCount", I), ("status.observedGeneration", I)],
+        ),
+        ("apps/v1/DaemonSet", {"numberReady": -1, "desiredNumberScheduled": 2}, [("status.numberReady", I)]),
+        ("apps/v1/StatefulSet", {"replicas": 3, "availableReplicas": 2}, [("status.availableReplicas", I)]),
     ],
 )
 def test_statuses_add_up(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
