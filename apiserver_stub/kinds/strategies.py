@@ -73,6 +73,16 @@ def _namespace_on_delete(namespace: Tree) -> None:
     put_in(namespace, ("status", "phase"), "Terminating")
 
 
+def _account_on_create(account: Tree) -> None:
+    """Secrets are referred to by their names alone."""
+    if secrets := account.get("secrets"):
+        account["secrets"] = [{name: secret[name] for name in ("name",) if name in secret} for secret in secrets]
+
+
+def _account_on_update(new: Tree, _old: Tree, _part: str) -> None:
+    _account_on_create(new)
+
+
 def _volume_on_create(volume: Tree) -> None:
     volume["status"] = {"phase": "Pending", _PHASE_TIME: volume["metadata"].get("creationTimestamp")}
 
@@ -256,7 +266,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "rolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "roles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "runtimeclasses.node.k8s.io": Strategy(unconditional_update=False),
-    "serviceaccounts": Strategy(shows_deleted=True),
+    "serviceaccounts": Strategy(on_create=_account_on_create, on_update=_account_on_update, shows_deleted=True),
     "servicecidrs.networking.k8s.io": Strategy(reset_fields=_ALL_RESET, status_on_create=True),
     "services": Strategy(
         on_create=service_on_create, on_update=service_on_update, creates_on_update=True, shows_deleted=True,

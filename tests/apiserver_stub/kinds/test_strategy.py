@@ -49,6 +49,16 @@ def test_a_node_is_born_with_the_status_its_agent_gives() -> None:
     assert node["status"] == {"capacity": {"cpu": "1"}}
 
 
+def test_an_account_refers_to_secrets_by_name() -> None:
+    strategy = _kind("", "serviceaccounts").strategy
+    new: Tree = {"metadata": {}, "secrets": [{"name": "a", "uid": "u", "kind": "Secret"}, {"name": "b"}]}
+    strategy.prepare_create(new)
+    assert new["secrets"] == [{"name": "a"}, {"name": "b"}]
+    changed: Tree = {"metadata": {}, "secrets": [{"name": "c", "namespace": "n"}]}
+    strategy.prepare_update(changed, new)
+    assert changed["secrets"] == [{"name": "c"}]
+
+
 @pytest.mark.parametrize(
     ("status", "time"),
     [
