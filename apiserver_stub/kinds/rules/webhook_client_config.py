@@ -92,7 +92,7 @@ def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, an
     server has to know `any_known` of them.
     """
     if not versions:
-        errors.required(at, f"must specify one of {', '.join(KNOWN_REVIEW_VERSIONS)}")
+        errors.required(at)
         return
     seen = set[str]()
     for index, version in enumerate(versions):
