@@ -21,7 +21,7 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.rules.webhook_client_config import check_place, check_review_versions
+from apiserver_stub.kinds.rules.webhook_client_config import KNOWN_REVIEW_VERSIONS, check_place, check_review_versions
 
 _MOST_CONDITIONS = 64
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -84,7 +84,11 @@ def _name(name: str) -> str:
 
 
 def _review_versions(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
-    check_review_versions(webhook.get("admissionReviewVersions"), (at, "admissionReviewVersions"), errors)
+    versions, at = webhook.get("admissionReviewVersions"), (at, "admissionReviewVersions")
+    if not versions:
+        errors.required(at, f"must specify one of {', '.join(KNOWN_REVIEW_VERSIONS)}")
+    else:
+        check_review_versions(versions, at, errors)
 
 
 def _effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -30,7 +30,11 @@ def check_conversion(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
         errors.required((at, "webhookClientConfig"), "required when strategy is set to Webhook")
     else:
         _config(config, (at, "webhookClientConfig"), ratchets, errors)
-    check_review_versions(versions, (at, "conversionReviewVersions"), errors, any_known=ratchets.known_review)
+    here = (at, "conversionReviewVersions")
+    if not versions:
+        errors.required(here)
+    else:
+        check_review_versions(versions, here, errors, any_known=ratchets.known_review)
 
 
 def _config(config: Tree, at: FieldPath, ratchets: Ratchets, errors: ErrorList) -> None:

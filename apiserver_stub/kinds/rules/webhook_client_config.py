@@ -88,12 +88,9 @@ def _service(service: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 
 def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, any_known: bool = True) -> None:
-    """Collect what is wrong with the versions of reviews that a webhook understands; unless it may do without, this
-    server has to know `any_known` of them.
+    """Collect what is wrong with the versions of reviews that a webhook says it understands; unless it may do without,
+    this server has to know `any_known` of them.
     """
-    if not versions:
-        errors.required(at)
-        return
     seen = set[str]()
     for index, version in enumerate(versions):
         if version in seen:
