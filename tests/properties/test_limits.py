@@ -32,7 +32,8 @@ NODES, JOBS = "/api/v1/nodes", "/apis/batch/v1/namespaces/default/cronjobs"
 QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespaces/default/services"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
 SCALERS = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised: CPUs differ, and share their caches
+LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised
+USUAL_PACE = 0.015  # seconds of CPU that a known amount of work takes where that holds
 PATIENCE = 6.0  # seconds of CPU for all of a request
 
 LONG = "k" * 1_000_000
@@ -222,6 +223,16 @@ def server() -> Iterator[Watched]:
     made.close()
 
 
+def longest_hold() -> float:
+    """How long a server may be held up, in seconds of CPU: more on a CPU that is slower, or shares its caches, now."""
+    paces = []
+    for _ in range(3):
+        before = process_time()
+        sum(number * number for number in range(200_000))
+        paces.append(process_time() - before)
+    return LONGEST_HOLD * max(1.0, min(paces) / USUAL_PACE)
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
     way, media, body = BODIES[name]
@@ -230,18 +241,18 @@ def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
     before = process_time()
     code = server.ask(method, path or f"{CONFIGS}/old", media, body, **({} if method == "PATCH" else {"dryRun": "All"}))
     assert process_time() - before < PATIENCE
-    assert server.hold < LONGEST_HOLD
+    assert server.hold < longest_hold()
     assert code < 500
 
 
 @pytest.mark.parametrize("way", ON_CROWD)
 def test_no_change_of_a_large_object_holds_the_server_up(server: Watched, way: str) -> None:
     server.ask("POST", CONFIGS, JSON, named(metadata={"name": "crowd"}, data=CROWD))
-    assert server.hold < LONGEST_HOLD
+    assert server.hold < longest_hold()
     method, media, body = ON_CROWD[way]
     options = {"fieldManager": "me", "force": "1"} if media == APPLY else {}
     assert server.ask(method, f"{CONFIGS}/crowd", media, body, **options) == 200
-    assert server.hold < LONGEST_HOLD
+    assert server.hold < longest_hold()
 
 
 @pytest.mark.parametrize("watches", [False, True])
@@ -257,7 +268,7 @@ def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
     else:
         code = server.ask("GET", f"{CONFIGS}/shown", JSON, b"", media)
     assert code == 200
-    assert server.hold < LONGEST_HOLD
+    assert server.hold < longest_hold()
 
 
 @pytest.mark.parametrize("query", [
@@ -266,7 +277,7 @@ def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
 ])  # fmt: skip
 def test_no_selector_holds_the_server_up(server: Watched, query: dict[str, str]) -> None:
     assert server.ask("GET", CONFIGS, JSON, **query) in (200, 400)
-    assert server.hold < LONGEST_HOLD
+    assert server.hold < longest_hold()
 
 
 PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -281,7 +292,7 @@ def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str
     new = Watched()
     try:
         assert new.ask("GET", path, JSON, accept=accept) == 200
-        assert new.hold < LONGEST_HOLD / 2
+        assert new.hold < longest_hold() / 2
     finally:
         new.close()
 
