@@ -3,6 +3,7 @@
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.error_list import IMMUTABLE
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.verbs.query import as_revision, is_revision
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api import errors
 from controller_manager.api.errors import (
@@ -45,22 +46,16 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
     version = metadata.get("resourceVersion", "")
     if version in ("", "0"):
         _check_unconditional(request)
-    elif not _is_version(version):
-        raise UnknownError(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    elif version != current["resourceVersion"]:
+    elif str(as_revision(version, UnknownError)) != current["resourceVersion"]:
         raise stale(request)
     metadata["resourceVersion"] = current["resourceVersion"]
     metadata["uid"] = uid
 
 
-def _is_version(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) < 2**64
-
-
 def check_new(metadata: Tree) -> None:
     """An object to create has no version yet. What is none is passed over."""
     version = metadata.get("resourceVersion", "")
-    if version and _is_version(version) and int(version):
+    if is_revision(version) and int(version):
         raise UnknownError("resourceVersion should not be set on objects to be created")
 
 

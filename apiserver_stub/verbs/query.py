@@ -50,9 +50,14 @@ def revision(query: Query) -> int | None:
     return as_revision(text, UnknownError) if text else None
 
 
+def is_revision(text: str) -> bool:
+    """Tell whether a text is a number that may be a resource version."""
+    return len(text) <= 19 and text.isdecimal() and text.isascii()
+
+
 def as_revision(text: str, refuse: Callable[[str], ApiError] = BadRequest) -> int:
     """Return the number a resource version stands for. Raises what `refuse` makes of a reason."""
-    if len(text) > 19 or not text.isdecimal() or not text.isascii():
+    if not is_revision(text):
         raise refuse(f"resourceVersion: Invalid value: {text!r}: must be a resource version this server has given")
     return int(text)
 

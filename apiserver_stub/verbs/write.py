@@ -56,7 +56,6 @@ from controller_manager.api.errors import (
     Forbidden,
     Invalid,
     NotFound,
-    UnknownError,
     invalid,
 )
 from controller_manager.base.clock import monotonic
@@ -295,8 +294,8 @@ def _check_again(request: APIRequest, draft: _Draft) -> None:
     metadata, old = draft.new["metadata"], draft.old
     check_namespace(request, metadata)
     version = metadata.get("resourceVersion")
-    if old is None and version:
-        raise UnknownError("resourceVersion should not be set on objects to be created")
+    if old is None:
+        check_new(metadata)
     if old is not None and version and version != old["metadata"]["resourceVersion"]:
         raise stale(request)
 

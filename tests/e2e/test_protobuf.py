@@ -17,6 +17,7 @@ from kubernetes import config
 
 from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode
 from controller_manager.api.protobuf.wire import fields
+from controller_manager.base.plain_yaml import without_nulls
 
 pytestmark = pytest.mark.e2e
 
@@ -36,13 +37,6 @@ def create(run: Any, *arguments: str) -> Any:
     assert PROTOBUF in sent, said
     assert PROTOBUF in answered, said
     return without_nulls(json.loads(found))
-
-
-def without_nulls(tree: Any) -> Any:
-    """Of what kubectl prints, what says something."""
-    if isinstance(tree, dict):
-        return {name: without_nulls(value) for name, value in tree.items() if value is not None}
-    return [without_nulls(value) for value in tree] if isinstance(tree, list) else tree
 
 
 def plain(found: dict[str, Any]) -> dict[str, Any]:

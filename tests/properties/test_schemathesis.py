@@ -27,6 +27,7 @@ from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.openapi.definitions import name_of
 from apiserver_stub.openapi.operation import root_of
 from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.plain_yaml import without_nulls
 from controller_manager.serving.http import parse_target
 
 EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
@@ -115,13 +116,6 @@ def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None
         operations = random.Random(root).sample(writes, min(1, len(writes)))
     for operation in sorted(operations, key=lambda operation: operation.method == "delete"):
         run(operation, places)
-
-
-def without_nulls(tree: Any) -> Any:
-    """What is said of an object."""
-    if isinstance(tree, dict):
-        return {name: without_nulls(value) for name, value in tree.items() if value is not None}
-    return [without_nulls(value) for value in tree] if isinstance(tree, list) else tree
 
 
 def run(operation: Any, places: Places) -> None:

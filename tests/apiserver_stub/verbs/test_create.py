@@ -92,6 +92,7 @@ async def test_a_generated_name_that_is_taken_is_drawn_again_but_not_for_ever(ap
     [
         ({"metadata": {"name": "a", "namespace": "other"}}, errors.BadRequest, "namespace of the provided object"),
         ({"metadata": {"name": "a", "resourceVersion": "1"}}, errors.UnknownError, "resourceVersion should not be set"),
+        ({"metadata": {"name": "A_b", "resourceVersion": "9" * 5000}}, errors.Invalid, "metadata.name"),
         ({"metadata": {}}, errors.Invalid, "metadata.name"),
         ({}, errors.Invalid, "metadata.name"),
         ({"metadata": {"name": "A_b"}}, errors.Invalid, "metadata.name"),

@@ -26,11 +26,17 @@ async def test_get_answers_the_newest_state_for_any_version_there_was(api) -> No
     ("url", "refusal"),
     [(f"{CONFIGS}/a", errors.UnknownError), (CONFIGS, errors.BadRequest), (f"{CONFIGS}?watch=1", errors.UnknownError)],
 )
-@pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999"])
+@pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999", "9" * 5000])
 async def test_a_version_that_is_none_is_refused(api, url: str, refusal: type[Exception], version: str) -> None:
     """As kube-apiserver does it: only a list that asks for none is a bad request."""
     with pytest.raises(refusal, match="resourceVersion"):
         await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
+
+
+async def test_an_update_of_a_version_too_long_to_be_one_is_refused(api) -> None:
+    await api.config("a")
+    with pytest.raises(errors.UnknownError, match="resourceVersion"):
+        await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a", "resourceVersion": "9" * 5000}})
 
 
 @pytest.mark.virtual
