@@ -20,8 +20,8 @@ from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 
 Tree = dict[str, Any]
-Path_ = list[str | int]
-Changes = list[tuple[Path_, Any]]
+Steps = list[str | int]
+Changes = list[tuple[Steps, Any]]
 
 GONE = "<gone>"
 NAMESPACE = "n"
@@ -115,7 +115,7 @@ def said(code: int, tree: Tree, shows: Changes) -> list[Any]:
     return [code, tree.get("reason", ""), sorted(map(list, causes)), []]
 
 
-def shown(tree: Any, path: Path_) -> Any:
+def shown(tree: Any, path: Steps) -> Any:
     """The value at a path."""
     for step in path:
         if (type(tree) is list and int(step) >= len(tree)) or (type(tree) is dict and step not in tree):

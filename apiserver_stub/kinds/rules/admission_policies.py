@@ -12,9 +12,9 @@ from apiserver_stub.kinds.jsonpath import JSONPath
 from apiserver_stub.kinds.rules.admissionregistration import ABOUT, check_conditions
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
-    again,
     both,
     distinct,
+    duplicates,
     each,
     form,
     if_any,
@@ -22,7 +22,6 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     outcome,
     record,
-    unique,
     within,
 )
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
@@ -108,7 +107,7 @@ def _expressions(policy: Any, _at: FieldPath, errors: ErrorList) -> None:
         there = (at, "auditAnnotations"), index
         named(annotation.get("key") or "", (there, "key"), errors)
         expressions.check_annotation(annotation, composition, there, errors)
-    for index, told in again(annotation.get("key") or "" for annotation in annotations):
+    for index, told in duplicates(annotation.get("key") or "" for annotation in annotations):
         errors.duplicate((((at, "auditAnnotations"), index), "key"), told)
 
 
@@ -225,7 +224,7 @@ def _actions(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _BOUND = {"policyName": if_any(form(names.subdomain)), "paramRef": _PARAMETER, "matchResources": record(_MATCH)}
 _BINDING = record({
-    **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), unique, _actions),
+    **_BOUND, "validationActions": both(each(one_of(*_ACTIONS)), distinct(empties=True), _actions),
 }, need("policyName"), need("validationActions", why="at least one validation action is required"))  # fmt: skip
 
 _MUTATING_BINDING = record({

@@ -21,7 +21,6 @@ from apiserver_stub.kinds.rules.combine import (
     need,
     one_of,
     record,
-    unique,
     within,
 )
 from apiserver_stub.kinds.schema import Tree
@@ -80,7 +79,7 @@ def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _SPEC = record({
-    "signerName": form(signer_name), "usages": both(each(one_of(*_USAGES)), unique),
+    "signerName": form(signer_name), "usages": both(each(one_of(*_USAGES)), distinct(empties=True)),
     "expirationSeconds": at_least(
         _SHORTEST_LIFE,
         f"may not specify a duration less than {_SHORTEST_LIFE} seconds ({_SHORTEST_LIFE // 60} minutes)",

@@ -208,25 +208,21 @@ def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, st
     return rule
 
 
-def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> Rule:
-    """Return the rule that no value occurs twice in an array; empty values may."""
+def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str, empties: bool = False) -> Rule:
+    """Return the rule that no value occurs twice in an array; empty values may, unless `empties` count too."""
 
     def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(items) < 2:
             return
-        seen: set[Any] = set()
-        for index, item in enumerate(items):
-            value = value_of(item)
-            if value in seen:
+        for index, value in duplicates(map(value_of, items)):
+            if empties or value not in (None, ""):
                 errors.duplicate(_inner((at, index), path), value)
-            elif value not in (None, ""):
-                seen.add(value)
 
     return rule
 
 
-def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield what was there before, and where it is again."""
+def duplicates(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the values that came before, each with its index."""
     seen = set()
     for index, value in enumerate(values):
         if value in seen:
@@ -234,15 +230,9 @@ def again(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         seen.add(value)
 
 
-def unique(items: Any, at: FieldPath, errors: ErrorList) -> None:
-    """No value occurs twice in an array, not even an empty one."""
-    for index, value in again(items):
-        errors.duplicate((at, index), value)
-
-
-def distinct_by(name: str) -> Rule:
-    """Return the rule that no field of that name occurs twice in an array of objects."""
-    return distinct(lambda item: item.get(name), name)
+def distinct_by(name: str, *, empties: bool = False) -> Rule:
+    """Return the rule that no field of that name occurs twice in an array of objects; see `distinct`."""
+    return distinct(lambda item: item.get(name, ""), name, empties=empties)
 
 
 def at_most(limit: int) -> Rule:

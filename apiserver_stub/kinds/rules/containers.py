@@ -15,7 +15,9 @@ from apiserver_stub.kinds.rules.combine import (
     between,
     both,
     chosen,
+    distinct,
     distinct_by,
+    duplicates,
     each,
     form,
     need,
@@ -161,16 +163,13 @@ _PORTS = both(
 
 def _mounts(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
     """Mounts have places of their own. What else is wrong with one is told of the list."""
-    seen: set[Any] = set()
+    for index, path in duplicates(mount.get("mountPath", "") for mount in mounts):
+        errors.invalid(((at, index), "mountPath"), path, "must be unique")
     for index, mount in enumerate(mounts):
-        here, path = ((at, index), "mountPath"), mount.get("mountPath", "")
-        if not path:
-            errors.required(here, "volumes are mounted somewhere")
+        if not mount.get("mountPath"):
+            errors.required(((at, index), "mountPath"), "volumes are mounted somewhere")
         if not mount.get("name"):
             errors.required(((at, index), "name"), "volumes have names")
-        if path in seen:
-            errors.invalid(here, path, "must be unique")
-        seen.add(path)
         _MOUNT(mount, at, errors)
         if mount.get("subPath") and mount.get("subPathExpr"):
             errors.invalid(((at, index), "subPathExpr"), mount["subPathExpr"], "may not be set beside subPath")
@@ -193,21 +192,18 @@ _MOUNT = record({
 
 
 def _devices(devices: Any, at: FieldPath, errors: ErrorList) -> None:
-    names_seen, paths = set[Any](), set[Any]()
+    for field in ("name", "devicePath"):
+        for index, told in duplicates(device.get(field, "") for device in devices):
+            if told or field == "devicePath":
+                errors.invalid(((at, index), field), told, "must be unique")
     for index, device in enumerate(devices):
-        here, name, path = (at, index), device.get("name"), device.get("devicePath", "")
-        if not name:
+        here, path = (at, index), device.get("devicePath", "")
+        if not device.get("name"):
             errors.required((here, "name"), "volumes have names")
-        elif name in names_seen:
-            errors.invalid((here, "name"), name, "must be unique")
         if not path:
             errors.required((here, "devicePath"), "devices have a path in the container")
-        if path in paths:
-            errors.invalid((here, "devicePath"), path, "must be unique")
-        if why := no_backsteps(path):
+        elif why := no_backsteps(path):
             errors.invalid((here, "devicePath"), path, why)
-        names_seen.add(name)
-        paths.add(path)
 
 
 _RESIZED = ("cpu", "memory")
@@ -222,11 +218,7 @@ def _resizing(policies: Any, at: FieldPath, errors: ErrorList) -> None:
                 errors.required(at, f"needs {name}")
             elif value not in allowed:
                 errors.unsupported(at, value, allowed)
-    seen: set[Any] = set()
-    for index, policy in enumerate(policies):
-        if policy.get("resourceName") in seen:
-            errors.duplicate((at, index), policy.get("resourceName"))
-        seen.add(policy.get("resourceName"))
+    distinct(lambda policy: policy.get("resourceName"), empties=True)(policies, at, errors)
 
 
 def resizes(container: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
-from apiserver_stub.kinds.rules.combine import again
+from apiserver_stub.kinds.rules.combine import duplicates
 from apiserver_stub.kinds.rules.device_parts import qualified_name
 from apiserver_stub.kinds.rules.quantities import number
 
@@ -54,7 +54,7 @@ def _values(values: Sequence[str], default: str, most: Decimal, at: FieldPath, e
         for index, value in enumerate(numbers):
             if value > most:
                 errors.invalid((at, index), values[index], "must not be more than the capacity")
-        for index, value in again(map(_whole, numbers)):
+        for index, value in duplicates(map(_whole, numbers)):
             errors.duplicate((at, index), str(value))
     if len(values) > _MOST_VALUES or _number(default) not in numbers:
         errors.invalid(at, default, "must have the default value")

@@ -12,7 +12,18 @@ import msgspec
 
 from apiserver_stub.kinds.device_claim import DeviceID, allocated, id_of
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Rule, again, at_most, both, each, filled, if_any, one_of, record, shorter
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    at_most,
+    both,
+    duplicates,
+    each,
+    filled,
+    if_any,
+    one_of,
+    record,
+    shorter,
+)
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.device_parts import (
     NEEDED_DRIVER,
@@ -66,7 +77,7 @@ def _reserved(claim: Tree, before: list[Tree], errors: ErrorList) -> None:
         errors.too_many(at, len(users), _USERS)
         return
     each(_USER)(users, at, errors)
-    for index, uid in again([user.get("uid") or "" for user in users]):
+    for index, uid in duplicates([user.get("uid") or "" for user in users]):
         errors.duplicate((at, index), uid)
     if users and not get_in(claim, _ALLOCATION):
         errors.forbidden(at, "may not be specified when `allocated` is not set")
@@ -121,7 +132,7 @@ def _told(devices: list[Tree], known: set[DeviceID], at: FieldPath, errors: Erro
         if (told := id_of(device)) not in known:
             errors.invalid((at, index), _shown(told), "must be an allocated device in the claim")
         _DETAILS(device, (at, index), errors)
-    for index, told in again(list(map(id_of, devices))):
+    for index, told in duplicates(list(map(id_of, devices))):
         errors.duplicate((at, index), _shown(told))
 
 

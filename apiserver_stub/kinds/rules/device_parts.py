@@ -11,9 +11,9 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import NO_VALUE, ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     Rule,
-    again,
     at_most,
     both,
+    duplicates,
     each,
     filled,
     form,
@@ -63,7 +63,7 @@ def few_distinct(limit: int, rule: Rule, key_of: Callable[[Any], Any] = lambda i
     def judge(items: Any, at: FieldPath, errors: ErrorList) -> None:
         judge_each(items, at, errors)
         if len(items) <= limit:
-            for index, found in again(map(key_of, items)):
+            for index, found in duplicates(map(key_of, items)):
                 errors.duplicate((at, index), found)
 
     return judge
@@ -179,7 +179,7 @@ def binding(part: Any, at: FieldPath, errors: ErrorList) -> None:
     good, bad = lists.values()
     for name, types in lists.items():
         few(_BINDING, QUALIFIED)(types, (at, name), errors)
-        for index, type_ in again(types):
+        for index, type_ in duplicates(types):
             errors.duplicate(((at, name), index), type_)
     for index, type_ in enumerate(bad):
         if type_ in good:

@@ -86,14 +86,6 @@ _ENDPOINT = record({
 })  # fmt: skip
 
 
-def _same_names(ports: Any, at: FieldPath, errors: ErrorList) -> None:
-    seen: set[str] = set()
-    for index, port in enumerate(ports):
-        if port.get("name", "") in seen:
-            errors.duplicate(((at, index), "name"), port.get("name", ""))
-        seen.add(port.get("name", ""))
-
-
 def _slice_endpoints(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     endpoints, here = tree.get("endpoints") or (), (at, "endpoints")
     if len(endpoints) > _ENDPOINTS:
@@ -122,7 +114,7 @@ def _slice_addresses(kind: Any, addresses: Any, at: FieldPath, errors: ErrorList
 
 _SLICE = record({
     "addressType": if_any(one_of("FQDN", "IPv4", "IPv6")),
-    "ports": both(at_most(_PORTS), each(_SLICE_PORT), _same_names),
+    "ports": both(at_most(_PORTS), each(_SLICE_PORT), distinct_by("name", empties=True)),
 }, need("addressType"))  # fmt: skip
 _ALL_SUBSETS = record({"subsets": _SUBSETS})
 

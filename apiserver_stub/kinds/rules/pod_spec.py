@@ -22,7 +22,7 @@ from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, resizes, s
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
-from apiserver_stub.kinds.rules.selectors import AFFINITY, READINESS_GATES, SPREADING, gates
+from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 from apiserver_stub.kinds.trees import get_in
@@ -182,7 +182,7 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
     "hostnameOverride": form(_whole_hostname),
     "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": _system,
     "overhead": _overhead, "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
-    "resourceClaims": _CLAIMS, "resources": _of_pod, "runtimeClassName": SUBDOMAIN, "schedulingGates": gates,
+    "resourceClaims": _CLAIMS, "resources": _of_pod, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
     "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
     "tolerations": TOLERATIONS,
     "topologySpreadConstraints": SPREADING,

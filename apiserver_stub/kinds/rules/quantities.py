@@ -8,7 +8,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.combine import KindRules, Rule, never, outcome, record, within
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, both, distinct_by, each, never, outcome, record, within
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
@@ -302,18 +302,10 @@ def _limit_type(name: str) -> str:
     return "must be a standard limit type or fully qualified"
 
 
-def _limits(items: Any, at: FieldPath, errors: ErrorList) -> None:
-    seen: set[str] = set()
-    for index, item in enumerate(items):
-        _limit(item, (at, index), errors)
-        kind = item.get("type", "")
-        if kind in seen:
-            errors.duplicate(((at, index), "type"), kind)
-        seen.add(kind)
-
+_LIMITS = both(each(_limit), distinct_by("type", empties=True))
 
 RULES = {
-    "v1/LimitRange": KindRules(within("spec.limits", _limits), by_schema=False),
+    "v1/LimitRange": KindRules(within("spec.limits", _LIMITS), by_schema=False),
     "v1/ResourceQuota": KindRules(
         within("spec", _QUOTA_SPEC), _same_scopes, {"status": _QUOTA_STATUS}, by_schema=False,
     ),

@@ -6,7 +6,18 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import at_least, between, both, each, filled, form, need, one_of, record
+from apiserver_stub.kinds.rules.combine import (
+    at_least,
+    between,
+    both,
+    distinct,
+    each,
+    filled,
+    form,
+    need,
+    one_of,
+    record,
+)
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.scale import selector_text
@@ -149,17 +160,11 @@ SPREADING = both(each(record({
 }, _spreads)), _once_each)  # fmt: skip
 
 
-def gates(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """The gates that hold a Pod back, each once."""
-    seen: set[str] = set()
-    for index, gate in enumerate(values):
-        name = gate.get("name", "")
-        QUALIFIED(name, (at, index), errors)
-        if name in seen:
-            errors.duplicate((at, index), name)
-        seen.add(name)
+def _gate(gate: Any, at: FieldPath, errors: ErrorList) -> None:
+    QUALIFIED(gate.get("name", ""), at, errors)
 
 
+GATES = both(each(_gate), distinct(lambda gate: gate.get("name", ""), empties=True))
 READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 

@@ -15,6 +15,7 @@ from apiserver_stub.kinds.rules.combine import (
     chosen,
     distinct,
     distinct_by,
+    duplicates,
     each,
     filled,
     fixed,
@@ -227,16 +228,8 @@ _MODES = ("Ephemeral", "Persistent")
 _TOKEN_LIFE = between(600, _LONGEST_TOKEN, "must be between 10 minutes and 2^32 seconds")
 
 
-def _tokens(requests: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Each is for another audience; one may be for that of the API server."""
-    seen: set[str] = set()
-    for index, request in enumerate(requests):
-        audience, here = request.get("audience", ""), (at, index)
-        if audience in seen:
-            errors.duplicate((here, "audience"), audience)
-        elif "expirationSeconds" in request:
-            _TOKEN_LIFE(request["expirationSeconds"], (here, "expirationSeconds"), errors)
-        seen.add(audience)
+# One may be for the audience of the API server, which has no name.
+_TOKENS = both(each(record({"expirationSeconds": _TOKEN_LIFE})), distinct_by("audience", empties=True))
 
 
 def _lifecycle_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -252,20 +245,10 @@ def _secret_tokens(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _CSI_DRIVER = record({
-    "tokenRequests": _tokens, "volumeLifecycleModes": _lifecycle_modes,
+    "tokenRequests": _TOKENS, "volumeLifecycleModes": _lifecycle_modes,
     "fsGroupPolicy": one_of("File", "None", "ReadWriteOnceWithFSType"),
     "nodeAllocatableUpdatePeriodSeconds": at_least(10),
 }, _secret_tokens)  # fmt: skip
-
-
-def _node_drivers(drivers: Any, at: FieldPath, errors: ErrorList) -> None:
-    seen: set[str] = set()
-    for index, driver in enumerate(drivers):
-        name = driver.get("name", "")
-        _node_driver(driver, (at, index), errors)
-        if name in seen:
-            errors.duplicate(((at, index), "name"), name)
-        seen.add(name)
 
 
 _ALLOCATABLE = record({"allocatable": record({"count": at_least(0)})})
@@ -279,14 +262,16 @@ def _node_driver(driver: Any, at: FieldPath, errors: ErrorList) -> None:
     if len(node) > _LONGEST_ID:
         errors.invalid((at, "nodeID"), node, f"must be {_LONGEST_ID} characters or less")
     _ALLOCATABLE(driver, at, errors)
-    keys: set[str] = set()
-    for topology in driver.get("topologyKeys") or ():
+    keys = driver.get("topologyKeys") or ()
+    for _, topology in duplicates(keys):
+        errors.duplicate(at, topology)
+    for topology in keys:
         if not topology:
             errors.required(at, "a topology key may not be empty")
-        if topology in keys:
-            errors.duplicate(at, topology)
-        keys.add(topology)
         QUALIFIED(topology, at, errors)
+
+
+_NODE_DRIVERS = both(each(_node_driver), distinct_by("name", empties=True))
 
 
 def _drivers_stay(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -323,7 +308,7 @@ RULES = {
         changes(fixed_as("spec.attachRequired", "spec.attachedRequired"), fixed("spec.volumeLifecycleModes")),
         by_schema=False,
     ),
-    "storage.k8s.io/v1/CSINode": KindRules(within("spec.drivers", _node_drivers), _drivers_stay, by_schema=False),
+    "storage.k8s.io/v1/CSINode": KindRules(within("spec.drivers", _NODE_DRIVERS), _drivers_stay, by_schema=False),
     "storage.k8s.io/v1/CSIStorageCapacity": KindRules(
         _CAPACITY, fixed("nodeTopology", "storageClassName"), by_schema=False,
     ),
