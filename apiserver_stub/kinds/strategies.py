@@ -9,7 +9,7 @@ from apiserver_stub.kinds.api_service import RESOURCE, api_service_on_create
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
 from apiserver_stub.kinds.definition_conditions import CLEANUP_FINALIZER, DELETION_PENDING, with_condition
 from apiserver_stub.kinds.device_claim import device_claim_on_update
-from apiserver_stub.kinds.job_labels import UID_LABEL, job_labels
+from apiserver_stub.kinds.job_labels import label_job
 from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
@@ -124,20 +124,6 @@ def _fill_from(spec: Tree, old: Tree) -> None:
         spec["dataSource"] = dict(spec["dataSourceRef"])
 
 
-def _job_on_create(job: Tree) -> None:
-    """Give the Pods of a job labels of their own and select by them, unless its owner does that by hand."""
-    if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
-        return
-    metadata = job["metadata"]
-    labels = get_in(job, ("spec", "template", "metadata", "labels")) or {}
-    whole = {**job_labels(job), **labels}  # where those say something else, the job is refused
-    put_in(job, ("spec", "template", "metadata", "labels"), whole)
-    if metadata.get("labels", {}) == labels:  # it has none of its own, and so those of its Pods
-        metadata["labels"] = dict(whole)
-    selected = get_in(job, ("spec", "selector", "matchLabels")) or {}
-    put_in(job, ("spec", "selector", "matchLabels"), {UID_LABEL: metadata.get("uid", ""), **selected})
-
-
 def _pod_request_on_create(request: Tree) -> None:
     """Say also of what was not given that it was not."""
     spec = request.get("spec")
@@ -218,7 +204,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "ingressclasses.networking.k8s.io": Strategy(generation=True),
     "ingresses.networking.k8s.io": Strategy(generation=True),
-    "jobs.batch": Strategy(generation=True, on_create=_job_on_create, dependents="Orphan"),
+    "jobs.batch": Strategy(generation=True, on_create=label_job, dependents="Orphan"),
     "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
     "limitranges": Strategy(creates_on_update=True),
     "mutatingadmissionpolicies.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),

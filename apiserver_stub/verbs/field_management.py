@@ -93,10 +93,9 @@ def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
     paths = strategy.subresources.get(subresource)
     if paths is None:
         found = dict(tree)
-        for name, others in strategy.subresources.items():
-            if name != "finalize":  # the finalizers of a namespace are owned by who says them, in vain though it is
-                for path in others:
-                    put_in(found, path, None)
+        for path in (path for paths in strategy.subresources.values() for path in paths):
+            if path != strategy.finalizers:  # who says them owns them, in vain though it is
+                put_in(found, path, None)
         return found
     metadata = {
         name: value
