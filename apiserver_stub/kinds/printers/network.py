@@ -44,8 +44,8 @@ def _endpoints(tree: Tree) -> list[Any]:
 
 
 def _endpoint_slice(tree: Tree) -> list[Any]:
-    ports = [str(port.get("port", port.get("name", "*"))) for port in tree.get("ports", ())]
-    addresses = [address for endpoint in tree.get("endpoints", ()) for address in endpoint.get("addresses", ())]
+    ports = [str(port.get("port", port.get("name", "*"))) for port in tree.get("ports") or ()]
+    addresses = [address for endpoint in tree.get("endpoints") or () for address in endpoint.get("addresses", ())]
     return [name(tree), tree.get("addressType", ""), shortened(ports), shortened(addresses), age(tree)]
 
 

@@ -115,7 +115,7 @@ def _driver(tree: Tree) -> list[Any]:
 
 
 def _driver_node(tree: Tree) -> list[Any]:
-    return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree)]
+    return [name(tree), len(part(tree, "spec").get("drivers") or ()), age(tree)]
 
 
 def _class_name(tree: Tree, marks: Iterable[str]) -> str:
