@@ -19,6 +19,7 @@ _DRAWN = b'"%b' % DRAWN_VOLUME.encode()
 _DRAWN_LENGTH = len(_DRAWN) + 6
 _ENCODER = msgspec.json.Encoder()
 _WORDS = ("command", "args")
+_TEXTS = ("labels", "annotations")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _TEMPLATES = ("template", "jobTemplate")
 
@@ -108,6 +109,17 @@ def _is_plain(variable: Tree | None) -> bool:
         and "$(" not in value
         and "name" in variable
     )
+
+
+def beside_spec(tree: Tree) -> bytes:
+    """Return an object in JSON without its spec, its name, and the values of its labels and annotations, of which the
+    owners of fields ask no more than whether they are there.
+    """
+    metadata = {**tree["metadata"], "name": "name" in tree["metadata"]}
+    for name in _TEXTS:
+        if type(texts := metadata.get(name)) is dict:
+            metadata[name] = list(texts)
+    return _ENCODER.encode({**tree, "metadata": metadata, "spec": None})
 
 
 def without_drawn(data: bytes) -> bytes:

@@ -15,6 +15,7 @@ from apiserver_stub.kinds.trees import deep_copy
 
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})
+_OF_TEXTS = frozenset({"labels", "annotations", "finalizers", "managedFields"})  # what equals these is of texts, too
 
 
 def may_share(kind: ResourceInfo) -> bool:
@@ -45,25 +46,47 @@ def detached(tree: Tree, stored: Tree) -> Tree:
 
 
 def fit_others(tree: Tree, stored: Tree, kind: ResourceInfo) -> Report:
-    """Fit all parts that are not shared to the schema of their kind, and fill in their defaults, in place. The metadata
-    is the object's own afterwards.
+    """Fit all parts that are not shared to the schema of their kind, of metadata what is another there, and fill in
+    their defaults, in place. The metadata is the object's own afterwards.
     """
     others = {name: part for name, part in tree.items() if part is not stored.get(name, _MISSING)}
-    names = set(others)
+    names, metadata = set(others), others.get("metadata")
+    changed = _changed(metadata, stored.get("metadata") or {}) if type(metadata) is dict else {}
+    changed_names = set(changed)
+    if type(metadata) is dict:
+        others["metadata"] = changed
     report = fit_tree(others, kind.schema)
     if report.wrong:
         return report
-    for name in names - others.keys():
-        del tree[name]
-    for name, part in others.items():
-        if name in names or name not in tree:
-            tree[name] = part
+    if type(metadata) is dict:
+        own = others["metadata"] = metadata.copy()
+        _take(changed, changed_names, own)
+    _take(others, names, tree)
     for name, fill in (kind.part_defaults or {}).items():
         if tree.get(name, _MISSING) is not stored.get(name):
             fill(tree)
     if "metadata" not in names and "metadata" in tree:
         tree["metadata"] = dict(tree["metadata"])
     return report
+
+
+def _changed(metadata: Tree, stored: Tree) -> Tree:
+    """Return what is not in the metadata of the stored object, which fits."""
+    return {
+        name: value
+        for name, value in metadata.items()
+        if (before := stored.get(name, _MISSING)) is not value
+        and not ((type(value) is str or name in _OF_TEXTS) and value == before)
+    }
+
+
+def _take(fitted: Tree, names: set[str], tree: Tree) -> None:
+    """Put what was fitted into a tree, of which those names were; others have come where there was nothing."""
+    for name in names - fitted.keys():
+        del tree[name]
+    for name, part in fitted.items():
+        if name in names or name not in tree:
+            tree[name] = part
 
 
 def _own_metadata(part: Any) -> Any:

@@ -12,6 +12,7 @@ from apiserver_stub.kinds.trees import same_but
 from controller_manager.api.errors import Cause
 
 _PLAIN = KindRules()
+_SPEC = (None, "spec")
 _REQUIRED, _MISSING = "FieldValueRequired", "Required value"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 # Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
@@ -33,6 +34,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
     rules = kind.rules
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
+        _judge_spec(rules, new, found)
         rules.body(new, None, found)
         rules.on_create(new, None, found)
     else:
@@ -64,8 +66,15 @@ def _judge_change(rules: KindRules, new: Tree, old: Tree, subresource: str, foun
     if subresource in _OF_STATUS:
         rules.subresources.get(subresource, _PLAIN.change)(new, old, found)
     else:
+        if new.get("spec") is not old.get("spec"):
+            _judge_spec(rules, new, found)
         rules.body(new, None, found)
         rules.subresources.get(subresource, rules.change)(new, old, found)
+
+
+def _judge_spec(rules: KindRules, tree: Tree, found: ErrorList) -> None:
+    if tree.get("spec") is not None:
+        rules.spec(tree["spec"], _SPEC, found)
 
 
 _ABSENT = (None, "")

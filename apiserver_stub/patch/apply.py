@@ -8,7 +8,7 @@ import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import Findings, without_free_text
+from apiserver_stub.kinds.findings import LONGEST, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
@@ -40,6 +40,8 @@ _FieldConflict = tuple[Entry, Path]
 _KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
+_MOST_DECLARED = 16  # sets of names that are beside one spec
+_MOST_DIGESTS = 256
 _MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
@@ -47,9 +49,17 @@ _UNOWNED_FIELDS = of(
 )
 
 
+class Declaration(NamedTuple):
+    """The fields that a configuration declares, in order, and those of them that its applier owns."""
+
+    fields: Fields
+    own: Fields
+
+
 class AppliedSpec:
-    """What is known of a spec that was applied `times` often: the fields that it `declared`, the digests of live ones
-    that it `left` as they were, and its `tree`, if that was found to be right and came again.
+    """What is known of a spec that was applied `times` often: what configurations `declared` with it, by what is beside
+    it, the digests of live ones that it `left` as they were, and its `tree`, if that was found to be right and came
+    again.
     """
 
     __slots__ = ("declared", "left", "times", "tree")
@@ -57,7 +67,7 @@ class AppliedSpec:
     def __init__(self) -> None:
         self.times = 0
         self.tree: Tree | None = None
-        self.declared: Fields = {}
+        self.declared: dict[bytes, Declaration] = {}
         self.left: set[bytes] = set()
 
     def note(self, tree: Tree) -> None:
@@ -99,7 +109,7 @@ class Applied(NamedTuple):
 
 def create(request: ApplyRequest, time: str) -> Applied:
     """Make a new object of the configuration. Raises `UnknownError` for list elements that cannot be told apart."""
-    own = difference(_declared(request, _known_spec(request)), _UNOWNED_FIELDS)
+    own = _declared(request, _known_spec(request)).own
     tree = deep_copy(request.config)
     fit_tree(tree, request.kind.schema, nulls=True)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
@@ -112,14 +122,13 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     `UnknownError` as `create` does.
     """
     known = _known_spec(request)
-    declared = _declared(request, known)
+    declared, own = _declared(request, known)
     entries = entries or _first_entries(request, live, time)
     versions.check(live, entries)
     mine = request.author.entry_in(entries)
     others = [entry for entry in entries if entry is not mine]
     tree = _merged(request, live, known)
     merged = tree.get("spec")
-    own = difference(declared, _UNOWNED_FIELDS)
     same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
     abandoned = {} if same else _abandoned(mine, declared, request.author)
     if mine and abandoned:
@@ -140,7 +149,7 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
         if len(known.left) >= _MOST_LEFT:
             known.left.clear()
-        known.left.add(_digest_of_spec(live))
+        known.left.add(_DIGESTS.of(live.get("spec")))
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
     left = in_order(left)
@@ -208,33 +217,63 @@ def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tre
     left as it is.
     """
     config = request.config
-    if known is not None and known.left and _digest_of_spec(live) in known.left:
+    if known is not None and known.left and _DIGESTS.of(live.get("spec")) in known.left:
         config = _beside_spec(config)
     merged: Tree = type_of(request.kind.schema).merge(live, config)
     return merged
 
 
-def _digest_of_spec(live: Tree) -> bytes:
-    return blake2b(orjson.dumps(live.get("spec")), digest_size=16).digest()
+class _Digests:
+    """The digests of trees, which nobody changes in place; those of the last ones are known."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, bytes]] = {}  # with the trees, so that no others are in their places
+
+    def of(self, tree: Any) -> bytes:
+        known = self._known.get(id(tree))
+        if known is not None:
+            return known[1]
+        data = orjson.dumps(tree)
+        digest = blake2b(data, digest_size=16).digest()
+        if len(data) <= LONGEST:
+            if len(self._known) >= _MOST_DIGESTS:
+                del self._known[next(iter(self._known))]
+            self._known[id(tree)] = tree, digest
+        return digest
+
+
+_DIGESTS = _Digests()
 
 
 def _beside_spec(tree: Tree) -> Tree:
     return {name: value for name, value in tree.items() if name != "spec"}
 
 
-def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Fields:
-    """Return the fields that a configuration declares, in order; those of a spec that was applied before are known."""
-    config, typed = request.config, type_of(request.kind.schema)
+def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Declaration:
+    """Return what a configuration declares; it is known of one with a spec and names that were applied before."""
+    config = request.config
+    if known is None:
+        return _declaration(config, request.kind.schema)
+    beside = beside_spec(config)
+    found = known.declared.get(beside)
+    if found is None:
+        if len(known.declared) >= _MOST_DECLARED:
+            known.declared.clear()
+        found = known.declared[beside] = _declaration(config, request.kind.schema, spec=config["spec"])
+    return found
+
+
+def _declaration(config: Tree, schema: Schema, spec: Tree | None = None) -> Declaration:
+    """Return what a configuration declares. The fields of its `spec` may be known."""
     try:
-        if known is None:
-            return typed.declared(config)
-        beside = typed.declared(_beside_spec(config))
-        if not known.declared:
-            known.declared = _declared_in_spec(config["spec"], request.kind.schema)
+        if spec is None:
+            fields = type_of(schema).declared(config)
+        else:
+            fields = {**type_of(schema).declared(_beside_spec(config)), **_declared_in_spec(spec, schema)}
+            fields = {step: fields[step] for step in sorted(fields)}
     except IndistinctError as problem:
         raise UnknownError(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
-    found = {**beside, **known.declared}
-    return {step: found[step] for step in sorted(found)}
+    return Declaration(fields, difference(fields, _UNOWNED_FIELDS))
 
 
 def _declared_in_spec(spec: Tree, schema: Schema) -> Fields:

@@ -11,15 +11,13 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import DecodedBody
 from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.defaults import fill_beside_spec, has_lasting_defaults
-from apiserver_stub.kinds.findings import LONGEST, Findings, without_free_text
+from apiserver_stub.kinds.findings import LONGEST, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import fields_of
 from apiserver_stub.verbs.body_parts import BodyParts, body_parts
 from apiserver_stub.verbs.decode import Warnings, fit, note_object, read_object
 from apiserver_stub.verbs.query import field_validation
-
-_TEXTS = ("labels", "annotations")  # of metadata, whose values have no say in who owns them
 
 
 class Repeated:
@@ -71,12 +69,7 @@ class NewObject(msgspec.Struct, frozen=True):
         """Return what is known of the fields that its creator owns, now that it is complete."""
         if self.spec is None or "spec" not in tree:
             return OwnedFields()
-        metadata = {**tree["metadata"], "name": None}
-        for name in _TEXTS:
-            if name in metadata:
-                metadata[name] = list(metadata[name])
-        beside = encode({**tree, "metadata": metadata, "spec": None})
-        return _OWNED.of(b"%b\n%b" % (without_free_text(tree["spec"]), beside), kind.schema)
+        return _OWNED.of(b"%b\n%b" % (without_free_text(tree["spec"]), beside_spec(tree)), kind.schema)
 
     def note(self, tree: Tree, owned: OwnedFields) -> None:
         """Note what has become of it, of which its creator owns all."""

@@ -288,16 +288,19 @@ def _pod(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
     if spec is None:
         errors.required(_SPEC)
         return
-    pod_spec(spec, _SPEC, errors)
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    if annotations:
+        _annotations(annotations, spec, errors)
+
+
+def _spec(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    pod_spec(spec, at, errors)
     for name in ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(name) or ()):
             image = container.get("image", "")
             if image != image.strip():
                 why = "must not have leading or trailing whitespace"
-                errors.invalid((((_SPEC, name), index), "image"), image, why)
-    annotations = (pod.get("metadata") or {}).get("annotations")
-    if annotations:
-        _annotations(annotations, spec, errors)
+                errors.invalid((((at, name), index), "image"), image, why)
 
 
 def _annotations(annotations: Mapping[str, str], spec: Tree, errors: ErrorList) -> None:
@@ -348,6 +351,6 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True),
+    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True, spec=_spec),
     "v1/PodTemplate": KindRules(_stored_template),
 }

@@ -7,6 +7,7 @@ import pytest
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
 
+MIRROR = "kubernetes.io/config.mirror"
 C: Tree = {"name": "c", "image": "i"}
 TEMPLATE: Tree = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [C]}}
 WORKLOAD: Tree = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
@@ -189,3 +190,12 @@ def test_the_schema_judges_the_parts_that_a_change_brings(judged: Any) -> None:
     template = {**TEMPLATE, **_container(imagePullPolicy="Sometimes")}
     fields = judged.fields("apps/v1", "deployments", {"spec": {**WORKLOAD, "template": template}}, {"spec": WORKLOAD})
     assert fields == ["spec.template.spec.containers[0].imagePullPolicy"]
+
+
+def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> None:
+    kind = judged.kind("v1", "pods")
+    stored = judged.object(kind, _container(image=" i"))  # no rule was broken when it was new
+    labelled = {**stored, "metadata": {**stored["metadata"], "annotations": {MIRROR: "x"}}}
+    assert [cause.field for cause in validate(kind, labelled, stored)] == [f"metadata.annotations[{MIRROR}]"]
+    brought = {**labelled, "spec": {**stored["spec"]}}
+    assert "spec.containers[0].image" in {cause.field for cause in validate(kind, brought, stored)}

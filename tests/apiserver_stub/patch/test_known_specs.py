@@ -121,3 +121,18 @@ def test_an_update_before_is_kept_apart() -> None:
     found = [apply.change(request, live, entries, Versions(KINDS, KIND), "now") for _ in range(2)]
     assert found[0] == found[1]
     assert [entry["operation"] for entry in found[0].entries] == [APPLY, UPDATE]
+
+
+def test_what_is_declared_is_told_by_names_alone() -> None:
+    author = FieldManager("one", APPLY, KIND.api_version)
+    known = apply.AppliedSpec()
+    for round_ in range(2 * apply._MOST_DECLARED):
+        for labels in ({"a": str(round_)}, {f"b{round_}": "c"}):
+            applied = config(labels=labels)
+            entries = apply.create(apply.ApplyRequest(applied, KIND, author, False, known), "then").entries
+            assert entries[0]["fieldsV1"]["f:metadata"] == {"f:labels": {f"f:{name}": {} for name in labels}}
+            assert len(known.declared) <= apply._MOST_DECLARED
+    unnamed = config(labels={"a": "1"})
+    del unnamed["metadata"]["name"]
+    fields = [apply._declared(apply.ApplyRequest(one, KIND, author), known).fields for one in (config(), unnamed)]
+    assert ["f:name" in one["f:metadata"] for one in fields] == [True, False]
