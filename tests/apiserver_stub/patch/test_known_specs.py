@@ -132,7 +132,7 @@ def test_what_is_declared_is_told_by_names_alone() -> None:
             entries = apply.create(apply.ApplyRequest(applied, KIND, author, False, known), "then").entries
             assert entries[0]["fieldsV1"]["f:metadata"] == {"f:labels": {f"f:{name}": {} for name in labels}}
             assert len(known.declared) <= apply._MOST_DECLARED
-    unnamed = config(labels={"a": "1"})
+    unnamed = config()
     del unnamed["metadata"]["name"]
     fields = [apply._declared(apply.ApplyRequest(one, KIND, author), known).fields for one in (config(), unnamed)]
     assert ["f:name" in one["f:metadata"] for one in fields] == [True, False]
