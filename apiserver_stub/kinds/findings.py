@@ -4,7 +4,7 @@ of pods of one template, each update of a workload brings its template again, an
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -96,19 +96,22 @@ def _container(container: Tree | None) -> Tree | None:
         if found.get(name):
             found[name] = True
     if variables := found.get("env"):
-        found["env"] = [one["name"] if _is_plain(one) else one for one in variables]
+        found["env"] = _without_values(variables)
     return found
 
 
-def _is_plain(variable: Tree | None) -> bool:
-    """Return whether all of a variable but its name may be any text."""
-    return (
-        variable is not None
-        and len(variable) == 2
-        and type(value := variable.get("value")) is str
+def _without_values(variables: list[Tree | None]) -> list[Any]:
+    """Return the names alone of variables of which all else may be any text."""
+    return [
+        one["name"]
+        if one is not None
+        and len(one) == 2
+        and type(value := one.get("value")) is str
         and "$(" not in value
-        and "name" in variable
-    )
+        and "name" in one
+        else one
+        for one in variables
+    ]
 
 
 def beside_spec(tree: Tree) -> bytes:
