@@ -30,7 +30,7 @@ def pod_on_create(pod: Tree) -> None:
 def pod_on_update(new: Tree, old: Tree, _part: str) -> None:
     """Keep what was decided once, and what clients that do not know of generations leave out."""
     status, before = new.get("status") or {}, old.get("status") or {}
-    if status == before:
+    if status is before or status == before:
         return
     put_in(new, ("status", "qosClass"), before.get("qosClass"))
     if not status.get(_GENERATION):

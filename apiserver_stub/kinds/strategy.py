@@ -117,8 +117,9 @@ class Strategy:
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
-        for path in (path for paths in self.subresources.values() for path in paths):
-            put_in(new, path, get_in(old, path))
+        for paths in self.subresources.values():
+            for path in paths:
+                put_in(new, path, get_in(old, path))
         if self.gated:
             drop_gated(self.gated, new, old)
         self.on_update(new, old, "")
