@@ -224,7 +224,7 @@ def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tre
 
 
 class _Digests:
-    """The digests of trees, which nobody changes in place; those of the last ones are known."""
+    """The digests of trees, which nobody changes in place; those of some that are not long are known."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, bytes]] = {}  # with the trees, so that no others are in their places
@@ -237,7 +237,7 @@ class _Digests:
         digest = blake2b(data, digest_size=16).digest()
         if len(data) <= LONGEST:
             if len(self._known) >= _MOST_DIGESTS:
-                del self._known[next(iter(self._known))]
+                self._known.clear()
             self._known[id(tree)] = tree, digest
         return digest
 
