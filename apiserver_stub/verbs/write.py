@@ -181,10 +181,12 @@ async def _asked(draft: _Draft, answer: Awaitable[None]) -> None:
 async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> _Draft:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
-        await scope.store.turn(*namespace_row(request.namespace))
+        if (turn := scope.store.turn(*namespace_row(request.namespace))) is not None:
+            await turn
         return _Draft(mutation, None, _run_of(scope, request), notes, again=False)
     key = key_of(request.kind, request.namespace, request.name)
-    await scope.store.turn((request.kind.storage, key))
+    if (turn := scope.store.turn((request.kind.storage, key))) is not None:
+        await turn
     row = scope.store.get(request.kind.storage, key)
     if row is None:
         if mutation.otherwise is None:
@@ -341,7 +343,8 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
     if not draft.rows:
         row = request.kind.storage, key_of(request.kind, request.namespace, _name(request, draft))
         draft.rows = (row, *namespace_row(request.namespace)) if draft.row is None else (row,)
-    await store.turn(*draft.rows)
+    if (turn := store.turn(*draft.rows)) is not None:
+        await turn
     if store.revision == draft.seen:
         return
     found = store.get(*draft.rows[0])
@@ -421,10 +424,10 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
 
 
-async def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Row:
+def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:
     if request.span is None:
-        return await scope.store.commit(change, *also)
-    return await _commit_traced(request.span, scope, request, change, also)
+        return scope.store.commit(change, *also)
+    return _commit_traced(request.span, scope, request, change, also)
 
 
 async def _commit_traced(
