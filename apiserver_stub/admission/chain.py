@@ -222,9 +222,9 @@ class Admission:
             reinvocation.again = True
             await self._mutating.ask(attributes)
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> Awaitable[None]:
         """Have the object judged as it is to be."""
-        await self._validating.ask(attributes)
+        return self._validating.ask(attributes)
 
     async def allocate(self, attributes: Attributes) -> Sequence[Also]:
         """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
