@@ -167,7 +167,7 @@ class Commits:
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
         done = self._storage.txn(writes, compares)
-        pending = PendingCommit(writes, rows, done, asyncio.get_running_loop().create_future())
+        pending = PendingCommit(writes, rows, done, done.get_loop().create_future())
         for row in rows:
             self._pending[row] = pending
         self._count += 1

@@ -68,10 +68,10 @@ class ServerConnection(BaseProtocol):
     """
 
     __slots__ = (
-        *("_arrived", "_body", "_body_bytes", "_clock", "_context", "_head", "_head_bytes", "_head_timer", "_held"),
-        *("_idle_since", "_idle_timer", "_is_body_full", "_is_closing", "_is_full", "_is_plain", "_reader"),
-        *("_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate"),
-        *("is_serving", "may_switch", "remote", "writer"),
+        *("_arrived", "_body", "_body_bytes", "_clock", "_context", "_create_waiter", "_head", "_head_bytes"),
+        *("_head_timer", "_held", "_idle_since", "_idle_timer", "_is_body_full", "_is_closing", "_is_full"),
+        *("_is_plain", "_reader", "_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter"),
+        *("answering", "certificate", "is_serving", "may_switch", "remote", "writer"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
@@ -100,6 +100,7 @@ class ServerConnection(BaseProtocol):
         )
         super().__init__(loop, self._reader)
         self._clock = loop.time
+        self._create_waiter = loop.create_future
         self._serve = serve
         self._start = start
         self._arrived = arrived
@@ -232,7 +233,7 @@ class ServerConnection(BaseProtocol):
         while not self._requests:
             if self._is_closing:
                 return None
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._create_waiter()
             try:
                 await self._waiter
             finally:
