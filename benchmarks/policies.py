@@ -72,12 +72,14 @@ async def _cost(policies: Mapping[str, Any]) -> float:
     plugin.plugin().read()
     kind = next(kind for kind in kinds.all() if kind.storage == "configmaps")
     attributes = Attributes("create", kind, "default", "one", "", OBJECT, None, User("admin"))
-    await plugin.validate(attributes)
+    if (waiting := plugin.validate(attributes)) is not None:
+        await waiting
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
         for _ in range(REQUESTS):
-            await plugin.validate(attributes)
+            if (waiting := plugin.validate(attributes)) is not None:
+                await waiting
         best = min(best, time.process_time() - began)
     await store.close()
     return best / REQUESTS * 1e6

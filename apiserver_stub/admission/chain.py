@@ -115,9 +115,10 @@ class Attributes(Struct, frozen=True):
         return forbidden(self.kind.group, self.kind.plural, self.known_name, why, *causes)
 
 
-Admit = Callable[[Attributes], Awaitable[Sequence[Also] | None]]
-"""Looks at a request, and raises the refusal of one that it does not admit. In the allocation phase it may return
-writes of other rows, which are committed with that of the object or not at all, and what must hold of others then.
+Admit = Callable[[Attributes], Awaitable[Sequence[Also] | None] | None]
+"""Looks at a request, and raises the refusal of one that it does not admit; returns what is to be awaited, if anything
+is. In the allocation phase that may return writes of other rows, which are committed with that of the object or not at
+all, and what must hold of others then.
 """
 
 
@@ -222,9 +223,9 @@ class Admission:
             reinvocation.again = True
             await self._mutating.ask(attributes)
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> Awaitable[None]:
         """Have the object judged as it is to be."""
-        await self._validating.ask(attributes)
+        return self._validating.ask(attributes)
 
     async def allocate(self, attributes: Attributes) -> Sequence[Also]:
         """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
@@ -233,7 +234,8 @@ class Admission:
         also: list[Also] = []
         chosen = self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation)
         for _, admit, _ in chosen:
-            also += await admit(attributes) or ()
+            if (waiting := admit(attributes)) is not None:
+                also += await waiting or ()
         return also
 
 
@@ -261,7 +263,8 @@ class _Phase:
         name, shortest = "", chosen[0][2].bounds[0]
         try:
             for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
-                await admit(attributes)
+                if (waiting := admit(attributes)) is not None:
+                    await waiting
                 now = clock()
                 seconds = now - at
                 if seconds <= shortest:  # as nearly always

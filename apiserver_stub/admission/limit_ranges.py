@@ -37,12 +37,12 @@ class LimitRanges:
         self._store = store
         self._known: tuple[int, Mapping[str, Sequence[Sequence[Tree]]]] = (-1, {})
 
-    async def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> None:
         """Give the containers of a pod what they do not say themselves."""
         for limits in self._of(attributes):
             fill(attributes.tree, limits)
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for what exceeds the limits of a range, the first such one."""
         for limits in self._of(attributes):
             if found := list(exceeded(attributes.tree, limits)):

@@ -27,12 +27,12 @@ class NamespaceLifecycle:
     def __init__(self, get: Callable[[str, str], Row | None]) -> None:
         self._get = get
 
-    async def check_protected(self, attributes: Attributes) -> None:
+    def check_protected(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for the deletion of a namespace that stays."""
         if attributes.name in _PROTECTED:
             raise forbidden("", _NAMESPACES, attributes.name, "this namespace may not be deleted")
 
-    async def check_alive(self, attributes: Attributes) -> None:
+    def check_alive(self, attributes: Attributes) -> None:
         """Raises `NotFound` for what is created in a namespace that is not there, `Forbidden` in one that is going; not
         for a question about it, so that nobody learns which there are.
         """

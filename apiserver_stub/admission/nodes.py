@@ -39,7 +39,7 @@ def taint_nodes_by_condition(_parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("TaintNodesByCondition", mutating=(Rule(taint_new_node, ("create",), (_NODES,)),))
 
 
-async def taint_new_node(attributes: Attributes) -> None:
+def taint_new_node(attributes: Attributes) -> None:
     """Give a node that is created the taint of one that is not ready, unless it has it."""
     node = attributes.tree
     taints = get_in(node, _TAINTS) or []
@@ -56,13 +56,13 @@ def pod_topology_labels(parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("PodTopologyLabels", mutating=rules)
 
 
-async def label_pod(store: WatchCache, attributes: Attributes) -> None:
+def label_pod(store: WatchCache, attributes: Attributes) -> None:
     """Give a new pod that is bound already the labels of its node."""
     if name := get_in(attributes.tree, _NODE_NAME):
         _add_labels(attributes.tree, store.get(_NODES, name))
 
 
-async def label_binding(store: WatchCache, attributes: Attributes) -> None:
+def label_binding(store: WatchCache, attributes: Attributes) -> None:
     """Give a binding the labels of its node; they become those of the pod."""
     target = attributes.tree.get("target") or {}
     if target.get("kind") == "Node":
@@ -81,7 +81,7 @@ def node_declared_feature_validator(parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("NodeDeclaredFeatureValidator", validating=(rule,))
 
 
-async def check_features(store: WatchCache, attributes: Attributes) -> None:
+def check_features(store: WatchCache, attributes: Attributes) -> None:
     """Raises `Forbidden` for a change that the node of the pod does not declare to know."""
     new, old = attributes.tree, attributes.old_object or {}
     if not _is_bound_anew(new, old):

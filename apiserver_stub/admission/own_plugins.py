@@ -169,7 +169,8 @@ def _validating(admit: Admit, context: AdmissionContext) -> Admit:
 
 async def _asked(admit: Admit, context: AdmissionContext, attributes: Attributes, tree: Tree | None) -> None:
     try:
-        await admit(msgspec.structs.replace(attributes, object=tree))
+        if (waiting := admit(msgspec.structs.replace(attributes, object=tree))) is not None:
+            await waiting
     except ApiError:
         raise
     except Exception as error:

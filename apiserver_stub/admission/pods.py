@@ -54,7 +54,7 @@ def default_toleration_seconds(parts: AdmissionParts) -> AdmissionPlugin:
     return AdmissionPlugin("DefaultTolerationSeconds", mutating=(rule,))
 
 
-async def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) -> None:
+def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) -> None:
     """Give a pod that is created or updated those of the tolerations that it lacks."""
     pod = attributes.tree
     spec = pod.get("spec") or {}
@@ -90,7 +90,7 @@ class RuntimeClasses:
     def __init__(self, store: WatchCache) -> None:
         self._store = store
 
-    async def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> None:
         """Give a new pod what its class says. Raises `Forbidden`."""
         pod = attributes.tree
         of = self._class(attributes)
@@ -100,7 +100,7 @@ class RuntimeClasses:
             except ValueError as error:
                 raise attributes.refused(str(error)) from None
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for an overhead that is not that of the class."""
         spec = attributes.tree.get("spec") or {}
         of = self._class(attributes)
@@ -213,7 +213,7 @@ class Priorities:
         self._store = store
         self._default: tuple[int, PriorityClass | None] = (-1, None)
 
-    async def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> None:
         """Give a pod its priority. Raises `Forbidden`."""
         pod = attributes.tree
         spec = pod.get("spec") or {}
@@ -225,7 +225,7 @@ class Priorities:
         if kept:
             pod["spec"] = {**spec, **kept}
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for a second class that is the default."""
         if not attributes.tree.get("globalDefault"):
             return

@@ -251,7 +251,7 @@ class ResourceQuotas:
         self._limited = limited
         self._evaluators = Evaluators(StoredCluster(store))
 
-    async def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for what does not fit."""
         if self._concerns(attributes):
             self._decide(self._rows(attributes.namespace), attributes)

@@ -78,7 +78,10 @@ class PodAccounts:
             _check_mirror(attributes)
             return
         spec = pod.get("spec") or {}
-        account = await self._account(attributes, spec.get("serviceAccountName") or _DEFAULT)
+        name = spec.get("serviceAccountName") or _DEFAULT
+        if self._strict:
+            await self._wait_for(attributes.namespace, name)
+        account = self._account(attributes, name)
         if account is None:
             pod["spec"] = {**spec, **_named(_DEFAULT)}
         else:
@@ -94,7 +97,9 @@ class PodAccounts:
         name = get_in(pod, ("spec", "serviceAccountName"))
         if not name:
             raise attributes.refused(_unaccounted(attributes))
-        account = await self._account(attributes, name)
+        if self._strict:
+            await self._wait_for(attributes.namespace, name)
+        account = self._account(attributes, name)
         if account is not None:
             _check_secrets(attributes, account)
 
@@ -106,28 +111,32 @@ class PodAccounts:
         name = spec.get("serviceAccountName")
         if not name:
             raise attributes.refused(_unaccounted(attributes))
-        account = await self._account(attributes, name)
+        if self._strict:
+            await self._wait_for(attributes.namespace, name)
+        account = self._account(attributes, name)
         if account is None or not _is_enforced(account):
             return
         if why := next(_container_problems(spec, "ephemeralContainers", account), ""):
             raise UnknownError(why)
 
-    async def _account(self, attributes: Attributes, name: str) -> Tree | None:
+    async def _wait_for(self, namespace: str, name: str) -> None:
+        """Return when there is an account that is made with the namespace, or has not been for a while."""
+        for _ in range(_ATTEMPTS - 1 if name == _DEFAULT else 0):
+            if self._store.get(_ACCOUNTS, f"{namespace}/{name}") is not None:
+                return
+            await asyncio.sleep(_INTERVAL)
+
+    def _account(self, attributes: Attributes, name: str) -> Tree | None:
         """Return an account, which is not to be changed, and None for one that pods can do without. Raises `Forbidden`
         for one that is not there.
         """
         key = f"{attributes.namespace}/{name}"
         row = self._store.get(_ACCOUNTS, key)
-        if row is None and name == _DEFAULT:
-            if not self._strict:
-                return None
-            for _ in range(_ATTEMPTS - 1):
-                await asyncio.sleep(_INTERVAL)
-                if row := self._store.get(_ACCOUNTS, key):
-                    break
-        if row is None:
-            raise attributes.refused(f'error looking up service account {key}: serviceaccount "{name}" not found')
-        return self._read(row)
+        if row is not None:
+            return self._read(row)
+        if name == _DEFAULT and not self._strict:
+            return None
+        raise attributes.refused(f'error looking up service account {key}: serviceaccount "{name}" not found')
 
 
 def _decoded(row: Row) -> Tree:

@@ -49,23 +49,27 @@ class ClientCertificates:
         if self._trust is None:
             return handle
 
-        async def followed(request: Request) -> Response:
-            response = await handle(request)
+        def followed(request: Request) -> Awaitable[Response]:
             certificate = request.certificate
-            body = response.body
-            if certificate is None or isinstance(body, bytes) or not self._counts(certificate):
-                return response  # a token was shown beside one that is not believed
-            self._wake_at(certificate.expires)
-            if isinstance(body, Upgrade):
-                talk = EndingUpgrade(body)
-                self._open[talk] = certificate
-                return replace(response, body=Upgrade(body.protocol, talk.serve))
-            left = certificate.expires - wall_seconds()
-            stream = EndingStream(body, asyncio.get_running_loop().time() + left)
-            self._open[stream] = certificate
-            return replace(response, body=stream)
+            return handle(request) if certificate is None else self._answer(handle, request, certificate)
 
         return followed
+
+    async def _answer(self, handle: Handle, request: Request, certificate: Certificate) -> Response:
+        """Return the answer to who has shown a certificate."""
+        response = await handle(request)
+        body = response.body
+        if isinstance(body, bytes) or not self._counts(certificate):
+            return response  # a token was shown beside one that is not believed
+        self._wake_at(certificate.expires)
+        if isinstance(body, Upgrade):
+            talk = EndingUpgrade(body)
+            self._open[talk] = certificate
+            return replace(response, body=Upgrade(body.protocol, talk.serve))
+        left = certificate.expires - wall_seconds()
+        stream = EndingStream(body, asyncio.get_running_loop().time() + left)
+        self._open[stream] = certificate
+        return replace(response, body=stream)
 
     def _counts(self, certificate: Certificate) -> bool:
         """Tell whether a certificate is good for anything now: for its holder, or as a proxy's."""

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Protocol
 
 from apiserver_stub.storage.interface import Record
-from controller_manager.base.clock import monotonic, wall_seconds
+from controller_manager.base.clock import loop_clock, wall_seconds
 
 _BATCH = 256  # rows removed in one go; other work gets its turn in between
 _BREATH = 0.02  # seconds between two batches
@@ -104,11 +104,12 @@ class SteadyClock:
     """
 
     def __init__(self) -> None:
-        self._offset = wall_seconds() - monotonic()
+        self._clock = loop_clock()
+        self._offset = wall_seconds() - self._clock()
 
     def now(self) -> float:
         """Return the time."""
-        return monotonic() + self._offset
+        return self._clock() + self._offset
 
 
 class Written:

@@ -7,7 +7,7 @@ from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Notes, Operation
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import Level, annotate
+from apiserver_stub.audit import Level, current_record
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
@@ -134,7 +134,10 @@ def attributes_of(
 
 def audit_notes(notes: Notes) -> None:
     """Have the annotations of admission in the events of the request that is being answered."""
+    record = current_record()
+    if record is None:
+        return
     for key, value in notes.annotations.items():
-        annotate(key, value)
+        record.annotate(key, value)
     for key, value in notes.of_objects.items():
-        annotate(key, value, Level.REQUEST)
+        record.annotate(key, value, Level.REQUEST)

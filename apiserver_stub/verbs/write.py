@@ -21,6 +21,7 @@ from apiserver_stub.admission import Admission, Attributes, Notes
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.audit import current_record, note_latency
+from apiserver_stub.encode.body import run_of
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
@@ -148,7 +149,11 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if draft.row is None:
         check_may_create(request.kind, _name(request, draft))
     attributes = _shown(request, draft)
-    await _asked(draft, admission.mutate(attributes))
+    try:
+        await admission.mutate(attributes)
+    except ApiError as refusal:
+        _warn_too(draft, refusal)
+        raise
     _take(draft, attributes)
     if attributes.reinvocation.asked:  # others than this server may have changed what nobody may
         draft.sent = attributes.reinvocation.sent
@@ -157,7 +162,11 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if draft.row is not None:
         await _check_current(scope, request, draft)
     attributes = _renewed(request, draft, attributes)
-    await _asked(draft, admission.validate(attributes))
+    try:
+        await admission.validate(attributes)
+    except ApiError as refusal:
+        _warn_too(draft, refusal)
+        raise
     if not draft.changes and not await _is_stale(scope, request, draft.row):
         return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
@@ -169,22 +178,20 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     return await _commit(scope, request, draft, also)
 
 
-async def _asked(draft: _Draft, answer: Awaitable[None]) -> None:
-    """Wait for admission; who is refused is warned too."""
-    try:
-        await answer
-    except ApiError as refusal:
-        refusal.warnings = (*draft.warnings, *refusal.warnings)
-        raise
+def _warn_too(draft: _Draft, refusal: ApiError) -> None:
+    """Warn who is refused by admission of what was found before."""
+    refusal.warnings = (*draft.warnings, *refusal.warnings)
 
 
 async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> _Draft:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
-        await scope.store.turn(*namespace_row(request.namespace))
+        if (turn := scope.store.turn(*namespace_row(request.namespace))) is not None:
+            await turn
         return _Draft(mutation, None, _run_of(scope, request), notes, again=False)
     key = key_of(request.kind, request.namespace, request.name)
-    await scope.store.turn((request.kind.storage, key))
+    if (turn := scope.store.turn((request.kind.storage, key))) is not None:
+        await turn
     row = scope.store.get(request.kind.storage, key)
     if row is None:
         if mutation.otherwise is None:
@@ -203,7 +210,7 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
     """Return the runner of the steps of an attempt: `_edit` and `_complete` may ask for conversions on the way, and are
     repeated then. Until they are through, they leave nothing behind that is not made anew.
     """
-    run = scope.run_of(request.http, data)
+    run = run_of(scope.offload, request.http, data)
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
@@ -341,7 +348,8 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
     if not draft.rows:
         row = request.kind.storage, key_of(request.kind, request.namespace, _name(request, draft))
         draft.rows = (row, *namespace_row(request.namespace)) if draft.row is None else (row,)
-    await store.turn(*draft.rows)
+    if (turn := store.turn(*draft.rows)) is not None:
+        await turn
     if store.revision == draft.seen:
         return
     found = store.get(*draft.rows[0])
@@ -421,10 +429,10 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
 
 
-async def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Row:
+def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:
     if request.span is None:
-        return await scope.store.commit(change, *also)
-    return await _commit_traced(request.span, scope, request, change, also)
+        return scope.store.commit(change, *also)
+    return _commit_traced(request.span, scope, request, change, also)
 
 
 async def _commit_traced(

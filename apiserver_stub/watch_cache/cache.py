@@ -1,8 +1,9 @@
 """The watch cache: a copy of the storage that answers every read, with a bounded history, fed by its watch alone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from apiserver_stub.storage.expiry import SteadyClock
 from apiserver_stub.storage.interface import (
@@ -204,10 +205,10 @@ class WatchCache:
         """Wait until everything is visible that any server has acknowledged before."""
         await self.reached(await self.storage.current_revision())
 
-    def turn(self, *rows: tuple[str, str]) -> Awaitable[None]:
-        """Wait until a write of these rows (resource and key) can be submitted at once: whoever then decides on one
-        without awaiting anything does not lose against another writer of this server. Those of other servers are still
-        to be reckoned with. Raises `ServiceUnavailable` once closed.
+    def turn(self, *rows: tuple[str, str]) -> Coroutine[Any, Any, None] | None:
+        """Return what to wait for until a write of these rows (resource and key) can be submitted at once; None if it
+        can be: whoever then decides on one without awaiting anything does not lose against another writer of this
+        server. Those of other servers are still to be reckoned with. Raises `ServiceUnavailable` once closed.
         """
         return self._commits.turn(rows)
 

@@ -1,9 +1,9 @@
 """The writes of one server on their way into the storage: who takes turns, who waits until they are visible here."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -94,8 +94,11 @@ class Commits:
         """Return whether a write of the row is submitted and not yet settled."""
         return (resource, key) in self._pending
 
-    async def turn(self, rows: Sequence[tuple[str, str]]) -> None:
+    def turn(self, rows: Sequence[tuple[str, str]]) -> Coroutine[Any, Any, None] | None:
         """See `WatchCache.turn`."""
+        return None if self.queue_for(rows) is None else self._wait_for_turn(rows)
+
+    async def _wait_for_turn(self, rows: Sequence[tuple[str, str]]) -> None:
         while (queue := self.queue_for(rows)) is not None:
             await turn(queue)
 
@@ -164,7 +167,7 @@ class Commits:
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
         done = self._storage.txn(writes, compares)
-        pending = PendingCommit(writes, rows, done, asyncio.get_running_loop().create_future())
+        pending = PendingCommit(writes, rows, done, done.get_loop().create_future())
         for row in rows:
             self._pending[row] = pending
         self._count += 1

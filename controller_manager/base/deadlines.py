@@ -3,7 +3,6 @@ or put off again and again.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +19,45 @@ async def wait_or_set(event: asyncio.Event, at: float, *, housekeeping: bool = F
         timer.cancel()
 
 
+class Deadline:
+    """A block of a task, entered once, that is cancelled when it is `due`, a time of the loop, and then raises
+    `TimeoutError`, as that of `asyncio.timeout` does: who cancels the task for another reason is told apart.
+    """
+
+    __slots__ = ("_cancelled", "_every", "_expired", "_seconds", "_task", "due", "loop")
+
+    def __init__(self, every: "Deadlines | MovingDeadlines", seconds: float) -> None:
+        self._every = every
+        self._seconds = seconds
+        self._expired = False
+
+    async def __aenter__(self) -> Self:
+        """Begin. Raises `RuntimeError` outside of a task."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a deadline is that of a task")
+        self._task = task
+        self._cancelled = task.cancelling()
+        self.loop = task.get_loop()
+        self.due = self.loop.time() + self._seconds
+        self._every.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
+        if not self._expired:
+            self._every.remove(self)
+        elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def expire(self) -> None:
+        """Cancel the task."""
+        self._expired = True
+        self._task.cancel()
+
+
 class Deadlines:
     """Hands out deadlines, each `seconds` from when its block is entered. There is a timer only while a block is."""
 
@@ -32,17 +70,17 @@ class Deadlines:
         """Return how many blocks are entered and not over."""
         return len(self._open)
 
-    def deadline(self) -> "Deadline":
+    def deadline(self) -> Deadline:
         """Return a deadline for one block."""
-        return Deadline(self)
+        return Deadline(self, self.seconds)
 
-    def add(self, one: "Deadline") -> None:
+    def add(self, one: Deadline) -> None:
         """Have one expire that is due last."""
         self._open[one] = None
         if self._timer is None:
             self._timer = one.loop.call_at(one.due, self._expire, one.due)
 
-    def remove(self, one: "Deadline") -> None:
+    def remove(self, one: Deadline) -> None:
         """Have one expire no more."""
         self._open.pop(one, None)
         if not self._open and self._timer is not None:
@@ -60,91 +98,30 @@ class Deadlines:
             first.expire()
 
 
-class _Block(ABC):
-    """A block of a task, entered once, that is cancelled at its deadline and then raises `TimeoutError`, as that of
-    `asyncio.timeout` is: who cancels the task for another reason is told apart.
-    """
-
-    __slots__ = ("_cancelled", "_expired", "_task", "loop")
-
-    def __init__(self) -> None:
-        self._expired = False
-
-    async def __aenter__(self) -> Self:
-        """Begin. Raises `RuntimeError` outside of a task."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a deadline is that of a task")
-        self._task = task
-        self._cancelled = task.cancelling()
-        self.loop = task.get_loop()
-        self._begin(self.loop)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        """End. Raises `TimeoutError` if it was the deadline that cancelled the block."""
-        if not self._expired:
-            self._end()
-        elif self._task.uncancel() <= self._cancelled and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-    def expire(self) -> None:
-        """Cancel the task."""
-        self._expired = True
-        self._task.cancel()
-
-    @abstractmethod
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have it expire."""
-
-    @abstractmethod
-    def _end(self) -> None:
-        """Have it expire no more."""
-
-
-class Deadline(_Block):
-    """A block with one of many deadlines."""
-
-    __slots__ = ("_all", "due")
-
-    def __init__(self, every: Deadlines) -> None:
-        super().__init__()
-        self._all = every
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.due = loop.time() + self._all.seconds
-        self._all.add(self)
-
-    def _end(self) -> None:
-        self._all.remove(self)
-
-
 class MovingDeadlines:
-    """Hands out deadlines that are put off again and again. They have one timer, for the first as they were when it was
-    set: it learns of moves when it fires.
+    """Hands out deadlines that are put off again and again: to move one to a later time costs nothing. They have one
+    timer, for the first as they were when it was set: it learns of moves when it fires.
     """
 
     def __init__(self) -> None:
-        self._open: dict[MovingDeadline, None] = {}
+        self._open: dict[Deadline, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """Return how many blocks are entered and not over."""
         return len(self._open)
 
-    def deadline(self, seconds: float) -> "MovingDeadline":
+    def deadline(self, seconds: float) -> Deadline:
         """Return a deadline for one block, `seconds` from when that is entered."""
-        return MovingDeadline(self, seconds)
+        return Deadline(self, seconds)
 
-    def add(self, one: "MovingDeadline") -> None:
+    def add(self, one: Deadline) -> None:
         """Have one expire."""
         self._open[one] = None
         if self._timer is None or one.due < self._timer.when():
             self._look_at(one.due, one.loop)
 
-    def remove(self, one: "MovingDeadline") -> None:
+    def remove(self, one: Deadline) -> None:
         """Have one expire no more."""
         self._open.pop(one, None)
         if not self._open and self._timer is not None:
@@ -163,21 +140,3 @@ class MovingDeadlines:
             one.expire()
         if self._open:
             self._look_at(min(one.due for one in self._open), loop)
-
-
-class MovingDeadline(_Block):
-    """A block with a deadline of its own. To move `due`, a time of the loop, to a later one costs nothing."""
-
-    __slots__ = ("_all", "_seconds", "due")
-
-    def __init__(self, every: MovingDeadlines, seconds: float) -> None:
-        super().__init__()
-        self._all = every
-        self._seconds = seconds
-
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.due = loop.time() + self._seconds
-        self._all.add(self)
-
-    def _end(self) -> None:
-        self._all.remove(self)

@@ -131,7 +131,7 @@ class BearerTokenAuthenticator:
     async def authenticate(self, request: Request) -> User | None:
         """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted."""
         token = bearer_token(request)
-        return await _owner(self._tokens, token) if token else None
+        return _known(await self._tokens.authenticate_token(token)) if token else None
 
 
 class WebSocketTokenAuthenticator:
@@ -155,7 +155,7 @@ class WebSocketTokenAuthenticator:
             return None
         if len(tokens) > 1 or len(tokens) == len(offered):
             raise unauthorized()
-        return await _owner(self._tokens, _unpadded(tokens[0]))
+        return _known(await self._tokens.authenticate_token(_unpadded(tokens[0])))
 
 
 def without_token(protocols: str) -> str:
@@ -164,8 +164,7 @@ def without_token(protocols: str) -> str:
     return ", ".join(one for one in offered if not one.startswith(BEARER_PROTOCOL))
 
 
-async def _owner(tokens: TokenAuthenticator, token: str) -> User:
-    user = await tokens.authenticate_token(token)
+def _known(user: User | None) -> User:
     if user is None:
         raise unauthorized()
     return user

@@ -113,13 +113,16 @@ class Body:
 
     async def read(self, caller: str) -> bytes:
         """All of it, for a caller who has been let in. Raises RequestEntityTooLarge, TooManyRequests and BadRequest."""
-        incoming, content, limit = self._incoming, self._incoming.content, self._limit
-        declared = incoming.content_length
-        if (declared or 0) > limit:
-            raise self._too_large()
+        content, limit = self._incoming.content, self._limit
         if content.is_eof() and content.exception() is None:
-            return self._within_limit(content.read_nowait())
+            body = content.read_nowait()
+            if len(body) > limit:
+                raise self._too_large()
+            return body
+        declared = self._incoming.content_length
         size = limit if declared is None else declared
+        if size > limit:
+            raise self._too_large()
         await self._budget.take(caller, size)
         self._held = (caller, size)
         self._give_leave()
@@ -167,11 +170,6 @@ class Body:
         except (UnreadableBody, HttpProcessingError) as error:
             raise errors.BadRequest(f"the body cannot be read: {error}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _within_limit(self, body: bytes) -> bytes:
-        if len(body) > self._limit:
-            raise self._too_large()
-        return body
 
     def _too_large(self) -> errors.RequestEntityTooLarge:
         return errors.RequestEntityTooLarge(f"the body of a request is limited to {self._limit} bytes")

@@ -178,7 +178,9 @@ class HTTPServer:
                 if isinstance(response.body, bytes):
                     framing = http.content_length(response.status, len(response.body))
                     head = self._head(response, framing, keep=keep)
-                    await connection.writer.write_whole(head, b"" if incoming.method == "HEAD" else response.body)
+                    sent = b"" if incoming.method == "HEAD" else response.body
+                    if (waiting := connection.writer.write_whole(head, sent)) is not None:
+                        await waiting
                 elif isinstance(response.body, Upgrade):
                     await self._switch(connection, response, response.body)
                     return False

@@ -32,7 +32,9 @@ class HeadScanner:
         """Return where the first head that ends in the next part does, None if none does; another may follow it."""
         seen = self.seam + data
         end = seen.find(HEAD_END)
-        self.may_offer = self.may_offer or b"pgrade" in seen or b"PGRADE" in seen
+        # What follows a head in a single line is its body; that of a write is nearly all there is.
+        heads = end if end >= 0 and seen.find(b"\n", end + len(HEAD_END)) < 0 else len(seen)
+        self.may_offer = self.may_offer or seen.find(b"pgrade", 0, heads) >= 0 or seen.find(b"PGRADE", 0, heads) >= 0
         if end < 0 or (not self.seam and data[0] <= SPACE):
             self.seam = seen[-_SEAM:]
             return None

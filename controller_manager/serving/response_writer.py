@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 
 from controller_manager.api.wire import Pushing
@@ -66,15 +66,15 @@ class ResponseWriter:
             raise ConnectionResetError("the client is gone")
         return transport
 
-    async def write_whole(self, head: bytes, body: bytes) -> None:
-        """Write an answer; returns once the client has taken most of it. Raises ConnectionError when it is gone."""
+    def write_whole(self, head: bytes, body: bytes) -> Awaitable[None] | None:
+        """Write an answer; return what to wait for until the client has taken most of it, None if it has. Raises
+        ConnectionError when it is gone.
+        """
         if len(body) > _PIECE:
             self.open_transport().write(head)
-            await self._write_pieces(body, math.inf)
-            return
+            return self._write_pieces(body, math.inf)
         self.open_transport().write(head + body)
-        if self._is_paused:
-            await self.drained(len(body))
+        return self.drained(len(body)) if self._is_paused else None
 
     async def write_chunks(self, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
         """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""

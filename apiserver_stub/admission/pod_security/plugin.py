@@ -109,7 +109,7 @@ class PodSecurity:
             ),
         )
 
-    async def check_pod(self, attributes: Attributes) -> None:
+    def check_pod(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for a pod that the level to enforce forbids; warns and annotates as the others want."""
         if self._has_exemptions and self._is_exempt(attributes):
             return
@@ -125,7 +125,7 @@ class PodSecurity:
         if attributes.old_object is None or is_significant(attributes.tree, attributes.old_object):
             self._judge(attributes, found, attributes.tree, enforces=True)
 
-    async def check_owner(self, attributes: Attributes) -> None:
+    def check_owner(self, attributes: Attributes) -> None:
         """Warn and annotate as the namespace wants of the pods that this will make; refuses nothing."""
         if self._has_exemptions and self._is_exempt(attributes):
             return

@@ -94,7 +94,7 @@ class PolicyIndex(Generic[P]):
         if self._changed:
             self._changed = False
             self._renew()
-        return bool(self._index)
+        return bool(self._known)
 
     def matching(
         self, attributes: Attributes, inputs: RequestInputs | None = None

@@ -6,7 +6,7 @@ the request, unless the failure policy is `Ignore`: then what worked before stay
 mutating plugins asked again; policies that want to be are among them then, if others have changed the object.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -131,10 +131,13 @@ class MutatingPolicies:
         """Return the plugin for the chain."""
         return AdmissionPlugin(NAME, mutating=(Rule(self.mutate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read)
 
-    async def mutate(self, attributes: Attributes) -> None:
-        """Change the object as policies say. Raises the refusal of a request that one cannot be applied to."""
-        if not self._index or is_exempt(attributes.kind):
-            return
+    def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
+        """Change the object as policies say, if there are any. Raises the refusal of a request that one cannot be
+        applied to.
+        """
+        return self._mutate(attributes) if self._index and not is_exempt(attributes.kind) else None
+
+    async def _mutate(self, attributes: Attributes) -> None:
         inputs = RequestInputs(attributes, self._parts.store, self._parts.authorizer)
         if next(self._index.matching(attributes, inputs), None) is None:
             return

@@ -6,7 +6,7 @@ kind of parameters, no parameters where there must be some) refuses the request 
 `Ignore`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -90,10 +90,11 @@ class ValidatingPolicies:
             NAME, validating=(Rule(self.validate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read
         )
 
-    async def validate(self, attributes: Attributes) -> None:
-        """Raise the refusal of a request that a policy denies."""
-        if not self._index or is_exempt(attributes.kind):
-            return
+    def validate(self, attributes: Attributes) -> Awaitable[None] | None:
+        """Raise the refusal of a request that a policy denies, if there are any."""
+        return self._validate(attributes) if self._index and not is_exempt(attributes.kind) else None
+
+    async def _validate(self, attributes: Attributes) -> None:
         inputs = RequestInputs(attributes, self._store, self._authorizer)
         consequences = _Consequences(attributes, self._metrics)
         for policy, info in self._index.matching(attributes, inputs):

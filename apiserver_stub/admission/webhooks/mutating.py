@@ -1,6 +1,6 @@
 """The plugin MutatingAdmissionWebhook: webhooks that change objects, one after the other."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -66,10 +66,9 @@ class MutatingWebhooks:
         self._calls = calls
         self._conditions = conditions
 
-    async def admit(self, attributes: Attributes) -> None:
-        """Have the object changed. Raises `ApiError`."""
-        if self._index and not is_exempt(attributes.kind):
-            await self._admit(attributes)
+    def admit(self, attributes: Attributes) -> Awaitable[None] | None:
+        """Have the object changed, if there are webhooks. Raises `ApiError`."""
+        return self._admit(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _admit(self, attributes: Attributes) -> None:
         reinvocation, began = attributes.reinvocation, monotonic()

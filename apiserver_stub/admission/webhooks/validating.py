@@ -26,10 +26,9 @@ class ValidatingWebhooks:
         self._calls = calls
         self._conditions = conditions
 
-    async def validate(self, attributes: Attributes) -> None:
-        """Raises the refusal that came first."""
-        if self._index and not is_exempt(attributes.kind):
-            await self._validate(attributes)
+    def validate(self, attributes: Attributes) -> Awaitable[None] | None:
+        """Raises the refusal that came first, if there are webhooks."""
+        return self._validate(attributes) if self._index and not is_exempt(attributes.kind) else None
 
     async def _validate(self, attributes: Attributes) -> None:
         questions: dict[int, Question] = {}

@@ -21,6 +21,8 @@ class Levels:
     def __init__(self, verbosity: int = 0, patterns: Sequence[Pattern] = ()) -> None:
         self.verbosity = verbosity
         self._patterns = tuple((tuple(pattern.split("/")), level) for pattern, level in patterns)
+        self.most = max((verbosity, *(level for _, level in self._patterns)))
+        """The highest level of which lines are written from any file."""
         self._of_file: dict[str, int] = {}
 
     def shows(self, level: int, file: str) -> bool:
@@ -52,7 +54,8 @@ class Logger(BoundLoggerBase):
 
     def debug(self, event: str, **fields: Any) -> None:
         """Log what helps to understand the program at work; costs next to nothing where nobody listens."""
-        if self.levels.shows(fields.get("v", DEBUG), sys._getframe(1).f_code.co_filename):
+        level, levels = fields.get("v", DEBUG), self.levels
+        if level <= levels.most and levels.shows(level, sys._getframe(1).f_code.co_filename):
             self._proxy_to_logger("debug", event, **fields)
 
     def info(self, event: str, **fields: Any) -> None:
@@ -77,4 +80,5 @@ class Logger(BoundLoggerBase):
 
     def shows(self, v: int) -> bool:
         """Return whether the calling file may say things of level `v`: for what is costly to put into words."""
-        return self.levels.shows(v, sys._getframe(1).f_code.co_filename)
+        levels = self.levels
+        return v <= levels.most and levels.shows(v, sys._getframe(1).f_code.co_filename)

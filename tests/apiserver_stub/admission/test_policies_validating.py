@@ -88,7 +88,8 @@ class Policies:
     async def refusal(self, attributes: Attributes) -> str:
         """Why a request is refused; empty if it is not."""
         try:
-            await self.plugin.validate(attributes)
+            if (waiting := self.plugin.validate(attributes)) is not None:
+                await waiting
         except Invalid as refusal:
             return refusal.message.partition(" denied request: ")[2]
         return ""

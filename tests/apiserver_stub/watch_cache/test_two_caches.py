@@ -150,12 +150,15 @@ async def test_a_writer_reads_its_own_write(two: Two) -> None:
         await ready()
         assert two.one.get("pods", "a") is not None
         assert (writing.done(), two.other.is_pending("pods", "a")) == (False, True)
-        next_ = group.create_task(two.other.turn(("pods", "a")))
+        turn = two.other.turn(("pods", "a"))
+        assert turn is not None
+        next_ = group.create_task(turn)
         await ready()
         assert not next_.done()
         two.late.release()
     assert two.other.get("pods", "a") is writing.result()
     assert not two.other.is_pending("pods", "a")
+    assert two.other.turn(("pods", "a")) is None
 
 
 async def test_a_conflict_is_told_once_its_cause_is_visible(two: Two) -> None:
