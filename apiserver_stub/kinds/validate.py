@@ -73,8 +73,11 @@ def _judge_change(rules: KindRules, new: Tree, old: Tree, subresource: str, foun
 
 
 def _judge_spec(rules: KindRules, tree: Tree, found: ErrorList) -> None:
-    if tree.get("spec") is not None:
-        rules.spec(tree["spec"], _SPEC, found)
+    spec = tree.get("spec")
+    if not spec and rules.no_spec is not None:
+        spec = rules.no_spec
+    if spec is not None:
+        rules.spec(spec, _SPEC, found)
 
 
 _ABSENT = (None, "")

@@ -239,6 +239,6 @@ RULES = {
     f"{_GROUP}/MutatingAdmissionPolicy": KindRules(
         both(within("spec", _MUTATING), _mutations), change=_changed_conditions, on_create=_conditions, by_schema=False,
     ),
-    f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(within("spec", _BINDING), by_schema=False),
-    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", _MUTATING_BINDING), by_schema=False),
+    f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(spec=_BINDING, by_schema=False),
+    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(spec=_MUTATING_BINDING, by_schema=False),
 }  # fmt: skip

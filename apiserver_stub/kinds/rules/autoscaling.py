@@ -204,9 +204,9 @@ def _changed_versions(new: Tree, old: Tree, errors: ErrorList) -> None:
 _STATUS = _counts("currentReplicas", "desiredReplicas")
 RULES = {
     "autoscaling/v2/HorizontalPodAutoscaler": KindRules(
-        within("spec", _SPEC), _changed_versions, {"status": _STATUS}, on_create=_VERSIONS,
+        change=_changed_versions, subresources={"status": _STATUS}, on_create=_VERSIONS, spec=_SPEC,
     ),
-    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), name=names.path_segment, subresources={
+    "policy/v1/PodDisruptionBudget": KindRules(spec=_BUDGET, name=names.path_segment, subresources={
         "status": changes(
             _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
             outcome(within("status.conditions", CONDITIONS)),

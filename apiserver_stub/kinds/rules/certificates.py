@@ -140,8 +140,8 @@ def _status(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 RULES = {
     "certificates.k8s.io/v1/CertificateSigningRequest": KindRules(
-        within("spec", _SPEC), fixed("spec"),
-        {"status": changes(_kept(*_FINAL), _status), "approval": _kept(*_FINAL)}, names.path_segment,
-        within("spec", both(_request, record({"signerName": _not_legacy}))),
+        change=fixed("spec"), name=names.path_segment, spec=_SPEC,
+        subresources={"status": changes(_kept(*_FINAL), _status), "approval": _kept(*_FINAL)},
+        on_create=within("spec", both(_request, record({"signerName": _not_legacy}))),
     ),
 }  # fmt: skip

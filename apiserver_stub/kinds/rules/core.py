@@ -244,7 +244,7 @@ RULES = {
         record({"status": record(_RESOURCES)}, _node), _CHANGE, {"status": outcome(within("status", _STATUS))},
         by_schema=False,
     ),
-    "coordination.k8s.io/v1/Lease": KindRules(within("spec", _LEASE_SPEC)),
+    "coordination.k8s.io/v1/Lease": KindRules(spec=_LEASE_SPEC),
     "scheduling.k8s.io/v1/PriorityClass": KindRules(
         change=changes(_value_stays, fixed("preemptionPolicy")), on_create=both(_priority, _policy), by_schema=False,
     ),

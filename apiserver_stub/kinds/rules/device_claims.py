@@ -109,6 +109,6 @@ RULES = {
         change=fixed("spec"), subresources={"status": claim_status}, on_create=within("spec", _CLAIM), by_schema=False,
     ),
     "resource.k8s.io/v1/ResourceClaimTemplate": KindRules(
-        within("spec", record({"metadata": CLAIM_METADATA, "spec": _CLAIM})), fixed("spec"), by_schema=False,
+        change=fixed("spec"), spec=record({"metadata": CLAIM_METADATA, "spec": _CLAIM}), by_schema=False,
     ),
 }  # fmt: skip

@@ -73,18 +73,18 @@ def _status_of_pools(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 RULES = {
-    "resource.k8s.io/v1/DeviceClass": KindRules(within("spec", _CLASS), by_schema=False),
+    "resource.k8s.io/v1/DeviceClass": KindRules(spec=_CLASS, by_schema=False),
     **dict.fromkeys(("resource.k8s.io/v1alpha3/DeviceTaintRule", "resource.k8s.io/v1beta2/DeviceTaintRule"), KindRules(
-        within("spec", _TAINT_RULE),
+        spec=_TAINT_RULE,
         subresources={"status": outcome(within("status", record({
             "conditions": both(at_most(_RULE_CONDITIONS), CONDITIONS),
         })))},
     )),
     "resource.k8s.io/v1alpha3/ResourcePoolStatusRequest": KindRules(
-        within("spec", record({
+        spec=record({
             "driver": form(long_name), "poolName": both(shorter(_LONGEST_POOL), form(pool_name)),
             "limit": between(1, _LARGEST_LIMIT),
-        }, need("driver"))),
-        fixed("spec"), {"status": _status_of_pools},
+        }, need("driver")),
+        change=fixed("spec"), subresources={"status": _status_of_pools},
     ),
 }  # fmt: skip

@@ -255,5 +255,5 @@ _CRON = record({
 
 RULES = {
     "batch/v1/Job": KindRules(_job, changes(_change, _FIXED), {"status": change_status}, on_create=_generated),
-    "batch/v1/CronJob": KindRules(both(within("spec", _CRON), _cron_name)),
+    "batch/v1/CronJob": KindRules(_cron_name, spec=_CRON),
 }

@@ -19,7 +19,6 @@ from apiserver_stub.kinds.rules.combine import (
     outcome,
     record,
     shorter,
-    within,
 )
 from apiserver_stub.kinds.rules.formats import LABEL, NETWORK, PORT, SUBDOMAIN, address, family, network, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
@@ -267,10 +266,10 @@ def _new_ranges(tree: Any, at: FieldPath, errors: ErrorList) -> None:
 
 RULES = {
     "networking.k8s.io/v1/Ingress": KindRules(
-        within("spec", _SPEC), subresources={"status": outcome(INGRESS_POINTS)}, on_create=_same_class, by_schema=False,
+        spec=_SPEC, subresources={"status": outcome(INGRESS_POINTS)}, on_create=_same_class, by_schema=False,
     ),
-    "networking.k8s.io/v1/IngressClass": KindRules(within("spec", _CLASS), fixed("spec.controller"), by_schema=False),
-    "networking.k8s.io/v1/NetworkPolicy": KindRules(within("spec", _POLICY), by_schema=False),
+    "networking.k8s.io/v1/IngressClass": KindRules(change=fixed("spec.controller"), spec=_CLASS, by_schema=False),
+    "networking.k8s.io/v1/NetworkPolicy": KindRules(spec=_POLICY, by_schema=False),
     "networking.k8s.io/v1/IPAddress": KindRules(_address, fixed("spec.parentRef"), name=address, by_schema=False),
     "networking.k8s.io/v1/ServiceCIDR": KindRules(change=_ranges_change, on_create=_new_ranges, by_schema=False),
 }  # fmt: skip

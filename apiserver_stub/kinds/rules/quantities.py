@@ -307,6 +307,6 @@ _LIMITS = both(each(_limit), distinct_by("type", empties=True))
 RULES = {
     "v1/LimitRange": KindRules(within("spec.limits", _LIMITS), by_schema=False),
     "v1/ResourceQuota": KindRules(
-        within("spec", _QUOTA_SPEC), _same_scopes, {"status": _QUOTA_STATUS}, by_schema=False,
+        change=_same_scopes, subresources={"status": _QUOTA_STATUS}, spec=_QUOTA_SPEC, by_schema=False,
     ),
 }  # fmt: skip

@@ -16,7 +16,6 @@ from apiserver_stub.kinds.rules.combine import (
     if_any,
     record,
     shorter,
-    within,
 )
 from apiserver_stub.kinds.rules.device_capacity import check_capacity
 from apiserver_stub.kinds.rules.device_parts import (
@@ -173,8 +172,8 @@ _POOL = record({
 
 RULES = {
     "resource.k8s.io/v1/ResourceSlice": KindRules(
-        within("spec", record({"pool": _POOL, "nodeSelector": _one_term}, in_order(driver=NEEDED_DRIVER), _slice)),
-        fixed("spec.driver", "spec.pool.name", "spec.nodeName"),
+        change=fixed("spec.driver", "spec.pool.name", "spec.nodeName"),
+        spec=record({"pool": _POOL, "nodeSelector": _one_term}, in_order(driver=NEEDED_DRIVER), _slice),
         by_schema=False,
     ),
 }

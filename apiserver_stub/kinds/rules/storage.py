@@ -293,7 +293,7 @@ def _storage_capacity(found: Any, at: FieldPath, errors: ErrorList) -> None:
 _CAPACITY = record({"nodeTopology": SELECTOR, "capacity": not_negative}, _storage_capacity)
 
 RULES = {
-    "v1/PersistentVolume": KindRules(within("spec", _SPEC), _CHANGE),
+    "v1/PersistentVolume": KindRules(change=_CHANGE, spec=_SPEC),
     "storage.k8s.io/v1/StorageClass": KindRules(
         _CLASS, fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"), by_schema=False,
     ),
@@ -301,11 +301,11 @@ RULES = {
         _ATTRIBUTES, _never_changed("driverName", "parameters"), by_schema=False,
     ),
     "storage.k8s.io/v1/VolumeAttachment": KindRules(
-        within("spec", _attachment), fixed("spec"), {"status": _attachment_status}, by_schema=False,
+        change=fixed("spec"), subresources={"status": _attachment_status}, spec=_attachment, by_schema=False,
     ),
     "storage.k8s.io/v1/CSIDriver": KindRules(
-        within("spec", _CSI_DRIVER),
-        changes(fixed_as("spec.attachRequired", "spec.attachedRequired"), fixed("spec.volumeLifecycleModes")),
+        change=changes(fixed_as("spec.attachRequired", "spec.attachedRequired"), fixed("spec.volumeLifecycleModes")),
+        spec=_CSI_DRIVER,
         by_schema=False,
     ),
     "storage.k8s.io/v1/CSINode": KindRules(within("spec.drivers", _NODE_DRIVERS), _drivers_stay, by_schema=False),

@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import KindRules, changes, each, fixed, form, if_any, record, within
+from apiserver_stub.kinds.rules.combine import KindRules, each, fixed, form, if_any, record
 from apiserver_stub.kinds.rules.conditions import CONDITIONS
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.schema import Tree
@@ -132,7 +132,7 @@ RULES = {
         subresources={"status": _storage_change}, name=storage_version_name, by_schema=False,
     ),
     "storagemigration.k8s.io/v1beta1/StorageVersionMigration": KindRules(
-        within("spec", record({"resource": _resource})), changes(fixed("spec")),
+        change=fixed("spec"), spec=record({"resource": _resource}),
         subresources={"status": _migration_status}, by_schema=False,
     ),
 }  # fmt: skip

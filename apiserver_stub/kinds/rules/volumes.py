@@ -119,7 +119,7 @@ def _size_change(new: Any, old: Any, capacity: Any, errors: ErrorList) -> None:
 _STATUS = record(dict.fromkeys(("capacity", "allocatedResources"), amounts(resource_name)))
 RULES = {
     "v1/PersistentVolumeClaim": KindRules(
-        within("spec", CLAIM_SPEC), _change, {"status": outcome(within("status", _STATUS))},
+        change=_change, subresources={"status": outcome(within("status", _STATUS))}, spec=CLAIM_SPEC,
     ),
 }  # fmt: skip
 

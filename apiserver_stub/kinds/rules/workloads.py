@@ -96,16 +96,9 @@ def _unnamed(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     _template_of_readable(spec, at, errors)
 
 
-def _needs_spec(rule: Rule) -> Rule:
-    def whole(tree: Any, at: FieldPath, errors: ErrorList) -> None:
-        rule(tree.get("spec") or {"template": {"spec": {}}}, (at, "spec"), errors)
-
-    return whole
-
-
 def _workload(rows: dict[str, Rule], *whole: Rule, template: Rule = _template_of_readable) -> Rule:
     selector = both(_selective, _readable)
-    return _needs_spec(record({**_COUNTS, "selector": selector, **rows}, selecting, template, *whole))
+    return record({**_COUNTS, "selector": selector, **rows}, selecting, template, *whole)
 
 
 def _progress(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -167,14 +160,14 @@ _DEPLOYMENT = _workload({
     "progressDeadlineSeconds": at_least(0),
     "strategy": _strategy(record(_AMOUNTS, _moves), "Recreate", _not_beside, ErrorList.unsupported),
 }, _progress)  # fmt: skip
-_DAEMON_SET = _needs_spec(record({
+_DAEMON_SET = record({
     **_COUNTS,
     **_HISTORY,
     "selector": _selective,
     "updateStrategy": _strategy(
         record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "OnDelete", None, ErrorList.unsupported,
     ),
-}, _matching, _template))  # fmt: skip
+}, _matching, _template)  # fmt: skip
 _STATEFUL_SET = _workload({
     "ordinals": record({"start": at_least(0)}),
     "podManagementPolicy": form(_pod_management),
@@ -185,7 +178,7 @@ _STATEFUL_SET = _workload({
 _NEW_STATEFUL_SET = within("spec", record({
     "serviceName": if_any(LABEL), "volumeClaimTemplates": each(record({"spec": CLAIM_SPEC})),
 }))  # fmt: skip
-_CONTROLLER = _needs_spec(record(_COUNTS, need("selector", "template"), _of_labels, _template))
+_CONTROLLER = record(_COUNTS, need("selector", "template"), _of_labels, _template)
 
 
 def _stateful_change(new: Tree, old: Tree, errors: ErrorList) -> None:
@@ -220,12 +213,20 @@ _REPLICAS = changes(_counts("fullyLabeledReplicas", "readyReplicas", "availableR
 _DEPLOYED = changes(_counts("updatedReplicas", "readyReplicas", "availableReplicas"), _ready)
 _ORDERED = changes(_counts("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"), _ready)
 _SELECTOR = fixed("spec.selector")
+_NO_SPEC: Tree = {"template": {"spec": {}}}
 RULES = {
-    "apps/v1/Deployment": KindRules(_DEPLOYMENT, _SELECTOR, {"status": _DEPLOYED}),
-    "apps/v1/ReplicaSet": KindRules(_workload({}), _SELECTOR, {"status": _REPLICAS}),
-    "apps/v1/DaemonSet": KindRules(_DAEMON_SET, _SELECTOR, {"status": _counts()}),
-    "apps/v1/StatefulSet": KindRules(
-        _STATEFUL_SET, _stateful_change, {"status": _ORDERED}, on_create=_NEW_STATEFUL_SET,
+    "apps/v1/Deployment": KindRules(
+        change=_SELECTOR, subresources={"status": _DEPLOYED}, spec=_DEPLOYMENT, no_spec=_NO_SPEC,
     ),
-    "v1/ReplicationController": KindRules(_CONTROLLER, subresources={"status": _REPLICAS}),
+    "apps/v1/ReplicaSet": KindRules(
+        change=_SELECTOR, subresources={"status": _REPLICAS}, spec=_workload({}), no_spec=_NO_SPEC,
+    ),
+    "apps/v1/DaemonSet": KindRules(
+        change=_SELECTOR, subresources={"status": _counts()}, spec=_DAEMON_SET, no_spec=_NO_SPEC,
+    ),
+    "apps/v1/StatefulSet": KindRules(
+        change=_stateful_change, subresources={"status": _ORDERED}, on_create=_NEW_STATEFUL_SET, spec=_STATEFUL_SET,
+        no_spec=_NO_SPEC,
+    ),
+    "v1/ReplicationController": KindRules(subresources={"status": _REPLICAS}, spec=_CONTROLLER, no_spec=_NO_SPEC),
 }  # fmt: skip
