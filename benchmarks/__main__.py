@@ -1,6 +1,7 @@
 """`make bench`: every benchmark, or those that are named."""
 
 import argparse
+import sys
 
 from benchmarks.suites import LONG, SUITES, measure
 
@@ -13,6 +14,7 @@ def main() -> None:
     names = parser.parse_args().suites or list(SUITES)
     if unknown := [name for name in names if name not in suites]:
         parser.error(f"there is no benchmark named {unknown[0]}; there are {shown}")
+    print(f"Python {' '.join(sys.version.split())}")
     print(f"{'':34} {'measured':>18} {'ceiling':>20} {'ratio':>8}")
     for name in names:
         for result in measure(name):
