@@ -48,7 +48,7 @@ def team_label(context: AdmissionContext) -> AdmissionPlugin:
             metadata["labels"] = {**(metadata.get("labels") or {}), "team": found.usual}
             attributes.notes.warn(f"the pod belongs to {found.usual}")
 
-    async def judge(attributes: Attributes) -> None:
+    def judge(attributes: Attributes) -> None:
         team = attributes.tree["metadata"]["labels"]["team"]
         attributes.notes.annotate("teams.example.com/team", team)
         if team not in found.teams:
