@@ -69,9 +69,9 @@ class ServerConnection(BaseProtocol):
 
     __slots__ = (
         *("_arrived", "_body", "_body_bytes", "_clock", "_context", "_create_waiter", "_head", "_head_bytes"),
-        *("_head_timer", "_held", "_idle_since", "_idle_timer", "_is_body_full", "_is_closing", "_is_full"),
-        *("_is_plain", "_reader", "_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter"),
-        *("answering", "certificate", "is_serving", "may_switch", "remote", "writer"),
+        *("_head_timer", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain", "_reader"),
+        *("_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate"),
+        *("is_serving", "may_switch", "remote", "writer"),
     )
     is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
@@ -119,7 +119,6 @@ class ServerConnection(BaseProtocol):
         self.remote = ""
         self._body: StreamReader = EMPTY_PAYLOAD  # of the request that is being served
         self._body_bytes = 0  # as they came, with their framing
-        self._is_body_full = False  # whether it waits for somebody to take what there is of it
         self._head_bytes = 0  # of a head that has not come whole
         self._head_timer: asyncio.TimerHandle | None = None
         self._head = HeadScanner()  # of such a head
@@ -175,17 +174,6 @@ class ServerConnection(BaseProtocol):
         """Called by the loop."""
         super().resume_writing()
         self.writer.resume()
-
-    def pause_reading(self) -> None:
-        """Called by a body that holds enough."""
-        self._is_body_full = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Called by a body whenever something of it is taken; there is nothing to do unless it was full."""
-        if self._is_body_full:
-            self._is_body_full = False
-            super().resume_reading(resume_parser)
 
     async def run(self) -> None:
         """Have requests answered, one after the other, until the connection ends."""

@@ -57,6 +57,16 @@ async def test_one_connection_carries_many_requests():
     assert answer.count(b"connection: close") == 1
 
 
+async def test_many_bodies_that_are_sent_at_once_are_all_read():
+    handler = Handler()
+    bodies = [b"x" * (200_000 if number % 7 == 0 else 3_000) for number in range(150)]
+    asked = [b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
+    async with serving(handler) as server, asyncio.timeout(30):
+        last = b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        assert (await raw(server.port, b"".join(asked) + last)).count(b"hello") == 151
+    assert [len(request.body) for request in handler.requests] == [*map(len, bodies), 0]
+
+
 async def test_an_answer_may_end_its_connection():
     async def handle(_: Request) -> Response:
         return Response(200, {"connection": "close"}, b"hello")
