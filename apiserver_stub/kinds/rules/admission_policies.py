@@ -233,11 +233,11 @@ _MUTATING_BINDING = record({
 
 RULES = {
     f"{_GROUP}/ValidatingAdmissionPolicy": KindRules(
-        both(within("spec", _POLICY), _expressions), change=_changed_conditions, subresources={"status": _STATUS},
+        _expressions, spec=_POLICY, change=_changed_conditions, subresources={"status": _STATUS},
         on_create=_conditions, by_schema=False,
     ),
     f"{_GROUP}/MutatingAdmissionPolicy": KindRules(
-        both(within("spec", _MUTATING), _mutations), change=_changed_conditions, on_create=_conditions, by_schema=False,
+        _mutations, spec=_MUTATING, change=_changed_conditions, on_create=_conditions, by_schema=False,
     ),
     f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(spec=_BINDING, by_schema=False),
     f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(spec=_MUTATING_BINDING, by_schema=False),

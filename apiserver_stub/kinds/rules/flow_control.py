@@ -226,10 +226,6 @@ def _level_name(level: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _STATUS = {"status": outcome(within("status.conditions", both(each(need("type")), distinct_by("type"))))}
 RULES = {
-    f"{_GROUP}/FlowSchema": KindRules(
-        both(within("spec", _SCHEMA), _schema_name), subresources=_STATUS, by_schema=False
-    ),
-    f"{_GROUP}/PriorityLevelConfiguration": KindRules(
-        both(within("spec", _level), _level_name), subresources=_STATUS, by_schema=False
-    ),
+    f"{_GROUP}/FlowSchema": KindRules(_schema_name, spec=_SCHEMA, subresources=_STATUS, by_schema=False),
+    f"{_GROUP}/PriorityLevelConfiguration": KindRules(_level_name, spec=_level, subresources=_STATUS, by_schema=False),
 }

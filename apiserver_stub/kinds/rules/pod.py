@@ -293,7 +293,7 @@ def _pod(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
         _annotations(annotations, spec, errors)
 
 
-def _spec(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+def _spec_of_pod(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     pod_spec(spec, at, errors)
     for name in ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(name) or ()):
@@ -351,6 +351,6 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True, spec=_spec),
+    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True, spec=_spec_of_pod),
     "v1/PodTemplate": KindRules(_stored_template),
 }
