@@ -79,6 +79,7 @@ from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
+from apiserver_stub.verbs.object_forms import ObjectForms
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.webhooks import WebhookClient
@@ -304,6 +305,7 @@ class _Assembly:
             self.offload,
             RowConversions(self.offload, self.representations),
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
+            forms=ObjectForms(self.store),
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from apiserver_stub.admission.chain import (
     Operation,
     Reinvocation,
     Rule,
+    StandingVerdict,
 )
 from apiserver_stub.admission.configuration import ANY_VERSION, AdmissionConfiguration
 from apiserver_stub.admission.own_plugins import AdmissionContext, MakePlugin
@@ -42,5 +43,6 @@ __all__ = [
     "Operation",
     "Reinvocation",
     "Rule",
+    "StandingVerdict",
     "enabled",
 ]

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -148,6 +148,20 @@ def _nothing() -> None:
     """Nothing is to be done."""
 
 
+class StandingVerdict(NamedTuple):
+    """What a plugin has made of a new object it makes of each that differs from it in its name, its uid, its time and
+    drawn names alone, and has the same author, until a row changes that it `reads`: of a resource, with a key that
+    begins so. For each that it is not asked about, `again` is called: to count it.
+    """
+
+    reads: tuple[tuple[str, str], ...] = ()
+    again: Callable[[], None] = _nothing
+
+
+Stands = Callable[[Attributes], StandingVerdict | None]
+"""Tells of a request that was let pass whether the verdict stands; None if there has to be one on each request."""
+
+
 async def _wait_for_nothing() -> None:
     """Nothing is to be done."""
 
@@ -156,7 +170,8 @@ class AdmissionPlugin(NamedTuple):
     """A plugin by the name that flags and metrics know (`LimitRanger`), with its rules in each phase.
 
     Without a name it belongs to the kinds it is about, and is always on. `read` is called once the store is open, `run`
-    works in the background until it is cancelled, `close` lets go of what the plugin holds.
+    works in the background until it is cancelled, `close` lets go of what the plugin holds. One without `stands` is
+    asked about every request.
     """
 
     name: str
@@ -166,6 +181,12 @@ class AdmissionPlugin(NamedTuple):
     read: Callable[[], None] = _nothing
     run: Callable[[], Coroutine[Any, Any, None]] | None = None
     close: Callable[[], Awaitable[None]] = _wait_for_nothing
+    stands: Stands | None = None
+
+    def covers(self, resource: str, subresource: str, operation: Operation) -> bool:
+        """Return whether one of its rules is asked about this."""
+        rules = (*self.mutating, *self.validating, *self.allocation)
+        return any(rule.covers(resource, subresource, operation) for rule in rules)
 
 
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
@@ -206,6 +227,8 @@ class Admission:
 
     def __init__(self, plugins: Sequence[AdmissionPlugin] = (), metrics: AdmissionMetrics | None = None) -> None:
         metrics = metrics or AdmissionMetrics()
+        self._plugins = tuple(plugins)
+        self._concerned = lru_cache(_MOST_REMEMBERED)(self._find_concerned)
         self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
         self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
         self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)
@@ -237,6 +260,32 @@ class Admission:
             if (waiting := admit(attributes)) is not None:
                 also += await waiting or ()
         return also
+
+    def standing(self, attributes: Attributes) -> StandingVerdict | None:
+        """Return the verdict of all plugins on a request that was let pass, if it stands."""
+        place = attributes.kind.storage, attributes.subresource, attributes.operation
+        reads: set[tuple[str, str]] = set()
+        acts: list[Callable[[], None]] = [partial(self._leave_out, *place)]
+        for plugin in self._concerned(*place):
+            verdict = None if plugin.stands is None else plugin.stands(attributes)
+            if verdict is None:
+                return None
+            reads.update(verdict.reads)
+            if verdict.again is not _nothing:
+                acts.append(verdict.again)
+        return StandingVerdict(tuple(sorted(reads)), partial(_do_all, acts))
+
+    def _find_concerned(self, resource: str, subresource: str, operation: Operation) -> Sequence[AdmissionPlugin]:
+        return [plugin for plugin in self._plugins if plugin.covers(resource, subresource, operation)]
+
+    def _leave_out(self, resource: str, subresource: str, operation: Operation) -> None:
+        for phase in (self._mutating, self._validating):
+            phase.leave_out(resource, subresource, operation)
+
+
+def _do_all(acts: Sequence[Callable[[], None]]) -> None:
+    for act in acts:
+        act()
 
 
 _Chosen = tuple[str, Admit, Distribution]  # a plugin, its function, and how long that took when it let requests pass
@@ -280,6 +329,14 @@ class _Phase:
             self._metrics.steps.observe(now - began, told, "true", self._kind)
             raise
         self._passed(operation).observe(at - began)
+
+    def leave_out(self, resource: str, subresource: str, operation: Operation) -> None:
+        """Count a request that is let pass, in no time, since the verdict on another stands."""
+        chosen = self.chosen(resource, subresource, operation)
+        for _, _, took in chosen:
+            took.counts[0] += 1
+        if chosen:
+            self._passed(operation).observe(0.0)
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
         told, plugins = operation.upper(), self._metrics.plugins

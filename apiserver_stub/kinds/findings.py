@@ -15,6 +15,8 @@ DRAWN_VOLUME = "kube-api-access-"
 """What the names of the volumes begin with that admission adds to pods; five drawn letters follow."""
 LONGEST = 16 * 1024
 """Bytes of the longest part of which findings are kept."""
+WITHOUT_NAME = b'"\0"'
+"""What stands for a drawn name: no JSON has it."""
 _DRAWN = b'"%b' % DRAWN_VOLUME.encode()
 _DRAWN_LENGTH = len(_DRAWN) + 6
 _ENCODER = msgspec.json.Encoder()
@@ -126,12 +128,12 @@ def beside_spec(tree: Tree) -> bytes:
 
 
 def without_drawn(data: bytes) -> bytes:
-    """Return the bytes of a spec with another text for the first drawn name, wherever exactly that stands: one that no
-    spec has. So which names are equal is the same as before, and a name of that form is as good as another.
+    """Return the bytes of a spec with `WITHOUT_NAME` for the first drawn name, wherever exactly that stands. So which
+    names are equal is the same as before, and a name of that form is as good as another.
     """
     at = data.find(_DRAWN)
     if at < 0:
         return data
     name = data[at : at + _DRAWN_LENGTH]
     drawn = name[len(_DRAWN) : -1]
-    return data.replace(name, b'"\0"') if name.endswith(b'"') and drawn.isalnum() and drawn.islower() else data
+    return data.replace(name, WITHOUT_NAME) if name.endswith(b'"') and drawn.isalnum() and drawn.islower() else data

@@ -80,6 +80,8 @@ class _JSONParts:
         self._body = request.http.body
         self._found: _Parts | None = None
         self._is_read = False
+        self._likeness: tuple[bytes, str] | None = None
+        self._is_compared = False
 
     @property
     def is_typed(self) -> bool:
@@ -89,6 +91,12 @@ class _JSONParts:
     @property
     def likeness(self) -> tuple[bytes, str] | None:
         """The name is left out where it stands, if nothing else is that text."""
+        if not self._is_compared:
+            self._is_compared = True
+            self._likeness = self._compared()
+        return self._likeness
+
+    def _compared(self) -> tuple[bytes, str] | None:
         body = self._body
         if _GENERATED in body:
             return body, ""
@@ -142,7 +150,7 @@ class _ProtobufParts:
     def __init__(self, request: APIRequest) -> None:
         self._request = request
 
-    @property
+    @cached_property
     def likeness(self) -> tuple[bytes, str] | None:
         body = self._request.http.body
         return (body, "") if _UNNAMED in body else None

@@ -23,6 +23,7 @@ from msgspec import Struct
 from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import Item, Reply, Tree
 from apiserver_stub.verbs.decode import Warnings
+from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.watch_cache.row import Row
 
 
@@ -74,6 +75,10 @@ def nothing(_new: Tree, _old: Tree | None) -> bool:
     return False
 
 
+def pass_over(_made: Made) -> None:
+    """Do nothing, in place of a step that is left out."""
+
+
 def as_it_is(_new: Tree) -> None:
     """Do nothing, in place of a step that is left out."""
 
@@ -84,9 +89,10 @@ class Mutation(Struct, frozen=True):
     `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
-    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time.
-    `otherwise` is done when there is no such object; `read` replaces the reading of a row. `options` are the caller's,
-    where they are others than the parameters of the request.
+    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time; of one
+    that is like others of its template `note(made)` is told once it is written. `otherwise` is done when there is no
+    such object; `read` replaces the reading of a row. `options` are the caller's, where they are others than the
+    parameters of the request.
     """
 
     operation: Operation | None
@@ -98,6 +104,7 @@ class Mutation(Struct, frozen=True):
     read: Callable[[Row], Tree] | None = None
     options: Mapping[str, Any] | None = None
     identify: Callable[[Tree], None] = as_it_is
+    note: Callable[[Made], None] = pass_over
 
 
 class Outcome(Struct, frozen=True):

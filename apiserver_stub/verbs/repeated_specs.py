@@ -90,10 +90,17 @@ _BODIES = Findings(Repeated, most=256)
 _NAMED_BODIES = Findings(Repeated, most=128)
 
 
-def read_new_object(request: APIRequest) -> NewObject:
-    """Return the object in the body of a create as `read_object` does, which also says what raises what."""
-    body, kind = request.http.body, request.kind
-    parts = body_parts(request) if len(body) <= LONGEST and has_lasting_defaults(kind) else None
+def parts_of_new(request: APIRequest) -> BodyParts | None:
+    """Return the parts of the body of a create; None if it has to be read whole."""
+    is_read_whole = len(request.http.body) > LONGEST or not has_lasting_defaults(request.kind)
+    return None if is_read_whole else body_parts(request)
+
+
+def read_new_object(request: APIRequest, parts: BodyParts | None) -> NewObject:
+    """Return the object in the body of a create, which has these parts, as `read_object` does, which also says what
+    raises what.
+    """
+    kind = request.kind
     if parts is None:
         return NewObject(*read_object(request))
     whole, name = _body_of(request, parts)

@@ -36,6 +36,7 @@ from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.deletion import grace_of
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
+from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_may_create,
@@ -175,7 +176,10 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
         return await _rehearsed(draft)
-    return await _commit(scope, request, draft, also)
+    outcome = await _commit(scope, request, draft, also)
+    if draft.spec and not outcome.warnings:
+        mutation.note(Made(draft.new, draft.spec, attributes, also))
+    return outcome
 
 
 def _warn_too(draft: _Draft, refusal: ApiError) -> None:

@@ -12,10 +12,11 @@ Users, runtime classes and namespaces may be exempt.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.pod_security.checks import violations
 from apiserver_stub.admission.pod_security.existing import ExistingPods
@@ -107,6 +108,7 @@ class PodSecurity:
                 Rule(self.check_owner, ("create", "update"), tuple(_TEMPLATES)),
                 Rule(self.check_namespace, ("create", "update"), (_NAMESPACES,)),
             ),
+            stands=self.stands,
         )
 
     def check_pod(self, attributes: Attributes) -> None:
@@ -117,13 +119,21 @@ class PodSecurity:
         if row is None:
             raise InternalError(self._lost(attributes, "Internal error occurred: "))
         found = policy_of(row.labels, self._default)
-        if found is PRIVILEGED or (found.policy.is_privileged and not found.problems):
-            about = attributes.operation, "pod", attributes.subresource
-            self._evaluations.add("allow", "privileged", LATEST, "enforce", *about)
+        if _allows_all(found):
+            self._count_privileged(_about(attributes))
             attributes.notes.annotate(_ENFORCED, _PRIVILEGED)
             return
         if attributes.old_object is None or is_significant(attributes.tree, attributes.old_object):
             self._judge(attributes, found, attributes.tree, enforces=True)
+
+    def stands(self, attributes: Attributes) -> StandingVerdict | None:
+        """Return the verdict on new pods of a namespace where all are allowed; each is counted."""
+        row = self._store.get(_NAMESPACES, attributes.namespace)
+        if self._has_exemptions or attributes.kind.storage != _PODS or row is None:
+            return None
+        if not _allows_all(policy_of(row.labels, self._default)):
+            return None
+        return StandingVerdict(((row.resource, row.key),), partial(self._count_privileged, _about(attributes)))
 
     def check_owner(self, attributes: Attributes) -> None:
         """Warn and annotate as the namespace wants of the pods that this will make; refuses nothing."""
@@ -204,6 +214,9 @@ class PodSecurity:
             notes.warn(f"would violate {why}")
             self._count("deny", policy.warn, "warn", attributes)
 
+    def _count_privileged(self, about: tuple[str, str, str]) -> None:
+        self._evaluations.add("allow", "privileged", LATEST, "enforce", *about)
+
     def _count(self, decision: str, asked: LevelVersion, mode: str, attributes: Attributes) -> None:
         level, version = asked
         if level == "privileged":
@@ -211,6 +224,11 @@ class PodSecurity:
         elif version != LATEST and (minor_of(version) or 0) > _MINOR:
             version = "future"
         self._evaluations.add(decision, level, version, mode, *_about(attributes))
+
+
+def _allows_all(found: Found) -> bool:
+    """Return whether nothing that pods may be is of interest."""
+    return found is PRIVILEGED or (found.policy.is_privileged and not found.problems)
 
 
 def _is_tightened(old: LevelVersion, new: LevelVersion) -> bool:

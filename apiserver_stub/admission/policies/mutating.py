@@ -129,7 +129,8 @@ class MutatingPolicies:
 
     def plugin(self) -> AdmissionPlugin:
         """Return the plugin for the chain."""
-        return AdmissionPlugin(NAME, mutating=(Rule(self.mutate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read)
+        rule = Rule(self.mutate, _OPERATIONS, (ALL,), (ALL,))
+        return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read, stands=self._index.stands)
 
     def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Change the object as policies say, if there are any. Raises the refusal of a request that one cannot be

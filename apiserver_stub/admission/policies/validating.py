@@ -86,9 +86,8 @@ class ValidatingPolicies:
 
     def plugin(self) -> AdmissionPlugin:
         """Return the plugin for the chain."""
-        return AdmissionPlugin(
-            NAME, validating=(Rule(self.validate, _OPERATIONS, (ALL,), (ALL,)),), read=self._index.read
-        )
+        rule = Rule(self.validate, _OPERATIONS, (ALL,), (ALL,))
+        return AdmissionPlugin(NAME, validating=(rule,), read=self._index.read, stands=self._index.stands)
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raise the refusal of a request that a policy denies, if there are any."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kinds.built_in import resources
 from apiserver_stub.kinds.defaults import has_lasting_defaults
 from apiserver_stub.verbs import repeated_specs
-from apiserver_stub.verbs.repeated_specs import read_new_object
+from apiserver_stub.verbs.repeated_specs import NewObject, parts_of_new, read_new_object
 from controller_manager.api.errors import ApiError, BadRequest
 from controller_manager.api.protobuf import MAGIC, MEDIA_TYPE, RAW, envelope
 from controller_manager.api.protobuf import body as protobuf_body
@@ -94,6 +95,10 @@ async def outcome(api: Any, url: str, body: bytes, method: str = "POST", **heade
     return answer.status, text, answer.headers.get("warning")
 
 
+def _read(request: APIRequest) -> NewObject:
+    return read_new_object(request, parts_of_new(request))
+
+
 @pytest.mark.parametrize("level", ["Strict", "Warn", "Ignore"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ async def test_usual_bodies_are_read_without_their_spec(api: Any, case: str) -> 
     body = CASES[case].replace(b"API", b"v1").replace(b"KIND", b"Pod").replace(b"%b", spec)
     known = []
     for _ in range(4):
-        known.append(read_new_object(api.call("POST", PODS, body)).completed)
+        known.append(_read(api.call("POST", PODS, body)).completed)
         await api("POST", f"{PODS}?dryRun=All", body)
     assert known == [False, False, True, True]
 
@@ -128,12 +133,12 @@ async def test_objects_of_one_spec_share_nothing_that_changes(api: Any) -> None:
     body = CASES["plain"].replace(b"%b", POD)
     for _ in range(3):
         await api("POST", f"{PODS}?dryRun=All", body)
-    one, other = (read_new_object(api.call("POST", PODS, body)).tree for _ in range(2))
+    one, other = (_read(api.call("POST", PODS, body)).tree for _ in range(2))
     before = json.dumps(other)
     one["spec"]["containers"][0]["env"].clear()
     one["metadata"]["labels"] = {"a": "b"}
     assert json.dumps(other) == before
-    assert json.dumps(read_new_object(api.call("POST", PODS, body)).tree) == before
+    assert json.dumps(_read(api.call("POST", PODS, body)).tree) == before
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ async def test_objects_of_one_spec_share_nothing_that_changes(api: Any) -> None:
 async def test_other_bodies_are_read_whole(api: Any, body: bytes, headers: dict[str, str]) -> None:
     for _ in range(4):
         await api("POST", f"{PODS}?dryRun=All", b'{"metadata":{"name":"a"},"spec":%b}' % POD)
-    assert read_new_object(api.call("POST", PODS, body, headers)).spec is None
+    assert _read(api.call("POST", PODS, body, headers)).spec is None
 
 
 def test_only_specs_that_are_completed_by_themselves_are_known() -> None:
@@ -226,7 +231,7 @@ async def test_usual_bodies_that_differ_in_their_names_are_known(api: Any, case:
     form = NAMED[case].replace(b"API", b"v1").replace(b"KIND", b"Pod").replace(b"%b", spaced(POD, next(numbers)))
     known = []
     for name in (b"one", b"two", b"three", b"four"):
-        found = read_new_object(api.call("POST", PODS, body := re.sub(NAME, b'\\1"%b"' % name, form)))
+        found = _read(api.call("POST", PODS, body := re.sub(NAME, b'\\1"%b"' % name, form)))
         known.append(found.fields is not None)
         assert found.tree["metadata"]["name"] == name.decode()
         await api("POST", f"{PODS}?dryRun=All", body)
@@ -371,8 +376,6 @@ async def test_usual_bodies_in_protobuf_are_read_without_their_spec(api: Any) ->
     for metadata in ("named", "generated", "owned twice", "bad name"):
         await api("POST", f"{PODS}?dryRun=All", pod_of({"name": "a"}, number), **PROTOBUF)
         await api("POST", f"{PODS}?dryRun=All", pod_of({"name": "b"}, number), **PROTOBUF)
-        found = read_new_object(
-            api.call("POST", PODS, pod_of(METADATA[metadata], number), {"content-type": MEDIA_TYPE})
-        )
+        found = _read(api.call("POST", PODS, pod_of(METADATA[metadata], number), {"content-type": MEDIA_TYPE}))
         assert found.completed
         assert found.whole is not None or metadata != "generated"
