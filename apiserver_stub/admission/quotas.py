@@ -5,7 +5,7 @@ namespace share a transaction, and where another server was faster, it is decide
 and nothing is noted of a write that fails.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -263,10 +263,11 @@ class ResourceQuotas:
             return None
         return StandingVerdict(((QUOTAS, f"{namespace}/"),))
 
-    async def charge(self, attributes: Attributes) -> Sequence[Amend]:
-        """Return what the write makes of quotas; both now and then the same is raised."""
-        if attributes.dry_run or not self._concerns(attributes):
-            return ()
+    def charge(self, attributes: Attributes) -> Awaitable[Sequence[Amend]] | None:
+        """Return what the write makes of quotas, if they have a say in it; both now and then the same is raised."""
+        return None if attributes.dry_run or not self._concerns(attributes) else self._charge(attributes)
+
+    async def _charge(self, attributes: Attributes) -> Sequence[Amend]:
         rows = self._rows(attributes.namespace)
         added = self._decide(rows, attributes)
         return [

@@ -140,7 +140,7 @@ def in_step(older: str, newer: str, key: str = "") -> Apply:
         first = (listed[0].get(key, "") if key else listed[0]) if listed else None
         if said and said != first:
             tree[newer] = [{key: said} if key else said]
-        elif first is not None:
+        elif first:
             tree[older] = first
 
     return apply

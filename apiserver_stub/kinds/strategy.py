@@ -119,7 +119,8 @@ class Strategy:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
         for paths in self.subresources.values():
             for path in paths:
-                put_in(new, path, get_in(old, path))
+                if new.get(path[0]) is not old.get(path[0]):
+                    put_in(new, path, get_in(old, path))
         if self.gated:
             drop_gated(self.gated, new, old)
         self.on_update(new, old, "")

@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.rules.metadata import check_metadata
+from apiserver_stub.kinds.rules.metadata import changes_free_texts, check_metadata
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, takes
 from apiserver_stub.kinds.trees import same_but
@@ -37,6 +37,8 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
         _judge_spec(rules, new, found)
         rules.body(new, None, found)
         rules.on_create(new, None, found)
+    elif not subresource and _changes_free_texts(new, old):
+        return found.causes
     else:
         _judge_change(rules, new, old, subresource or _implied(new, old), found)
     return _once([*found.causes, *_unmet_of(new, old, kind.schema)]) if rules.by_schema else found.causes
@@ -56,6 +58,16 @@ def _once(causes: list[Cause]) -> list[Cause]:
         if (cause.reason not in _OF_FORM or cause.field not in missing)
         and (cause.message != _MISSING or cause.field not in explained)
     ]
+
+
+def _changes_free_texts(new: Tree, old: Tree) -> bool:
+    """Return whether an object is the old one but for labels and annotations that only rules of metadata ask for."""
+    if new.keys() != old.keys():
+        return False
+    for name, part in new.items():
+        if part is not old[name] and name != "metadata":
+            return False
+    return changes_free_texts(new["metadata"], old["metadata"])
 
 
 def _implied(new: Tree, old: Tree) -> str:

@@ -15,7 +15,18 @@ from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
-from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
+from apiserver_stub.patch.field_set import (
+    LEAF,
+    Fields,
+    Path,
+    difference,
+    intersection,
+    of,
+    paths,
+    render,
+    to_field,
+    union,
+)
 from apiserver_stub.patch.managed_fields import (
     UNOWNED,
     UPDATE,
@@ -43,6 +54,7 @@ _MOST_REPORTED = 200  # conflicts in one answer
 _MOST_DECLARED = 16  # sets of names that are beside one spec
 _MOST_DIGESTS = 256
 _MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
+_TEXTS = ("labels", "annotations")
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
@@ -127,9 +139,11 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     versions.check(live, entries)
     mine = request.author.entry_in(entries)
     others = [entry for entry in entries if entry is not mine]
+    same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
+    if same and (retold := _with_other_texts(request, live, known, others)) is not None:
+        return Applied(retold, in_order([*others, request.author.entry_in_order(own, time)]))
     tree = _merged(request, live, known)
     merged = tree.get("spec")
-    same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
     abandoned = {} if same else _abandoned(mine, declared, request.author)
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
@@ -217,10 +231,48 @@ def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tre
     left as it is.
     """
     config = request.config
-    if known is not None and known.left and _DIGESTS.of(live.get("spec")) in known.left:
+    if _leaves_spec(known, live):
         config = _beside_spec(config)
     merged: Tree = type_of(request.kind.schema).merge(live, config)
     return merged
+
+
+def _leaves_spec(known: AppliedSpec | None, live: Tree) -> bool:
+    return known is not None and bool(known.left) and _DIGESTS.of(live.get("spec")) in known.left
+
+
+def _with_other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | None, others: Entries) -> Tree | None:
+    """Return the live object with other texts of labels and annotations, if that is all that comes of a configuration
+    whose fields its applier owns already, and owns alone; None if nothing does, or more.
+    """
+    metadata, before = request.config["metadata"], live["metadata"]
+    if not may_share(request.kind):
+        return None
+    for name, part in request.config.items():
+        is_left = name == "metadata" or (name == "spec" and _leaves_spec(known, live))
+        if not is_left and (part is None or part != live.get(name)):
+            return None
+    texts: Tree = {}
+    fields: Fields = {}
+    for name, value in metadata.items():
+        if (there := before.get(name)) == value:
+            continue
+        if name not in _TEXTS or type(value) is not dict or type(there) is not dict:
+            return None
+        changed = {key: text for key, text in value.items() if there.get(key) != text}
+        if not all(type(text) is str and key in there for key, text in changed.items()):
+            return None
+        if not changed:
+            continue
+        texts[name] = {**there, **changed}
+        fields[to_field(name)] = {to_field(key): LEAF for key in changed}
+    if not texts or (request.author.manager == _KUBECTL and _LAST_APPLIED in (before.get("annotations") or {})):
+        return None
+    whole = {"f:metadata": fields}
+    for entry in others:
+        if entry["apiVersion"] != request.author.api_version or intersection(fields_of(entry), whole):
+            return None
+    return {**live, "metadata": {**before, **texts}}
 
 
 class _Digests:

@@ -5,8 +5,8 @@ from hashlib import blake2b
 
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
+from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.shared_parts import detached, may_share
-from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions
@@ -101,7 +101,8 @@ def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None
         return body.tree, warnings, spec
     note_patch(request)
     del config["spec"]
-    warnings = check(request, DecodedBody(_checked(config)), kind.schema, kind.kind)
+    fits = takes(fitting(kind.schema), _checked(config))
+    warnings = () if fits else check(request, DecodedBody(config), kind.schema, kind.kind)
     config["spec"] = spec.tree
     return config, warnings, spec
 
@@ -165,7 +166,7 @@ def _checked(tree: Tree) -> Tree:
         raise BadRequest("the metadata of an applied configuration is an object")
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    put_in(tree, ("metadata", "managedFields"), None)
+    metadata.pop("managedFields", None)
     return tree
 
 

@@ -93,9 +93,10 @@ def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
     paths = strategy.subresources.get(subresource)
     if paths is None:
         found = dict(tree)
-        for path in (path for paths in strategy.subresources.values() for path in paths):
-            if path != strategy.finalizers:  # who says them owns them, in vain though it is
-                put_in(found, path, None)
+        for paths in strategy.subresources.values():
+            for path in paths:
+                if path[0] in found and path != strategy.finalizers:  # who says them owns them, in vain though it is
+                    put_in(found, path, None)
         return found
     metadata = {
         name: value

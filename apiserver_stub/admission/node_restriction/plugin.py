@@ -14,7 +14,7 @@
 A user of `system:nodes` whose name names no node writes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apiserver_stub.admission.certificates import POD_REQUESTS, subject_of
@@ -70,18 +70,19 @@ class NodeRestriction:
             POD_REQUESTS: self._check_pod_certificate,
         }
 
-    async def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raises `Forbidden` for what a node may not write, and `NotFound` for a pod or node that is not there."""
         node = node_of(attributes.user)
         if node is None:
-            return
+            return None
         if not node:
             raise attributes.refused(f"could not determine node from user {quote(attributes.user.name)}")
         resource = attributes.kind.storage
         if check := self._checks.get(resource):
             check(node, attributes)
         elif resource == "serviceaccounts" and (attributes.operation, attributes.subresource) == ("create", "token"):
-            await self._tokens.check(node, attributes)
+            return self._tokens.check(node, attributes)
+        return None
 
     def _check_pod(self, node: str, attributes: Attributes) -> None:
         match attributes.subresource:

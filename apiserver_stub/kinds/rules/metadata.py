@@ -9,10 +9,12 @@ from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, pla
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_TEXTS, _COUNTED = ("labels", "annotations"), ("generation", "managedFields")
 _AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
@@ -213,8 +215,35 @@ def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *
         _name(namespaced, rule, metadata, errors)
     else:
         before = old.get("metadata", {})
-        _ANY({name: value for name, value in metadata.items() if value != before.get(name)}, _AT, errors)
+        _ANY(_changed(metadata, before), _AT, errors)
         _unchanged(metadata, before, errors)
+
+
+def _changed(new: Tree, old: Tree) -> Tree:
+    """Return the members that are others in a new state; of labels those that are."""
+    found = {name: value for name, value in new.items() if (before := old.get(name)) is not value and before != value}
+    if (labels := found.get("labels")) and (before := old.get("labels")):
+        found["labels"] = {name: value for name, value in labels.items() if before.get(name) != value}
+    return found
+
+
+def changes_free_texts(new: Tree, old: Tree) -> bool:
+    """Return whether metadata differs, but for what only the server says, in labels and annotations alone, and in none
+    of the platform: the rules of a kind ask for no others.
+    """
+    if new.keys() != old.keys():
+        return False
+    for name, value in new.items():
+        before = old[name]
+        if value is before or name in _COUNTED or value == before:
+            continue
+        if name not in _TEXTS or not all(map(_is_free, dict(value.items() ^ before.items()))):
+            return False
+    return True
+
+
+def _is_free(name: str) -> bool:
+    return not name.rpartition("/")[0].endswith((PLATFORM_DOMAIN, GROUP_DOMAIN))
 
 
 def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:

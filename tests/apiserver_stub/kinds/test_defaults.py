@@ -46,6 +46,11 @@ def _defaulted(api_version: str, plural: str, tree: Tree) -> Tree:
     return tree
 
 
+def test_a_first_address_that_is_empty_is_none() -> None:
+    status = _defaulted("v1", "pods", {"status": {"podIPs": [{"ip": ""}]}})["status"]
+    assert status == {"podIPs": [{"ip": ""}]}
+
+
 def test_a_minimal_pod() -> None:
     pod = _defaulted("v1", "pods", {"spec": {"containers": [{"name": "c", "image": "nginx"}]}})
     assert pod["spec"] == {

@@ -199,3 +199,23 @@ def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> Non
     assert [cause.field for cause in validate(kind, labelled, stored)] == [f"metadata.annotations[{MIRROR}]"]
     brought = {**labelled, "spec": {**stored["spec"]}}
     assert "spec.containers[0].image" in {cause.field for cause in validate(kind, brought, stored)}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fields"),
+    [
+        ({"labels": {"a": "2"}, "annotations": {"b": "2"}}, []),
+        ({"labels": {"a": "2", "example.org/c": "d"}}, []),
+        ({"labels": {"a": "not good"}}, ["metadata.labels"]),
+        ({"labels": {"a": "1", "not good": "1"}}, ["metadata.labels"]),
+        ({"annotations": {"b": "2", "not good": "1"}}, ["metadata.annotations"]),
+        ({"annotations": {"controller.kubernetes.io/pod-deletion-cost": "x"}},
+         ["metadata.annotations[controller.kubernetes.io/pod-deletion-cost]"]),
+        ({"uid": "other"}, ["metadata.uid"]),
+        ({"annotations": {"b": "x" * 300_000}}, ["metadata.annotations"]),
+    ],
+)  # fmt: skip
+def test_texts_of_metadata_are_judged_when_a_change_brings_them(judged: Any, metadata: Tree, fields: list[str]) -> None:
+    stored = judged.object(judged.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {}}})
+    changed = {**stored, "metadata": {**stored["metadata"], **metadata}}
+    assert [cause.field for cause in validate(judged.kind("v1", "pods"), changed, stored)] == fields

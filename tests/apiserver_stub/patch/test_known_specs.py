@@ -1,10 +1,12 @@
 """Specs that came before in applied configurations: nothing that is answered depends on what is known of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.findings import Findings
@@ -62,17 +64,17 @@ STEPS: list[tuple[str, Tree]] = [
 ]
 
 
-def answers(force: bool = False) -> Iterator[Any]:
+def answers(force: bool = False, steps: Sequence[tuple[str, Tree]] = STEPS) -> Iterator[Any]:
     live: Tree | None = None
     entries: Entries = []
-    for manager, applied in STEPS:
+    for number, (manager, applied) in enumerate(steps):
         request = apply.ApplyRequest(applied, KIND, FieldManager(manager, APPLY, KIND.api_version), force)
         before = repr(live), repr(applied)
         try:
             found = (
-                apply.create(request, "then")
+                apply.create(request, f"{number:03}")
                 if live is None
-                else apply.change(request, live, entries, Versions(KINDS, KIND), "then")
+                else apply.change(request, live, entries, Versions(KINDS, KIND), f"{number:03}")
             )
         except ApiError as error:
             yield error.message
@@ -87,6 +89,7 @@ def answers(force: bool = False) -> Iterator[Any]:
 def nothing_known() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Findings, "of", lambda self, _data: self._make())
+        patched.setattr(apply, "_with_other_texts", lambda *_: None)
         yield
 
 
@@ -98,6 +101,75 @@ def test_answers_are_those_of_who_knows_nothing(force: bool) -> None:
         KIND.schema.derived(known).clear()
     for _ in range(3):
         assert list(answers(force)) == wanted
+
+
+SPEC = {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}}}, "replicas": 1}
+LAST = apply._LAST_APPLIED
+KEPT = "what kubectl keeps"
+# What is another besides texts in what is applied.
+TWISTS: dict[str, Callable[[Tree], object]] = {
+    "nothing": lambda _: None,
+    "a label less": lambda one: one["metadata"]["labels"].pop("a"),
+    "a label more": lambda one: one["metadata"]["labels"].update(c="1"),
+    "no text": lambda one: one["metadata"]["labels"].update(a=None),
+    "no labels": lambda one: one["metadata"].update(labels={}),
+    "labels of null": lambda one: one["metadata"].update(labels=None),
+    "a finalizer": lambda one: one["metadata"].update(finalizers=["x/y"]),
+    KEPT: lambda one: one["metadata"]["annotations"].update({LAST: "{}"}),
+    "a status": lambda one: one.update(status={"replicas": 1}),
+    "a null": lambda one: one.update(spec={**SPEC, "paused": None}),
+    "another spec": lambda one: one.update(spec={**SPEC, "replicas": 2}),
+}
+
+
+def twisted(one: str, two: str, twist: str) -> Tree:
+    metadata = {"name": "d", "labels": {"a": one, "b": "1"}, "annotations": {"a": two, "b": "1"}}
+    found = {**config(), "metadata": metadata, "spec": SPEC}
+    TWISTS[twist](found)
+    return found
+
+
+STEP = st.tuples(
+    st.sampled_from(["one"] * 5 + ["two", apply._KUBECTL]),
+    st.builds(
+        twisted,
+        st.sampled_from("123"),
+        st.sampled_from("12"),
+        st.just("nothing") | st.just("nothing") | st.sampled_from(list(TWISTS)),
+    ),
+)
+
+
+@settings(max_examples=300)
+@example([(apply._KUBECTL, twisted(text, "1", KEPT)) for text in "1123"], False)
+@given(st.lists(STEP, min_size=3, max_size=12), st.booleans())
+def test_so_are_those_to_whoever_changes_texts(steps: list[tuple[str, Tree]], force: bool) -> None:
+    with nothing_known():
+        wanted = list(answers(force, steps))
+    for known in (apply._applied_specs, apply._declared_specs):
+        KIND.schema.derived(known).clear()
+    assert list(answers(force, steps)) == wanted
+    assert list(answers(force, steps)) == wanted
+
+
+@pytest.mark.parametrize("text", ["labels", "annotations"])
+def test_other_texts_leave_the_spec_as_it_is(text: str) -> None:
+    """An applier that changes texts of its own shares all else with the object that is there."""
+    live = config(replicas=1)
+    live["metadata"][text] = {"a": "1", "theirs": "1"}
+    apply_defaults(live, KIND)
+    entries: Entries = []
+    for number in range(4):
+        applied = config(replicas=1)
+        applied["metadata"][text] = {"a": str(number)}
+        request = apply.ApplyRequest(applied, KIND, FieldManager("one", APPLY, KIND.api_version), force=True)
+        before = repr(live)
+        found = apply.change(request, live, entries, Versions(KINDS, KIND), f"at {number}")
+        assert repr(live) == before
+        assert found.tree["metadata"][text] == {"a": str(number), "theirs": "1"}
+        assert [entry["time"] for entry in found.entries if entry["operation"] == APPLY] == [f"at {number}"]
+        assert number == 0 or found.tree["spec"] is live["spec"]
+        live, entries = found
 
 
 def test_what_was_applied_is_left_alone() -> None:
