@@ -216,6 +216,8 @@ def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> Non
     ],
 )  # fmt: skip
 def test_texts_of_metadata_are_judged_when_a_change_brings_them(judged: Any, metadata: Tree, fields: list[str]) -> None:
-    stored = judged.object(judged.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {}}})
+    stored = judged.object(
+        judged.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}
+    )
     changed = {**stored, "metadata": {**stored["metadata"], **metadata}}
     assert [cause.field for cause in validate(judged.kind("v1", "pods"), changed, stored)] == fields
