@@ -3,8 +3,7 @@ has of its own (name, uid, time, the drawn name of a volume), those that follow 
 decoded, admitted, judged and encoded again.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 from msgspec import Raw, Struct
 
@@ -12,11 +11,11 @@ from apiserver_stub.admission import Attributes, StandingVerdict
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.findings import DRAWN_VOLUME, WITHOUT_NAME, without_drawn
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.storage.interface import Compare, TooOld
+from apiserver_stub.storage.interface import Compare
+from apiserver_stub.verbs.standing import StandingFindings
 from apiserver_stub.verbs.storage import for_storage
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.joint_commits import Also
-from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.serving.authentication import User
 
 _BLANKS = {field: Raw(b"\1%b\1" % field) for field in (b"name", b"uid", b"time")}  # no JSON has such bytes
@@ -53,74 +52,29 @@ class ObjectForm(Struct):
 
 
 class ObjectForms:
-    """The forms of the `most` bodies that were sent last, for as long as they hold."""
+    """The forms of bodies that were sent again and again."""
 
     def __init__(self, store: WatchCache, most: int = 64) -> None:
-        self.most = most
-        self._store = store
-        self._forms: OrderedDict[Hashable, ObjectForm] = OrderedDict()
-        self._read: frozenset[str] = frozenset()  # resources that any of them depends on
-        store.subscribe(self._hear)
+        self._found: StandingFindings[ObjectForm] = StandingFindings(store, most)
 
     def __len__(self) -> int:
-        return len(self._forms)
+        return len(self._found)
 
     def find(self, place: Hashable) -> ObjectForm | None:
         """Return a form that is sure."""
-        found = self._forms.get(place)
-        if found is None or not found.sure:
-            return None
-        self._forms.move_to_end(place)
-        return found
+        found = self._found.get(place)
+        return found if found is not None and found.sure else None
 
     def note(self, place: Hashable, kind: ResourceInfo, made: Made, verdict: StandingVerdict, began: int) -> None:
         """Note what became of an object that is at this place; `began` is the revision before admission was asked."""
-        attributes, metadata = made.attributes, made.tree["metadata"]
         also = [one for one in made.also if isinstance(one, Compare)]
-        form = None if len(also) < len(made.also) or self._has_changed(verdict, began) else form_of(kind, made)
-        if form is None:
+        json = form_of(kind, made) if len(also) == len(made.also) else None
+        if json is None:
             return
-        known = self._forms.get(place)
-        self._forms[place] = ObjectForm(
-            form,
-            attributes.user,
-            verdict,
-            also,
-            metadata.get("generateName") or "",
-            sure=known is not None and (known.json, known.author) == (form, attributes.user),
-        )
-        self._forms.move_to_end(place)
-        if len(self._forms) > self.most:
-            self._forms.popitem(last=False)
-        self._note_reads()
-
-    def _has_changed(self, verdict: StandingVerdict, began: int) -> bool:
-        """Return whether the verdict may be on what was otherwise before."""
-        try:
-            return any(
-                _looks_at(verdict, change.row)
-                for history in {self._store.history(resource) for resource, _ in verdict.reads}
-                for change in history.since(history.position(began))
-            )
-        except TooOld:
-            return True
-
-    def _hear(self, changes: Iterable[Change]) -> None:
-        for change in changes:
-            if change.row.resource in self._read:
-                self._forget(change.row)
-
-    def _forget(self, row: Row) -> None:
-        for place in [place for place, form in self._forms.items() if _looks_at(form.verdict, row)]:
-            del self._forms[place]
-        self._note_reads()
-
-    def _note_reads(self) -> None:
-        self._read = frozenset(resource for form in self._forms.values() for resource, _ in form.verdict.reads)
-
-
-def _looks_at(verdict: StandingVerdict, row: Row) -> bool:
-    return any(row.resource == resource and row.key.startswith(key) for resource, key in verdict.reads)
+        known, author = self._found.get(place), made.attributes.user
+        prefix = made.tree["metadata"].get("generateName") or ""
+        sure = known is not None and (known.json, known.author) == (json, author)
+        self._found.put(place, ObjectForm(json, author, verdict, also, prefix, sure), verdict, began)
 
 
 def form_of(kind: ResourceInfo, made: Made) -> bytes | None:
