@@ -80,6 +80,7 @@ from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.verbs.object_forms import ObjectForms
+from apiserver_stub.verbs.standing import StandingFindings
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.webhooks import WebhookClient
@@ -95,6 +96,7 @@ from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
+_MOST_ADMITTED = 4096  # applies that changed nothing
 _CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
@@ -306,6 +308,7 @@ class _Assembly:
             RowConversions(self.offload, self.representations),
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
             forms=ObjectForms(self.store),
+            admitted=StandingFindings(self.store, _MOST_ADMITTED),
         )
 
     @cached_property

@@ -150,8 +150,9 @@ def _nothing() -> None:
 
 class StandingVerdict(NamedTuple):
     """What a plugin has made of a new object it makes of each that differs from it in its name, its uid, its time and
-    drawn names alone, and has the same author, until a row changes that it `reads`: of a resource, with a key that
-    begins so. For each that it is not asked about, `again` is called: to count it.
+    drawn names alone, and has the same author; what it has made of an update, of the same one of the same object; until
+    a row changes that it `reads`: of a resource, with a key that begins so. For each that it is not asked about,
+    `again` is called: to count it.
     """
 
     reads: tuple[tuple[str, str], ...] = ()

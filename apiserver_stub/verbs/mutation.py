@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiserver_stub.admission import Operation
+from apiserver_stub.admission import Attributes, Operation
 from apiserver_stub.api_request import Item, Reply, Tree
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.object_forms import Made
@@ -79,6 +79,10 @@ def pass_over(_made: Made) -> None:
     """Do nothing, in place of a step that is left out."""
 
 
+def pass_over_unchanged(_attributes: Attributes) -> None:
+    """Do nothing, in place of a step that is left out."""
+
+
 def as_it_is(_new: Tree) -> None:
     """Do nothing, in place of a step that is left out."""
 
@@ -90,9 +94,9 @@ class Mutation(Struct, frozen=True):
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
     Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time; of one
-    that is like others of its template `note(made)` is told once it is written. `otherwise` is done when there is no
-    such object; `read` replaces the reading of a row. `options` are the caller's, where they are others than the
-    parameters of the request.
+    that is like others of its template `note(made)` is told once it is written. `note_unchanged(attributes)` is told of
+    what admission let pass and changes nothing. `otherwise` is done when there is no such object; `read` replaces the
+    reading of a row. `options` are the caller's, where they are others than the parameters of the request.
     """
 
     operation: Operation | None
@@ -105,6 +109,7 @@ class Mutation(Struct, frozen=True):
     options: Mapping[str, Any] | None = None
     identify: Callable[[Tree], None] = as_it_is
     note: Callable[[Made], None] = pass_over
+    note_unchanged: Callable[[Attributes], None] = pass_over_unchanged
 
 
 class Outcome(Struct, frozen=True):

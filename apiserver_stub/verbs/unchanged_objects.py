@@ -5,7 +5,9 @@ object is as it was. Those who keep a cluster as a repository says do little els
 from collections import OrderedDict
 from typing import NamedTuple
 
+from apiserver_stub.admission import StandingVerdict
 from apiserver_stub.api_request import APIRequest
+from controller_manager.serving.authentication import User
 
 
 class Unchanged(NamedTuple):
@@ -14,6 +16,13 @@ class Unchanged(NamedTuple):
     version: str
     sent: bytes
     warnings: tuple[str, ...]
+
+
+class Admitted(NamedTuple):
+    """The author of an apply that changed nothing, and what admission made of that."""
+
+    author: User
+    verdict: StandingVerdict
 
 
 _Place = tuple[int, str, str, str]

@@ -169,7 +169,9 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
         _warn_too(draft, refusal)
         raise
     if not draft.changes and not await _is_stale(scope, request, draft.row):
-        return await _unchanged(scope, request, draft)
+        outcome = await _unchanged(scope, request, draft)
+        mutation.note_unchanged(attributes)
+        return outcome
     if request.kind.converter is not None:
         await _convert(request.kind, request.kind.converter, draft)
     await _check_current(scope, request, draft)

@@ -127,12 +127,14 @@ class PodSecurity:
             self._judge(attributes, found, attributes.tree, enforces=True)
 
     def stands(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict on new pods of a namespace where all are allowed; each is counted."""
+        """Return the verdict on pods, each of which is counted, and on owners of pods in a namespace where all are
+        allowed.
+        """
         row = self._store.get(_NAMESPACES, attributes.namespace)
-        if self._has_exemptions or attributes.kind.storage != _PODS or row is None:
+        if self._has_exemptions or row is None or not _allows_all(policy_of(row.labels, self._default)):
             return None
-        if not _allows_all(policy_of(row.labels, self._default)):
-            return None
+        if attributes.kind.storage != _PODS:
+            return StandingVerdict(((row.resource, row.key),))
         return StandingVerdict(((row.resource, row.key),), partial(self._count_privileged, _about(attributes)))
 
     def check_owner(self, attributes: Attributes) -> None:

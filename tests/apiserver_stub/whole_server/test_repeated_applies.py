@@ -1,0 +1,182 @@
+"""Configurations that are applied again and again: each is answered as if it came for the first time."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from apiserver_stub.verbs import apply as applying
+from apiserver_stub.verbs.write import write
+
+NAMESPACE = "/api/v1/namespaces/default"
+DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
+MAP = f"{NAMESPACE}/configmaps/web"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+APPLY = {"content_type": "application/apply-patch+yaml"}
+MERGE = {"content_type": "application/merge-patch+json"}
+TIMES = 6  # after which all is known that will be, whichever of several servers is asked
+LABELS = {"app": "web"}
+TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+CONFIGS: dict[str, dict[str, Any]] = {
+    DEPLOYMENT: {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "labels": LABELS},
+        "spec": {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": TEMPLATE},
+    },
+    MAP: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"a": "1"}},
+}
+Change = Callable[[Any], Awaitable[object]]
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The applies that took all that an apply takes."""
+    seen: list[str] = []
+
+    def noted(scope: Any, request: Any, mutation: Any) -> Awaitable[Any]:
+        seen.append(request.kind.storage)
+        return write(scope, request, mutation)
+
+    monkeypatch.setattr(applying, "write", noted)
+    return seen
+
+
+async def applied(api: Any, url: str, *, query: str = "", spaces: str = "", **headers: str) -> Any:
+    body = json.dumps(CONFIGS[url]).encode() + spaces.encode()
+    answer = await api.send("PATCH", f"{url}?fieldManager=ci{query}", body, **APPLY, **headers)
+    return answer.status, json.loads(answer.body), answer.headers.get("warning")
+
+
+@pytest.mark.parametrize("url", CONFIGS)
+async def test_what_changes_nothing_is_answered_alike(started: Any, slow: list[str], storage: str, url: str) -> None:
+    async with started() as api:
+        answers = [await applied(api, url) for _ in range(TIMES + 6)]
+        assert [code for code, _, _ in answers] == [201] + [200] * (TIMES + 5)
+        assert {json.dumps(answer) for answer in answers[2:]} == {json.dumps((200, answers[0][1], None))}
+        if storage == "memory":
+            assert sum(url.split("/")[-2] in one for one in slow) < TIMES
+        assert await applied(api, url, spaces=" ") == answers[-1]
+
+
+async def labelled(api: Any, url: str) -> None:
+    assert (await api("PATCH", url, {"metadata": {"labels": {"b": "c"}}}, **MERGE))[0] == 200
+
+
+@pytest.mark.parametrize("url", CONFIGS)
+async def test_what_others_do_to_the_object_is_seen(started: Any, url: str) -> None:
+    async with started() as api:
+        for _ in range(TIMES):
+            _, first, _ = await applied(api, url)
+        await labelled(api, url)
+        code, answer, _ = await applied(api, url)
+        assert (code, answer["metadata"]["labels"]["b"]) == (200, "c")
+        assert answer["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
+        assert (await api("DELETE", url))[0] == 200
+        code, answer, _ = await applied(api, url)
+        assert (code, answer["metadata"]["uid"] == first["metadata"]["uid"]) == (201, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "change"), [(DEPLOYMENT, {"spec": {"replicas": 5}}), (MAP, {"data": {"a": "2"}})], ids=["deployment", "map"]
+)
+async def test_what_others_change_is_a_conflict_or_taken_back(started: Any, url: str, change: dict[str, Any]) -> None:
+    async with started() as api:
+        for query in ("", "&force=true"):
+            for _ in range(TIMES):
+                _, first, _ = await applied(api, url, query=query)
+            assert (await api("PATCH", url, change, **MERGE))[0] == 200
+            code, answer, _ = await applied(api, url, query=query)
+            assert code == (200 if query else 409)
+        kept = ("spec", "data")
+        assert [answer.get(name) for name in kept] == [first.get(name) for name in kept]
+
+
+def created(path: str, body: dict[str, Any]) -> Change:
+    return lambda api: api("POST", path, body)
+
+
+def webhooks(kind: str, resource: str) -> dict[str, Any]:
+    hook = {
+        "name": "hook.example.org",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]}],
+    }
+    return {"kind": kind, "metadata": {"name": "w"}, "webhooks": [hook]}
+
+
+async def policy(api: Any) -> None:
+    rules = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*"]}
+    spec = {"matchConstraints": {"resourceRules": [rules]}, "validations": [{"expression": "false"}]}
+    await api("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
+    bound = {"policyName": "p", "validationActions": ["Deny"]}
+    await api("POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": bound})
+
+
+CHANGES: dict[str, tuple[Change, int]] = {
+    "mutating webhook": (
+        created(f"{ADMISSION}/mutatingwebhookconfigurations", webhooks("MutatingWebhookConfiguration", "*")),
+        500,
+    ),
+    "validating webhook": (
+        created(f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "*")),
+        500,
+    ),
+    "webhook of others": (
+        created(f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "pods")),
+        200,
+    ),
+    "policy": (policy, 422),
+    "warnings": (
+        lambda api: api(
+            "PATCH", NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}, **MERGE
+        ),
+        200,
+    ),
+}
+
+
+@pytest.mark.parametrize("url", CONFIGS)
+@pytest.mark.parametrize(("change", "code"), CHANGES.values(), ids=CHANGES)
+async def test_what_admission_asks_is_as_it_is_now(started: Any, url: str, change: Change, code: int) -> None:
+    async with started() as api:
+        for _ in range(TIMES):
+            await applied(api, url)
+        await change(api)
+        first = await applied(api, url)
+        assert first[0] == code
+        assert await applied(api, url, spaces=" ") == first
+        assert [await applied(api, url) for _ in range(TIMES)] == [first] * TIMES
+
+
+async def test_callers_and_queries_are_their_own(started: Any) -> None:
+    async with started("--enable-admission-plugins=NodeRestriction") as api:
+        for _ in range(TIMES):
+            await applied(api, MAP)
+        version = (await applied(api, MAP))[1]["metadata"]["resourceVersion"]
+        bad = {"impersonate_user": "system:node:", "impersonate_group": "system:nodes"}
+        assert (await applied(api, MAP, **bad))[0] == 403
+        for query in ("&dryRun=All", "&fieldValidation=Strict", "&force=true"):
+            code, answer, _ = await applied(api, MAP, query=query)
+            assert (code, answer["metadata"]["resourceVersion"]) == (200, version)
+        assert (await api.send("PATCH", f"{MAP}?fieldManager=other", CONFIGS[MAP], **APPLY)).status == 200
+        assert len((await api("GET", MAP))[1]["metadata"]["managedFields"]) == 2
+
+
+async def test_each_is_counted(started: Any) -> None:
+    async def counts() -> list[float]:
+        answer = await api.send("GET", "/metrics")
+        wanted = "apiserver_admission_controller_admission_duration_seconds_count", '"UPDATE"', '"PodSecurity"'
+        lines = answer.body.decode().splitlines()
+        return [float(line.rpartition(" ")[2]) for line in lines if all(word in line for word in wanted)]
+
+    async with started() as api:
+        for _ in range(TIMES):
+            await applied(api, DEPLOYMENT)
+        (before,) = await counts()
+        for _ in range(5):
+            await applied(api, DEPLOYMENT)
+        assert await counts() == [before + 5]
