@@ -2,13 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from apiserver_stub.admission.chain import (
-    ALL,
-    AdmissionPlugin,
-    Attributes,
-    Rule,
-    StandingVerdict,
-)
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, StandingVerdict
 from apiserver_stub.admission.parts import AdmissionParts, Create
 from apiserver_stub.storage.interface import Compare
 from apiserver_stub.watch_cache.row import Row
