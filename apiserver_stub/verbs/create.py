@@ -56,6 +56,7 @@ class _Sent:
         self._scope = scope
         self._request = request
         self._found = NewObject({})
+        self._is_drawn = False
         self._parts = parts_of_new(request)
         self._began = scope.store.revision
         self._likeness = self._parts.likeness if self._parts is not None and scope.forms is not None else None
@@ -90,7 +91,9 @@ class _Sent:
     def note(self, made: Made) -> None:
         """Note the form of what was written, if others like it may be written in that."""
         scope, forms, whole = self._scope, self._scope.forms, self._found.whole
-        if forms is None or self._place is None or whole is None or not whole.completed:
+        if forms is None or self._likeness is None or whole is None or not whole.completed:
+            return
+        if not (self._likeness[1] or self._is_drawn):
             return
         if made.attributes.notes.warnings or DRAWN_VOLUME.encode() in self._request.http.body:
             return
@@ -102,7 +105,8 @@ class _Sent:
         found = self._found = read_new_object(self._request, self._parts)
         metadata = found.tree["metadata"]
         self._request.kind.strategy.forget(metadata)
-        return Edited(found.tree, found.warnings, drawn=_prefix(metadata) != "", completed=found.completed)
+        self._is_drawn = _prefix(metadata) != ""
+        return Edited(found.tree, found.warnings, drawn=self._is_drawn, completed=found.completed)
 
     def manage_fields(self, tree: Tree, _old: Tree | None) -> None:
         """Record that the caller owns all of it."""

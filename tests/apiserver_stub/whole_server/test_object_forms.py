@@ -101,6 +101,14 @@ async def test_what_the_body_names_is_kept(started: Any) -> None:
             assert (code, [volume["name"] for volume in made["spec"]["volumes"]]) == (201, [TOKEN["name"]])
 
 
+async def test_a_name_beside_a_prefix_is_kept(started: Any) -> None:
+    async with started() as api:
+        for _ in range(TIMES):
+            code, made = await api("POST", PODS, pod({"name": "one", "generateName": "some-"}))
+            assert (code, made["metadata"]["name"]) == (201, "one")
+            assert (await api("DELETE", f"{PODS}/one", {"gracePeriodSeconds": 0}))[0] == 200
+
+
 @pytest.mark.virtual
 async def test_times_are_those_of_each(started: Any) -> None:
     async with started() as api:
