@@ -15,8 +15,7 @@ without controllers takes pods.
 """
 
 import asyncio
-import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -86,7 +85,7 @@ class PodAccounts:
         if account is None:
             pod["spec"] = {**spec, **_named(_DEFAULT)}
         else:
-            pod["spec"] = with_account(spec, account, random_source().suffix())
+            pod["spec"] = with_account(spec, account, random_source().suffix)
             _check_secrets(attributes, account)
 
     async def validate(self, attributes: Attributes) -> None:
@@ -214,8 +213,8 @@ def _names(account: Tree, field: str) -> set[str]:
     return {each.get("name", "") for each in account.get(field) or ()}
 
 
-def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
-    """Return the spec of a pod of that account; `suffix` makes the name of a new volume."""
+def with_account(spec: Tree, account: Tree, draw: Callable[[], str]) -> Tree:
+    """Return the spec of a pod of that account; what is drawn ends the name of a new volume."""
     new = {**spec, **_named(account["metadata"]["name"])}
     if not new.get("imagePullSecrets") and account.get("imagePullSecrets"):
         new["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
@@ -223,7 +222,7 @@ def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
     if wish is None:
         wish = account.get(_WISH)
     if wish is not False:
-        _mount(new, suffix)
+        _mount(new, draw)
     return new
 
 
@@ -231,27 +230,24 @@ def _named(account: str) -> Tree:
     return {"serviceAccountName": account, "serviceAccount": account}
 
 
-def _mount(spec: Tree, suffix: str) -> None:
+def _mount(spec: Tree, draw: Callable[[], str]) -> None:
     """Mount a token in every container that has nothing at its place, in place of `spec`'s own lists."""
-    volumes = spec.get("volumes") or ()
-    names = [each.get("name", "") for each in volumes] if volumes else ()
-    known = next((name for name in names if name.startswith(DRAWN_VOLUME)), "") if names else ""
-    name, mounted = known or DRAWN_VOLUME + suffix, False
-    for field in _CONTAINERS:
-        if containers := spec.get(field):
-            spec[field] = [_mounting(container, name) for container in containers]
-            mounted = mounted or any(map(operator.is_not, spec[field], containers))
-    if mounted and not known:
-        spec["volumes"] = [*volumes, {"name": name, "projected": _token()}]
+    volumes, lists = spec.get("volumes") or (), [name for name in _CONTAINERS if spec.get(name)]
+    if not any(_lacks_token(container) for name in lists for container in spec[name]):
+        return
+    known = next((name for each in volumes if (name := each.get("name", "")).startswith(DRAWN_VOLUME)), "")
+    mount = {"name": known or DRAWN_VOLUME + draw(), "readOnly": True, "mountPath": _PATH}
+    for name in lists:
+        spec[name] = [
+            {**one, "volumeMounts": [*(one.get("volumeMounts") or ()), dict(mount)]} if _lacks_token(one) else one
+            for one in spec[name]
+        ]
+    if not known:
+        spec["volumes"] = [*volumes, {"name": mount["name"], "projected": _token()}]
 
 
-def _mounting(container: Tree, name: str) -> Tree:
-    """Return a container with the mount of a volume; the container itself if there is something in its place."""
-    mounts = container.get("volumeMounts") or ()
-    for mount in mounts:
-        if mount.get("mountPath") == _PATH:
-            return container
-    return {**container, "volumeMounts": [*mounts, {"name": name, "readOnly": True, "mountPath": _PATH}]}
+def _lacks_token(container: Tree) -> bool:
+    return not any(mount.get("mountPath") == _PATH for mount in container.get("volumeMounts") or ())
 
 
 def _token() -> dict[str, Any]:

@@ -74,13 +74,14 @@ class _Sent:
         source, name = random_source(), self._likeness[1]
         if name and names.label(name):
             return None
+        drawn = source.suffix() if form.has_volume else ""  # first, as admission does
         name = name or form.prefix[:_LONGEST_PREFIX] + source.suffix()
         row = request.kind.storage, key_of(request.kind, request.namespace, name)
         if (turn := scope.store.turn(row, *namespace_row(request.namespace))) is not None:
             await turn
         if forms.find(self._place) is not form or scope.store.get(*row) is not None:
             return None
-        write = Write(*row, 0, form.fill(name, source.uid(), now(), source.suffix()))
+        write = Write(*row, 0, form.fill(name, source.uid(), now(), drawn))
         try:
             written = await scope.store.commit(write, *form.also)
         except RevisionConflict:

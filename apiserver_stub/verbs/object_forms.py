@@ -19,6 +19,7 @@ from apiserver_stub.watch_cache.joint_commits import Also
 from controller_manager.serving.authentication import User
 
 _BLANKS = {field: Raw(b"\1%b\1" % field) for field in (b"name", b"uid", b"time")}  # no JSON has such bytes
+_VOLUME = b'"%(volume)b"'
 
 
 class Made(Struct, frozen=True):
@@ -35,7 +36,8 @@ class Made(Struct, frozen=True):
 class ObjectForm(Struct):
     """The form of objects of which their `author` sends the same for all but their names: JSON with blanks, which is
     `sure` once two came out so. It holds as long as the `verdict` of admission stands; `also` must hold when they are
-    written. `prefix` is what their names begin with, if the server draws them.
+    written. `prefix` is what their names begin with, if the server draws them, and `has_volume` says that it draws the
+    name of a volume.
     """
 
     json: bytes
@@ -43,9 +45,10 @@ class ObjectForm(Struct):
     verdict: StandingVerdict
     also: Sequence[Compare]
     prefix: str
+    has_volume: bool
     sure: bool = False
 
-    def fill(self, name: str, uid: str, time: str, drawn: str) -> bytes:
+    def fill(self, name: str, uid: str, time: str, drawn: str = "") -> bytes:
         """Return the JSON of an object; `drawn` ends the name of its volume."""
         volume = f"{DRAWN_VOLUME}{drawn}".encode()
         return self.json % {b"name": name.encode(), b"uid": uid.encode(), b"time": time.encode(), b"volume": volume}
@@ -74,7 +77,7 @@ class ObjectForms:
         known, author = self._found.get(place), made.attributes.user
         prefix = made.tree["metadata"].get("generateName") or ""
         sure = known is not None and (known.json, known.author) == (json, author)
-        self._found.put(place, ObjectForm(json, author, verdict, also, prefix, sure), verdict, began)
+        self._found.put(place, ObjectForm(json, author, verdict, also, prefix, _VOLUME in json, sure), verdict, began)
 
 
 def form_of(kind: ResourceInfo, made: Made) -> bytes | None:
@@ -95,4 +98,4 @@ def form_of(kind: ResourceInfo, made: Made) -> bytes | None:
     json = for_storage(kind, {**made.tree, "metadata": blank}, without_drawn(made.spec)).replace(b"%", b"%%")
     for field, raw in _BLANKS.items():
         json = json.replace(bytes(raw), b'"%%(%b)b"' % field)
-    return json.replace(WITHOUT_NAME, b'"%(volume)b"')
+    return json.replace(WITHOUT_NAME, _VOLUME)

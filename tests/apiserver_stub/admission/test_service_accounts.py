@@ -15,7 +15,7 @@ ACCOUNT: dict[str, Any] = {"metadata": {"name": "builder"}}
 
 
 def given(spec: dict[str, Any], **account: Any) -> Any:
-    return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, "abcde")
+    return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, lambda: "abcde")
 
 
 def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -> None:
