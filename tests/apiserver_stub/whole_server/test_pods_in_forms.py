@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from apiserver_stub.verbs.object_forms import ObjectForms
+from controller_manager.api.protobuf import MEDIA_TYPE
+from controller_manager.api.protobuf import body as protobuf_body
 
 NAMESPACE = "/api/v1/namespaces/NAMESPACE"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PODS = f"{NAMESPACE}/pods"
+JSON = "application/json"
 MERGE = {"content_type": "application/merge-patch+json"}
 CONTAINER = {"name": "c", "image": "i"}
 SPECS: list[dict[str, Any]] = [
@@ -39,13 +42,15 @@ METADATA: list[dict[str, Any]] = [
 def requests(source: random.Random) -> list[tuple[str, str, Any, dict[str, str]]]:
     """What is asked, one after the other: pods of few bodies, and now and then something that changes what they are."""
     asked: list[tuple[str, str, Any, dict[str, str]]] = []
-    bodies = [(source.choice(METADATA), source.choice(SPECS)) for _ in range(2)]
+    bodies = [(source.choice(METADATA), source.choice(SPECS), source.choice([JSON, MEDIA_TYPE])) for _ in range(2)]
     for number in range(80):
         if source.random() < 0.9:
-            metadata, spec = source.choice(bodies)
-            body = json.dumps({"metadata": metadata, "spec": spec}).replace("%s", f"p{number}")
+            metadata, spec, media = source.choice(bodies)
+            body = json.dumps({"metadata": metadata, "spec": spec}).replace("%s", f"p{number}").encode()
+            if media == MEDIA_TYPE:
+                body = protobuf_body("v1", "Pod", body) or b""
             query = source.choice(["", "", "", "", "?fieldManager=other", "?dryRun=All"])
-            asked.append(("POST", PODS + query, body.encode(), {}))
+            asked.append(("POST", PODS + query, body, {"content_type": media}))
             continue
         asked.append(source.choice([
             ("POST", f"{NAMESPACE}/limitranges", limits(source.choice(["1", "2"])), {}),
