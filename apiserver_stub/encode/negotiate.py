@@ -26,7 +26,6 @@ WARNING = "warning"
 
 _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _MANY = 4096  # objects that are never few bytes
-_COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show people what they get
 _WARNINGS_LENGTH = 4096  # characters of all warnings together
 _WARNING_LENGTH = 256  # characters left of each warning when they are too long together
@@ -261,7 +260,7 @@ def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     if not content.typed:  # objects say their type
         return b"".join((head, b",".join(objects), b"]}\n")) if is_short else _untyped_chunks(head, content)
     if is_short:
-        return b"".join((head, b"{", b",{".join(content.bare(0, len(objects))), b"]}\n"))
+        return b"".join((head, b"{", *content.chunks(), b"]}\n"))
     return _chunks(head + b"{", content)
 
 
@@ -278,11 +277,11 @@ async def _untyped_chunks(head: bytes, content: ListDocument) -> AsyncIterator[b
 async def _chunks(head: bytes, content: ListDocument) -> AsyncIterator[bytes]:
     """Yield a list of stored JSON; objects are copied only for their chunk."""
     yield head
-    before: tuple[bytes, ...] = ()
-    for start, end in chunk_bounds(content.objects):
+    chunks = content.chunks()
+    await give_way()
+    while chunk := next(chunks, b""):
+        yield chunk
         await give_way()
-        yield b",{".join((*before, *content.bare(start, end)))
-        before = _COMMA
     yield b"]}\n"
 
 

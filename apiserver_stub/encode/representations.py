@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import Told
-from apiserver_stub.watch_cache.row import Change, Row, sizes_of
+from apiserver_stub.watch_cache.row import Change, Row, in_pieces, sizes_of
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Shown
 
@@ -227,12 +227,32 @@ class ListDocument(msgspec.Struct, frozen=True):
         """Yield the elements of the array as JSON, each made when it is asked for."""
         if self.show is not None:
             return map(self.show, self.rows, self.objects)
-        return (b"{" + bare for bare in self.bare(0, len(self.objects))) if self.typed else iter(self.objects)
+        return (self._bare(data) for data in self.objects) if self.typed else iter(self.objects)
 
-    def bare(self, start: int, end: int) -> list[memoryview]:
-        """Return views of some of the objects without their type, and without their opening brace."""
+    def _bare(self, data: bytes) -> bytes:
+        return b"{" + data[len(self.typed) :] if data.startswith(self.typed) else data
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the objects as elements of the array, without their type and without the first brace, in chunks that
+        are made when they are asked for, of the pieces that the objects are held in.
+        """
         typed, rest = self.typed, slice(len(self.typed), None)
-        return [memoryview(data)[rest if data.startswith(typed) else _INSIDE] for data in self.objects[start:end]]
+        parts: list[bytes | memoryview] = []
+        size, before = 0, b""
+        for pieces, more in in_pieces(self.objects):
+            first = pieces[0]
+            is_typed = first.startswith(typed)
+            if not is_typed and len(pieces) > 1:
+                pieces = (b"".join(pieces),)
+                first = pieces[0]
+                is_typed = first.startswith(typed)
+            parts += before, memoryview(first)[rest if is_typed else _INSIDE], *pieces[1:]
+            size, before = size + more, b",{"
+            if size >= CHUNK:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if parts:
+            yield b"".join(parts)
 
 
 def type_prefix(api_version: str, kind: str) -> bytes:

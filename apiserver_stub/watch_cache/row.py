@@ -37,6 +37,11 @@ class Row(StoredObject, gc=False, eq=False):
         self._size = self.size
         self._held = pieces
 
+    def in_pieces(self) -> tuple[tuple[bytes, ...], int]:
+        """Return the object in the pieces that it is held in, and how many bytes it has."""
+        held = self._held
+        return ((held,), len(held)) if isinstance(held, bytes) else (held, self._size)
+
     @property
     def size(self) -> int:
         """Return how many bytes there are to look into."""
@@ -118,9 +123,20 @@ class RowObjects(Sequence[bytes]):
     def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
         return [row.data for row in self._rows[at]] if isinstance(at, slice) else self._rows[at].data
 
+    def in_pieces(self) -> Iterator[tuple[tuple[bytes, ...], int]]:
+        """Yield each in the pieces that it is held in, and how many bytes it has."""
+        return (row.in_pieces() for row in self._rows)
+
     def sizes(self) -> Iterator[int]:
         """Yield how many bytes each has."""
         return (row.size for row in self._rows)
+
+
+def in_pieces(objects: Sequence[bytes]) -> Iterator[tuple[tuple[bytes, ...], int]]:
+    """Yield each of the objects in the pieces that it is held in, and how many bytes it has."""
+    if isinstance(objects, RowObjects):
+        return objects.in_pieces()
+    return (((data,), len(data)) for data in objects)
 
 
 def sizes_of(objects: Sequence[bytes]) -> Iterator[int]:
