@@ -102,10 +102,13 @@ def _media_type(header: str) -> str:
 
 def is_large_request(request: Request) -> bool:
     """Tell whether it may take long to decode the body, or to apply it to an object."""
-    data, media = request.body, media_type(request)
+    data = request.body
+    if data[:1] == b"{":
+        return is_large(data)
+    media = media_type(request)
     if media == JSON_PATCH and (b"copy" in data or b"\\u" in data):  # a few may make something large
         return True
-    if media in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH) or data[:1] == b"{":
+    if media in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH):
         return is_large(data)
     return len(data) > _SMALL or (media in (YAML, APPLY_YAML) and b"*" in data and b"&" in data)
 

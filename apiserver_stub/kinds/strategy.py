@@ -157,7 +157,8 @@ class Strategy:
     def _own_metadata(self, new: Tree, old: Tree, *, annotations: bool = False) -> None:
         metadata, before = new.setdefault("metadata", {}), old["metadata"]
         metadata.pop("selfLink", None)
-        put_in(metadata, ("creationTimestamp",), before.get("creationTimestamp"))
+        if metadata.get("creationTimestamp") != before.get("creationTimestamp"):
+            put_in(metadata, ("creationTimestamp",), before.get("creationTimestamp"))
         for name in _FILLED:
             if name not in metadata and name in before:
                 metadata[name] = before[name]

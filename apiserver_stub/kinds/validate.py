@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.rules.metadata import changes_free_texts, check_metadata
+from apiserver_stub.kinds.rules.metadata import changes_free_texts, check_metadata, check_texts
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, takes
 from apiserver_stub.kinds.trees import same_but
@@ -32,13 +32,14 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
     """Return all problems of a new object, or of an update of `old` through `subresource`; an empty list when valid."""
     found = ErrorList()
     rules = kind.rules
+    if old is not None and not subresource and _changes_free_texts(new, old):
+        check_texts(new, old, found)
+        return found.causes
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
         _judge_spec(rules, new, found)
         rules.body(new, None, found)
         rules.on_create(new, None, found)
-    elif not subresource and _changes_free_texts(new, old):
-        return found.causes
     else:
         _judge_change(rules, new, old, subresource or _implied(new, old), found)
     return _once([*found.causes, *_unmet_of(new, old, kind.schema)]) if rules.by_schema else found.causes

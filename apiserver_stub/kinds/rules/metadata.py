@@ -219,6 +219,11 @@ def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *
         _unchanged(metadata, before, errors)
 
 
+def check_texts(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Report the errors of labels and annotations that a change brings, which leaves the rest as it is."""
+    _ANY(_changed(new["metadata"], old["metadata"]), _AT, errors)
+
+
 def _changed(new: Tree, old: Tree) -> Tree:
     """Return the members that are others in a new state; of labels those that are."""
     found = {name: value for name, value in new.items() if (before := old.get(name)) is not value and before != value}
