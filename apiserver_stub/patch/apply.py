@@ -8,7 +8,7 @@ import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import LONGEST, Findings, beside_spec, without_free_text
+from apiserver_stub.kinds.findings import LONGEST, TEXTS, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
@@ -54,7 +54,6 @@ _MOST_REPORTED = 200  # conflicts in one answer
 _MOST_DECLARED = 16  # sets of names that are beside one spec
 _MOST_DIGESTS = 256
 _MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
-_TEXTS = ("labels", "annotations")
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
@@ -257,7 +256,7 @@ def _with_other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | No
     for name, value in metadata.items():
         if (there := before.get(name)) == value:
             continue
-        if name not in _TEXTS or type(value) is not dict or type(there) is not dict:
+        if name not in TEXTS or type(value) is not dict or type(there) is not dict:
             return None
         changed = {key: text for key, text in value.items() if there.get(key) != text}
         if not all(type(text) is str and key in there for key, text in changed.items()):

@@ -10,7 +10,6 @@ from apiserver_stub.admission import Attributes
 from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.audit import current_record
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
-from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
@@ -147,8 +146,7 @@ def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None
         return body.tree, warnings, spec
     note_patch(request)
     del config["spec"]
-    fits = takes(fitting(kind.schema), _checked(config))
-    warnings = () if fits else check(request, DecodedBody(config), kind.schema, kind.kind)
+    warnings = check(request, DecodedBody(_checked(config)), kind.schema, kind.kind)
     config["spec"] = spec.tree
     return config, warnings, spec
 

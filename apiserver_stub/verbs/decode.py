@@ -184,7 +184,10 @@ def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Wa
     `BadRequest` for repeated fields.
     """
     report, is_custom = Report(), request.kind.custom and node is request.kind.schema
-    if is_custom or not takes(fitting(node), body.tree):
+    if not is_custom and takes(fitting(node), body.tree):
+        if not body.duplicates:
+            return ()
+    else:
         check_typed(body.tree, node, f"failed to create typed patch object ({named_object(request)})")
         if not is_custom:
             report = sweep(deep_copy(body.tree), node)

@@ -75,15 +75,7 @@ def nothing(_new: Tree, _old: Tree | None) -> bool:
     return False
 
 
-def pass_over(_made: Made) -> None:
-    """Do nothing, in place of a step that is left out."""
-
-
-def pass_over_unchanged(_attributes: Attributes) -> None:
-    """Do nothing, in place of a step that is left out."""
-
-
-def as_it_is(_new: Tree) -> None:
+def pass_over(_told: object) -> None:
     """Do nothing, in place of a step that is left out."""
 
 
@@ -107,9 +99,9 @@ class Mutation(Struct, frozen=True):
     view: View | None = None
     read: Callable[[Row], Tree] | None = None
     options: Mapping[str, Any] | None = None
-    identify: Callable[[Tree], None] = as_it_is
+    identify: Callable[[Tree], None] = pass_over
     note: Callable[[Made], None] = pass_over
-    note_unchanged: Callable[[Attributes], None] = pass_over_unchanged
+    note_unchanged: Callable[[Attributes], None] = pass_over
 
 
 class Outcome(Struct, frozen=True):

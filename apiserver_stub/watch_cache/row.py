@@ -101,6 +101,10 @@ class CorruptRow(Row, gc=False, eq=False):
         """Raises `Corrupt`."""
         raise Corrupt(self)
 
+    def in_pieces(self) -> tuple[tuple[bytes, ...], int]:
+        """Raises `Corrupt`."""
+        raise Corrupt(self)
+
 
 class RowObjects(Sequence[bytes]):
     """The objects of sound rows, each joined when it is asked for: a list of many takes the memory of one."""

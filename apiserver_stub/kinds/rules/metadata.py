@@ -6,6 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.findings import TEXTS
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
@@ -14,7 +15,7 @@ from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_TEXTS, _COUNTED = ("labels", "annotations"), ("generation", "managedFields")
+_COUNTED = ("generation", "managedFields")
 _AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
@@ -242,7 +243,7 @@ def changes_free_texts(new: Tree, old: Tree) -> bool:
         before = old[name]
         if value is before or name in _COUNTED or value == before:
             continue
-        if name not in _TEXTS or not all(map(_is_free, dict(value.items() ^ before.items()))):
+        if name not in TEXTS or not all(map(_is_free, dict(value.items() ^ before.items()))):
             return False
     return True
 
