@@ -9,10 +9,10 @@ import pytest
 
 from apiserver_stub.verbs import create as creating
 from apiserver_stub.verbs.write import write
+from tests.apiserver_stub.whole_server.obstacles import add_webhook, deny
 
 NAMESPACE = "/api/v1/namespaces/default"
 PODS = f"{NAMESPACE}/pods"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MERGE = {"content_type": "application/merge-patch+json"}
 TIMES = 8  # after which what comes again is written in its form, whichever of several servers is asked
 DRAWN = "kube-api-access-"
@@ -177,28 +177,6 @@ def limits(**limit: Any) -> dict[str, Any]:
     return {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **limit}]}}
 
 
-def webhooks(kind: str, resource: str) -> dict[str, Any]:
-    hook = {
-        "name": "hook.example.org",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}],
-    }
-    return {"kind": kind, "metadata": {"name": "w"}, "webhooks": [hook]}
-
-
-async def policy(api: Any) -> None:
-    rules = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    spec = {
-        "matchConstraints": {"resourceRules": [{**rules, "resourceNames": ["last"]}]},
-        "validations": [{"expression": "false"}],
-    }
-    await created(f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})(api)
-    bound = {"policyName": "p", "validationActions": ["Deny"]}
-    await created(f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": bound})(api)
-
-
 async def counted(api: Any) -> None:
     await created(f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "100"}}})(api)
     await patched(
@@ -217,16 +195,10 @@ CHANGES: dict[str, Change] = {
     "restricted": patched(NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}),
     "warned": patched(NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}),
     "quota": counted,
-    "mutating webhook": created(
-        f"{ADMISSION}/mutatingwebhookconfigurations", webhooks("MutatingWebhookConfiguration", "pods")
-    ),
-    "validating webhook": created(
-        f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "*")
-    ),
-    "webhook of others": created(
-        f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "services")
-    ),
-    "policy": policy,
+    "mutating webhook": lambda api: add_webhook(api, "MutatingWebhookConfiguration", "CREATE", "pods"),
+    "validating webhook": lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "CREATE", "*"),
+    "webhook of others": lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "CREATE", "services"),
+    "policy": lambda api: deny(api, "CREATE", resources=["pods"], resourceNames=["last"]),
 }
 
 
@@ -329,6 +301,8 @@ async def test_a_change_in_the_midst_of_many(started: Any) -> None:
                     assert found == ({"cpu": "2"} if limited else None)
                     judged[limited] += 1
 
-        toggling = asyncio.ensure_future(toggle())
-        await asyncio.gather(toggling, *(make() for _ in range(8)))
+        async with asyncio.TaskGroup() as group:
+            toggling = group.create_task(toggle())
+            for _ in range(8):
+                group.create_task(make())
         assert min(judged) > 50

@@ -8,11 +8,11 @@ import pytest
 
 from apiserver_stub.verbs import apply as applying
 from apiserver_stub.verbs.write import write
+from tests.apiserver_stub.whole_server.obstacles import add_webhook, deny
 
 NAMESPACE = "/api/v1/namespaces/default"
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 MAP = f"{NAMESPACE}/configmaps/web"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 APPLY = {"content_type": "application/apply-patch+yaml"}
 MERGE = {"content_type": "application/merge-patch+json"}
 TIMES = 6  # after which all is known that will be, whichever of several servers is asked
@@ -93,43 +93,20 @@ async def test_what_others_change_is_a_conflict_or_taken_back(started: Any, url:
         assert [answer.get(name) for name in kept] == [first.get(name) for name in kept]
 
 
-def created(path: str, body: dict[str, Any]) -> Change:
-    return lambda api: api("POST", path, body)
-
-
-def webhooks(kind: str, resource: str) -> dict[str, Any]:
-    hook = {
-        "name": "hook.example.org",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]}],
-    }
-    return {"kind": kind, "metadata": {"name": "w"}, "webhooks": [hook]}
-
-
-async def policy(api: Any) -> None:
-    rules = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["*"]}
-    spec = {"matchConstraints": {"resourceRules": [rules]}, "validations": [{"expression": "false"}]}
-    await api("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
-    bound = {"policyName": "p", "validationActions": ["Deny"]}
-    await api("POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": bound})
-
-
 CHANGES: dict[str, tuple[Change, int]] = {
     "mutating webhook": (
-        created(f"{ADMISSION}/mutatingwebhookconfigurations", webhooks("MutatingWebhookConfiguration", "*")),
+        lambda api: add_webhook(api, "MutatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "validating webhook": (
-        created(f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "*")),
+        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "webhook of others": (
-        created(f"{ADMISSION}/validatingwebhookconfigurations", webhooks("ValidatingWebhookConfiguration", "pods")),
+        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "pods"),
         200,
     ),
-    "policy": (policy, 422),
+    "policy": (lambda api: deny(api, "UPDATE"), 422),
     "warnings": (
         lambda api: api(
             "PATCH", NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}, **MERGE
