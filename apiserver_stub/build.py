@@ -77,10 +77,10 @@ from apiserver_stub.storage_versions import StorageVersions
 from apiserver_stub.telemetry import ShardedWatches, Telemetry
 from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
+from apiserver_stub.verbs.admitted_objects import AdmittedObjects
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.verbs.object_forms import ObjectForms
-from apiserver_stub.verbs.standing import StandingFindings
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.webhooks import WebhookClient
@@ -96,7 +96,6 @@ from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.health import Health
 from controller_manager.transport.dialer import Dialer
 
-_MOST_ADMITTED = 4096  # applies that changed nothing
 _CATCH_UP = 3.0  # seconds that a request waits for what other processes have shown; reads wait longer themselves
 _AUDIT_ATTEMPTS = 300.0  # seconds of all attempts to send events
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
@@ -297,18 +296,19 @@ class _Assembly:
     def scope(self) -> RequestScope:
         """The environment of the verbs."""
         features = Features(self.features.enabled(STREAMING_LISTS), self.features.enabled(UNSAFE_DELETION))
+        admission = Admission(self.plugins, self.admission_metrics)
         return RequestScope(
             self.store,
             self.hub,
             self.kinds,
-            Admission(self.plugins, self.admission_metrics),
+            admission,
             Limits(watch=self.serving.min_request_timeout),
             features,
             self.offload,
             RowConversions(self.offload, self.representations),
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
             forms=ObjectForms(self.store),
-            admitted=StandingFindings(self.store, _MOST_ADMITTED),
+            admitted=AdmittedObjects(self.store, admission),
         )
 
     @cached_property

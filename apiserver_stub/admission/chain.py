@@ -150,8 +150,9 @@ def _nothing() -> None:
 
 class StandingVerdict(NamedTuple):
     """What a plugin has made of a new object it makes of each that differs from it in its name, its uid, its time and
-    drawn names alone, and has the same author; what it has made of an update, of the same one of the same object; until
-    a row changes that it `reads`: of a resource, with a key that begins so. For each that it is not asked about,
+    drawn names alone, and has the same author. What it has made of an update that changes nothing, or but labels and
+    annotations that are none of the platform, it makes of each such update of the object that came of it. Both hold
+    until a row changes that it `reads`: of a resource, with a key that begins so. For each that it is not asked about,
     `again` is called: to count it.
     """
 
@@ -230,6 +231,7 @@ class Admission:
         metrics = metrics or AdmissionMetrics()
         self._plugins = tuple(plugins)
         self._concerned = lru_cache(_MOST_REMEMBERED)(self._find_concerned)
+        self._letting_pass = lru_cache(_MOST_REMEMBERED)(self._find_letting_pass)
         self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
         self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
         self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)
@@ -266,7 +268,7 @@ class Admission:
         """Return the verdict of all plugins on a request that was let pass, if it stands."""
         place = attributes.kind.storage, attributes.subresource, attributes.operation
         reads: set[tuple[str, str]] = set()
-        acts: list[Callable[[], None]] = [partial(self._leave_out, *place)]
+        acts: list[Callable[[], None]] = [partial(_count_at_once, self._letting_pass(*place))]
         for plugin in self._concerned(*place):
             verdict = None if plugin.stands is None else plugin.stands(attributes)
             if verdict is None:
@@ -279,9 +281,17 @@ class Admission:
     def _find_concerned(self, resource: str, subresource: str, operation: Operation) -> Sequence[AdmissionPlugin]:
         return [plugin for plugin in self._plugins if plugin.covers(resource, subresource, operation)]
 
-    def _leave_out(self, resource: str, subresource: str, operation: Operation) -> None:
-        for phase in (self._mutating, self._validating):
-            phase.leave_out(resource, subresource, operation)
+    def _find_letting_pass(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
+        return [
+            *self._mutating.letting_pass(resource, subresource, operation),
+            *self._validating.letting_pass(resource, subresource, operation),
+        ]
+
+
+def _count_at_once(taken: Sequence[Distribution]) -> None:
+    """Count a request that is let pass, in no time, since the verdict on another stands."""
+    for took in taken:
+        took.counts[0] += 1
 
 
 def _do_all(acts: Sequence[Callable[[], None]]) -> None:
@@ -331,13 +341,10 @@ class _Phase:
             raise
         self._passed(operation).observe(at - began)
 
-    def leave_out(self, resource: str, subresource: str, operation: Operation) -> None:
-        """Count a request that is let pass, in no time, since the verdict on another stands."""
+    def letting_pass(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
+        """Return how long each plugin, and all of them, took for requests that were let pass."""
         chosen = self.chosen(resource, subresource, operation)
-        for _, _, took in chosen:
-            took.counts[0] += 1
-        if chosen:
-            self._passed(operation).observe(0.0)
+        return [*(took for _, _, took in chosen), self._passed(operation)] if chosen else []
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
         told, plugins = operation.upper(), self._metrics.plugins

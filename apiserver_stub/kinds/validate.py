@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.rules.metadata import changes_free_texts, check_metadata, check_texts
+from apiserver_stub.kinds.rules.metadata import changed_free_texts, check_changed, check_metadata
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, takes
 from apiserver_stub.kinds.trees import same_but
@@ -32,9 +32,8 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
     """Return all problems of a new object, or of an update of `old` through `subresource`; an empty list when valid."""
     found = ErrorList()
     rules = kind.rules
-    if old is not None and not subresource and _changes_free_texts(new, old):
-        check_texts(new, old, found)
-        return found.causes
+    if old is not None and not subresource and (texts := changed_texts(new, old)) is not None:
+        return judge_texts(texts)
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
         _judge_spec(rules, new, found)
@@ -61,14 +60,23 @@ def _once(causes: list[Cause]) -> list[Cause]:
     ]
 
 
-def _changes_free_texts(new: Tree, old: Tree) -> bool:
-    """Return whether an object is the old one but for labels and annotations that only rules of metadata ask for."""
+def changed_texts(new: Tree, old: Tree) -> Tree | None:
+    """Return what is another in the metadata of an object that is the old one but for labels and annotations that only
+    rules of metadata ask for; None for any other change.
+    """
     if new.keys() != old.keys():
-        return False
+        return None
     for name, part in new.items():
-        if part is not old[name] and name != "metadata":
-            return False
-    return changes_free_texts(new["metadata"], old["metadata"])
+        if part is not old[name] and name != "metadata" and not (type(part) is str and part == old[name]):
+            return None
+    return changed_free_texts(new["metadata"], old["metadata"])
+
+
+def judge_texts(changed: Tree) -> list[Cause]:
+    """Return all problems of an update that changes nothing but those members of metadata."""
+    found = ErrorList()
+    check_changed(changed, found)
+    return found.causes
 
 
 def _implied(new: Tree, old: Tree) -> str:

@@ -11,7 +11,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.findings import LONGEST, TEXTS, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules.metadata import fit
+from apiserver_stub.kinds.rules.metadata import changed_free_texts, fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
@@ -112,10 +112,13 @@ class ApplyRequest(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and its managed fields; those in `tree` are still the former ones."""
+    """The object after an apply, and its managed fields; those in `tree` are still the former ones. If nothing but free
+    texts are others, `texts` are the members of metadata that have them, as `changed_free_texts` returns them.
+    """
 
     tree: Tree
     entries: Entries
+    texts: Tree | None = None
 
 
 def create(request: ApplyRequest, time: str) -> Applied:
@@ -139,8 +142,11 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     mine = request.author.entry_in(entries)
     others = [entry for entry in entries if entry is not mine]
     same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
-    if same and (retold := _with_other_texts(request, live, known, others)) is not None:
-        return Applied(retold, in_order([*others, request.author.entry_in_order(own, time)]))
+    if same and (texts := _other_texts(request, live, known, others)) is not None:
+        before = live["metadata"]
+        retold = in_order([*others, request.author.entry_in_order(own, time)])
+        free = changed_free_texts(texts, {name: before[name] for name in texts})
+        return Applied({**live, "metadata": {**before, **texts}}, retold, free)
     tree = _merged(request, live, known)
     merged = tree.get("spec")
     abandoned = {} if same else _abandoned(mine, declared, request.author)
@@ -240,9 +246,9 @@ def _leaves_spec(known: AppliedSpec | None, live: Tree) -> bool:
     return known is not None and bool(known.left) and _DIGESTS.of(live.get("spec")) in known.left
 
 
-def _with_other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | None, others: Entries) -> Tree | None:
-    """Return the live object with other texts of labels and annotations, if that is all that comes of a configuration
-    whose fields its applier owns already, and owns alone; None if nothing does, or more.
+def _other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | None, others: Entries) -> Tree | None:
+    """Return labels and annotations, those with other texts, if that is all that comes of a configuration whose fields
+    its applier owns already, and owns alone; None if nothing does, or more.
     """
     metadata, before = request.config["metadata"], live["metadata"]
     if not may_share(request.kind):
@@ -271,7 +277,7 @@ def _with_other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | No
     for entry in others:
         if entry["apiVersion"] != request.author.api_version or intersection(fields_of(entry), whole):
             return None
-    return {**live, "metadata": {**before, **texts}}
+    return texts
 
 
 class _Digests:

@@ -1,14 +1,9 @@
 """Server-side apply: an object created from a configuration, or changed as it says (KEP-555)."""
 
-from collections.abc import Hashable
 from contextlib import suppress
 from hashlib import blake2b
 
-from msgspec.structs import replace
-
-from apiserver_stub.admission import Attributes
 from apiserver_stub.api_request import APIRequest, Reply, Tree
-from apiserver_stub.audit import current_record
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.patch import apply as patch
@@ -23,7 +18,7 @@ from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import answered, key_of
-from apiserver_stub.verbs.unchanged_objects import Admitted, Unchanged
+from apiserver_stub.verbs.unchanged_objects import Unchanged
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import BadRequest
@@ -39,8 +34,7 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     elif (outcome := await sent.repeated()) is not None:
         return outcome.reply()
     otherwise = None if request.subresource else creation(request, sent.create, nothing)
-    mutation = change(scope, request, sent.edit, nothing, otherwise)
-    return (await write(scope, request, replace(mutation, note_unchanged=sent.note))).reply()
+    return (await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))).reply()
 
 
 class _Sent:
@@ -50,7 +44,6 @@ class _Sent:
         self._scope = scope
         self._request = request
         self._application: Application | None = None
-        self._began = scope.store.revision
         found = None if request.kind.custom else scope.unchanged.find(request)
         self.known = found if found is not None and found.sent == _digest(request) else None
 
@@ -59,36 +52,19 @@ class _Sent:
         it said then; None if all has to be done that an apply takes.
         """
         scope, request, known = self._scope, self._request, self.known
-        found = None if known is None or scope.admitted is None else scope.admitted.get(self._place)
-        if known is None or found is None or found.author != request.user:
-            return None
-        if request.span is not None or current_record() is not None:
+        if known is None or scope.admitted is None or (found := scope.admitted.find(request, known.revision)) is None:
             return None
         storage, key = request.kind.storage, key_of(request.kind, request.namespace, request.name)
         if (turn := scope.store.turn((storage, key))) is not None:
             await turn
         await scope.wait_until_fresh(None)
         row = scope.store.get(storage, key)
-        if row is None or str(row.revision) != known.version or await scope.store.storage.is_stale(storage, key):
+        if row is None or row.revision != known.revision or await scope.store.storage.is_stale(storage, key):
             return None
-        if scope.admitted is None or scope.admitted.get(self._place) is not found:
+        if scope.admitted.find(request, known.revision) is not found:
             return None
         found.verdict.again()
         return Outcome(answered(request.kind, row), known.warnings)
-
-    def note(self, attributes: Attributes) -> None:
-        """Note that all has been done that the apply takes, and that nothing came of it."""
-        admitted = self._scope.admitted
-        if admitted is None or self.known is None or attributes.notes.warnings:
-            return
-        if (verdict := self._scope.admission.standing(attributes)) is not None:
-            admitted.put(self._place, Admitted(attributes.user, verdict), verdict, self._began)
-
-    @property
-    def _place(self) -> Hashable:
-        request, known = self._request, self.known
-        assert known is not None
-        return request.kind.serial, request.namespace, request.name, request.subresource_name, known
 
     def read(self) -> "Application":
         """Return the configuration. Raises `BadRequest` and others."""
@@ -103,14 +79,14 @@ class _Sent:
     def edit(self, load: Load) -> Edited:
         """Return it laid over an object."""
         live = load.state
-        version: str = live["metadata"]["resourceVersion"]
-        if self.known is not None and self.known.version == version:
+        revision = int(live["metadata"]["resourceVersion"])
+        if self.known is not None and self.known.revision == revision:
             note_patch(self._request)
             tree = detached(load.shared(), live) if may_share(self._request.kind) else load()
             return Edited(tree, self.known.warnings, completed=True)
         edited = self.read().edit(load)
         if not self._request.kind.custom and edited.tree == live:
-            self._scope.unchanged.note(self._request, Unchanged(version, _digest(self._request), edited.warnings))
+            self._scope.unchanged.note(self._request, Unchanged(revision, _digest(self._request), edited.warnings))
         return edited
 
 
@@ -171,7 +147,7 @@ class Application:
     def create(self, _load: Load) -> Edited:
         """Return the configuration as a new object."""
         check_name(self._request, self._applied.config["metadata"])
-        tree, entries = patch.create(self._applied, now())
+        tree, entries, _ = patch.create(self._applied, now())
         refuse_uid(self._request, tree["metadata"])
         self._request.kind.strategy.forget(tree["metadata"])
         put_managed_fields(tree, entries)
@@ -182,11 +158,11 @@ class Application:
         live, kind = load.state, self._request.kind
         if kind.custom and not is_typed(live, kind.schema):
             check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
-        tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
+        tree, entries, texts = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
         check_name(self._request, tree["metadata"])
         keep_uid(self._request, tree["metadata"], live["metadata"])
         put_managed_fields(tree, entries)
-        return Edited(tree, self._warnings, completed=True)
+        return Edited(tree, self._warnings, completed=True, texts=texts)
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:

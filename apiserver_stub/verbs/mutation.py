@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiserver_stub.admission import Attributes, Operation
+from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import Item, Reply, Tree
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.object_forms import Made
@@ -49,13 +49,15 @@ class Load:
 
 class Edited(Struct, frozen=True):
     """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be
-    `completed` by its defaults already.
+    `completed` by its defaults already. If it is known that but free texts are others, `texts` are what
+    `changed_free_texts` returns of them.
     """
 
     tree: Tree
     warnings: Warnings = ()
     drawn: bool = False
     completed: bool = False
+    texts: Tree | None = None
 
 
 Edit = Callable[[Load], Edited]
@@ -86,9 +88,9 @@ class Mutation(Struct, frozen=True):
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
     Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time; of one
-    that is like others of its template `note(made)` is told once it is written. `note_unchanged(attributes)` is told of
-    what admission let pass and changes nothing. `otherwise` is done when there is no such object; `read` replaces the
-    reading of a row. `options` are the caller's, where they are others than the parameters of the request.
+    that is like others of its template `note(made)` is told once it is written. `otherwise` is done when there is no
+    such object; `read` replaces the reading of a row. `options` are the caller's, where they are others than the
+    parameters of the request.
     """
 
     operation: Operation | None
@@ -101,7 +103,6 @@ class Mutation(Struct, frozen=True):
     options: Mapping[str, Any] | None = None
     identify: Callable[[Tree], None] = pass_over
     note: Callable[[Made], None] = pass_over
-    note_unchanged: Callable[[Attributes], None] = pass_over
 
 
 class Outcome(Struct, frozen=True):

@@ -5,24 +5,15 @@ object is as it was. Those who keep a cluster as a repository says do little els
 from collections import OrderedDict
 from typing import NamedTuple
 
-from apiserver_stub.admission import StandingVerdict
 from apiserver_stub.api_request import APIRequest
-from controller_manager.serving.authentication import User
 
 
 class Unchanged(NamedTuple):
-    """An object at a `version`, the digest of what left it so, and the `warnings` about that."""
+    """An object at a `revision`, the digest of what left it so, and the `warnings` about that."""
 
-    version: str
+    revision: int
     sent: bytes
     warnings: tuple[str, ...]
-
-
-class Admitted(NamedTuple):
-    """The author of an apply that changed nothing, and what admission made of that."""
-
-    author: User
-    verdict: StandingVerdict
 
 
 _Place = tuple[int, str, str, str]

@@ -11,30 +11,29 @@ The fields of a new object are recorded before admission: what that adds is nobo
 commit.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from apiserver_stub.admission import Admission, Attributes, Notes
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.audit import current_record, note_latency
 from apiserver_stub.encode.body import run_of
-from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
+from apiserver_stub.kinds.findings import TEXTS
+from apiserver_stub.kinds.shared_parts import may_share
 from apiserver_stub.kinds.templates import template_of
-from apiserver_stub.kinds.trees import deep_copy, put_in
-from apiserver_stub.kinds.validate import judge
+from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.validate import changed_texts, judge, judge_texts
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
-from apiserver_stub.spans import Span
-from apiserver_stub.storage.interface import RevisionConflict, Write
+from apiserver_stub.storage.interface import RevisionConflict
+from apiserver_stub.verbs.admitted_objects import Admitted
+from apiserver_stub.verbs.commit import commit, convert, rehearse
 from apiserver_stub.verbs.decode import Warnings
-from apiserver_stub.verbs.deletion import grace_of
+from apiserver_stub.verbs.draft import Draft, Lost, name_of, row_of
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.verbs.preconditions import (
@@ -48,63 +47,22 @@ from apiserver_stub.verbs.preconditions import (
 )
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
-from apiserver_stub.verbs.storage import answered, for_storage, key_of
-from apiserver_stub.watch_cache.joint_commits import Also
+from apiserver_stub.verbs.storage import answered, key_of
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import (
     AlreadyExists,
     ApiError,
+    Cause,
     Conflict,
     Forbidden,
     Invalid,
     NotFound,
     invalid,
 )
-from controller_manager.base.clock import monotonic
 
 _NOT_ASKED = Admission()
 _JUDGED = ("create", "update")  # operations with what a caller sent
 _OF_STATE = (NotFound, Conflict, AlreadyExists, Forbidden, Invalid)  # refusals that another state may not deserve
-
-
-class _Lost(Exception):
-    """Somebody else was faster; `refusal` is told if it was the last attempt."""
-
-    def __init__(self, refusal: ApiError) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-class _Draft(Struct):
-    """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
-    `again` says that an object that is there after all is no refusal: the mutation begins again. `seen` is the revision
-    at which the row was last found to be current, `rows` are those (resource and key) whose writes have to be waited
-    for: that of the object first. A new state that is `whole` is answered as it is stored.
-
-    `sent` is what the caller sent, if others than this server have changed that. Of a kind with a converter, `served`
-    is the row in the version of the request, `stored` the new state as it is to be stored, and `answered` what becomes
-    of that when it is read again. `spec` is that of the new state in JSON, if it is known.
-    """
-
-    mutation: Mutation
-    row: Row | None
-    run: Run
-    notes: Notes
-    again: bool
-    seen: int = 0
-    rows: Sequence[tuple[str, str]] = ()
-    new: Tree = {}
-    old: Tree | None = None
-    warnings: Warnings = ()
-    completed: bool = False
-    removes: bool = False
-    changes: bool = True
-    whole: bool = False
-    sent: Tree | None = None
-    served: Row | None = None
-    stored: Tree | None = None
-    answered: Tree | None = None
-    spec: bytes = b""
 
 
 async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
@@ -131,7 +89,7 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
             return await _attempt(scope, request, mutation, notes)
         except RevisionConflict:
             pass  # what made it so is visible by now
-        except _Lost as lost:
+        except Lost as lost:
             refusal = lost.refusal
         except _OF_STATE:
             if fresh or not await _was_behind(scope):
@@ -141,14 +99,21 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
 
 
 async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
-    """Take all steps, from the state that is visible here. Raises `_Lost` or `RevisionConflict` if it changes
+    """Take all steps, from the state that is visible here. Raises `Lost` or `RevisionConflict` if it changes
     meanwhile.
     """
-    admission = scope.admission if mutation.operation else _NOT_ASKED
+    admission, began = scope.admission if mutation.operation else _NOT_ASKED, scope.store.revision
     draft = await _load(scope, request, mutation, notes)
     await draft.run(partial(_edit, scope, request, draft))
     if draft.row is None:
-        check_may_create(request.kind, _name(request, draft))
+        check_may_create(request.kind, name_of(request, draft))
+    if (admitted := _admitted(scope, request, draft)) and (texts := _texts_alone(request, draft, draft.texts)):
+        _complete_texts(request, draft, texts)
+        admitted.verdict.again()
+        outcome = await commit(scope, request, draft, ())
+        if draft.written is not None:
+            admitted.revision = draft.written.revision
+        return outcome
     attributes = _shown(request, draft)
     try:
         await admission.mutate(attributes)
@@ -170,31 +135,79 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
         raise
     if not draft.changes and not await _is_stale(scope, request, draft.row):
         outcome = await _unchanged(scope, request, draft)
-        mutation.note_unchanged(attributes)
+        if _is_update(mutation):
+            _note_admitted(scope, request, draft, attributes, began)
         return outcome
     if request.kind.converter is not None:
-        await _convert(request.kind, request.kind.converter, draft)
+        await convert(request.kind, request.kind.converter, draft)
     await _check_current(scope, request, draft)
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
-        return await _rehearsed(draft)
-    outcome = await _commit(scope, request, draft, also)
+        return await rehearse(draft)
+    changes_texts = not also and _is_update(mutation) and bool(_texts_alone(request, draft))
+    outcome = await commit(scope, request, draft, also)
     if draft.spec and not outcome.warnings:
         mutation.note(Made(draft.new, draft.spec, attributes, also))
+    if changes_texts:
+        _note_admitted(scope, request, draft, attributes, began)
     return outcome
 
 
-def _warn_too(draft: _Draft, refusal: ApiError) -> None:
+def _is_update(mutation: Mutation) -> bool:
+    """Return whether admission is asked about an update of the object itself, as it is stored."""
+    return mutation.operation == "update" and mutation.view is None and mutation.read is None
+
+
+def _admitted(scope: RequestScope, request: APIRequest, draft: Draft) -> Admitted | None:
+    """Return what admission says to a change of free texts, if it need not be asked and nothing was written since the
+    object was loaded.
+    """
+    if scope.admitted is None or draft.row is None or not _is_update(draft.mutation):
+        return None
+    return scope.admitted.find(request, draft.row.revision) if scope.store.revision == draft.seen else None
+
+
+def _texts_alone(request: APIRequest, draft: Draft, known: Tree | None = None) -> Tree | None:
+    """Return what an update changes of metadata, which may be known, if it changes but free texts of an object that
+    stays, and nothing else follows from that; else None.
+    """
+    kind, new, old = request.kind, draft.new, draft.old
+    if old is None or request.subresource is not None or not may_share(kind) or "deletionTimestamp" in old["metadata"]:
+        return None
+    texts = known or changed_texts(new, old)
+    if texts is None or "generation" in texts or texts.keys().isdisjoint(TEXTS):
+        return None
+    return None if kind.strategy.counts_annotations and "annotations" in texts else texts
+
+
+def _complete_texts(request: APIRequest, draft: Draft, texts: Tree) -> None:
+    """Make a change of free texts that admission lets pass one that can be stored: nothing is to be prepared, and only
+    the rules of metadata are asked. Raises `Invalid`.
+    """
+    draft.mutation.manage_fields(draft.new, draft.old)
+    texts["managedFields"] = draft.new["metadata"].get("managedFields") or ()
+    _refuse(request, draft, judge_texts(texts), draft.warnings)
+    draft.rows = (row_of(request, draft),)
+
+
+def _note_admitted(scope: RequestScope, request: APIRequest, draft: Draft, attributes: Attributes, began: int) -> None:
+    """Note what admission, asked since a revision, said to a change of free texts or of nothing."""
+    row = draft.written or draft.row
+    if scope.admitted is not None and row is not None and not draft.warnings:
+        scope.admitted.note(request, attributes, row.revision, began)
+
+
+def _warn_too(draft: Draft, refusal: ApiError) -> None:
     """Warn who is refused by admission of what was found before."""
     refusal.warnings = (*draft.warnings, *refusal.warnings)
 
 
-async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> _Draft:
+async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Draft:
     """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
     if mutation.operation == "create":
         if (turn := scope.store.turn(*namespace_row(request.namespace))) is not None:
             await turn
-        return _Draft(mutation, None, _run_of(scope, request), notes, again=False)
+        return Draft(mutation, None, _run_of(scope, request), notes, again=False)
     key = key_of(request.kind, request.namespace, request.name)
     if (turn := scope.store.turn((request.kind.storage, key))) is not None:
         await turn
@@ -202,14 +215,14 @@ async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation, no
     if row is None:
         if mutation.otherwise is None:
             raise object_not_found(request)
-        return _Draft(mutation.otherwise, None, _run_of(scope, request), notes, again=True)
+        return Draft(mutation.otherwise, None, _run_of(scope, request), notes, again=True)
     seen = scope.store.revision
     if mutation.read:
-        return _Draft(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
+        return Draft(mutation, row, _run_of(scope, request), notes, again=True, seen=seen)
     served = row
     if request.kind.converter is not None:
         (served,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return _Draft(mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served)
+    return Draft(mutation, row, _run_of(scope, request, served.data), notes, again=True, seen=seen, served=served)
 
 
 def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
@@ -220,7 +233,7 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
-def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
+def _edit(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
     """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
     mutation, row = draft.mutation, draft.row
     if row is None:
@@ -235,7 +248,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
-        draft.completed = edited.completed
+        draft.completed, draft.texts = edited.completed, edited.texts
     if mutation.operation not in _JUDGED:
         return
     check_namespace(request, draft.new["metadata"])
@@ -247,22 +260,22 @@ def _edit(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
         mutation.manage_fields(draft.new, None)
 
 
-def _shown(request: APIRequest, draft: _Draft) -> Attributes:
+def _shown(request: APIRequest, draft: Draft) -> Attributes:
     """Return the mutation as admission sees it."""
     operation, new, old, view = draft.mutation.operation or "update", draft.new, draft.old, draft.mutation.view
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
     tree = None if operation == "delete" else new
-    return attributes_of(request, operation, tree, old, _name(request, draft), draft.mutation.options, draft.notes)
+    return attributes_of(request, operation, tree, old, name_of(request, draft), draft.mutation.options, draft.notes)
 
 
-def _take(draft: _Draft, attributes: Attributes) -> None:
+def _take(draft: Draft, attributes: Attributes) -> None:
     """Lay what admission made of the shown object over the object itself."""
     if draft.mutation.view is not None:
         draft.new = draft.mutation.view.take(draft.new, attributes.tree)
 
 
-def _complete(request: APIRequest, draft: _Draft) -> None:
+def _complete(request: APIRequest, draft: Draft) -> None:
     """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
@@ -288,21 +301,27 @@ def _complete(request: APIRequest, draft: _Draft) -> None:
         template.note(spec, new)
 
 
-def _judge(request: APIRequest, draft: _Draft, sent: Warnings) -> None:
+def _judge(request: APIRequest, draft: Draft, sent: Warnings) -> None:
     """Hold a state to the rules of its kind, and note what to warn of besides what was `sent`. Raises `Invalid`."""
     kind, new, old = request.kind, draft.new, draft.old
     problems, told, draft.whole = judge(kind, new, old, request.subresource_name)
-    if problems:
-        group = str(new["apiVersion"]).rpartition("/")[0]
-        refusal = invalid(group, new["kind"], _name(request, draft), problems)
-        refusal.warnings = (*sent, *told)
-        raise refusal
+    _refuse(request, draft, problems, (*sent, *told))
     draft.warnings = (*draft.warnings, *told)
     if old is not None:
         draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
 
 
-def _check_again(request: APIRequest, draft: _Draft) -> None:
+def _refuse(request: APIRequest, draft: Draft, problems: Sequence[Cause], warnings: Warnings) -> None:
+    """Raises `Invalid` for problems, if there are any."""
+    if not problems:
+        return
+    group = str(draft.new["apiVersion"]).rpartition("/")[0]
+    refusal = invalid(group, draft.new["kind"], name_of(request, draft), problems)
+    refusal.warnings = warnings
+    raise refusal
+
+
+def _check_again(request: APIRequest, draft: Draft) -> None:
     """Hold what others made of an object to the request. Raises `BadRequest`, `Conflict` and `UnknownError`."""
     metadata, old = draft.new["metadata"], draft.old
     check_namespace(request, metadata)
@@ -313,7 +332,7 @@ def _check_again(request: APIRequest, draft: _Draft) -> None:
         raise stale(request)
 
 
-def _manage_fields(draft: _Draft, new: Tree, old: Tree) -> None:
+def _manage_fields(draft: Draft, new: Tree, old: Tree) -> None:
     """Record who owns what of a change: its caller what it sent, and nobody what others made of that."""
     mutation, sent = draft.mutation, draft.sent
     if sent is None or mutation.view is not None:
@@ -336,23 +355,13 @@ async def _is_stale(scope: RequestScope, request: APIRequest, row: Row | None) -
     return await scope.store.storage.is_stale(kind.storage, key_of(kind, request.namespace, request.name))
 
 
-async def _convert(kind: ResourceInfo, converter: Converter, draft: _Draft) -> None:
-    """Make the state as it is to be stored, and as it is to be answered: nothing can go wrong with that any more once
-    it is committed.
-    """
-    group, version, _ = kind.storage_version
-    (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
-    read = draft.stored if kind.from_storage is None else kind.from_storage(deep_copy(draft.stored))
-    (draft.answered,) = await converter((read,), kind.api_version)
-
-
-async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
-    """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `_Lost` unless
+async def _check_current(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
+    """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `Lost` unless
     the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
     """
     store = scope.store
     if not draft.rows:
-        row = request.kind.storage, key_of(request.kind, request.namespace, _name(request, draft))
+        row = row_of(request, draft)
         draft.rows = (row, *namespace_row(request.namespace)) if draft.row is None else (row,)
     if (turn := store.turn(*draft.rows)) is not None:
         await turn
@@ -363,9 +372,9 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
         draft.seen = store.revision
         return
     if draft.row is not None or found is None:
-        raise _Lost(stale(request))
-    taken = already_exists(request, _name(request, draft), found)
-    raise _Lost(taken) if draft.again else taken
+        raise Lost(stale(request))
+    taken = already_exists(request, name_of(request, draft), found)
+    raise Lost(taken) if draft.again else taken
 
 
 async def _was_behind(scope: RequestScope) -> bool:
@@ -375,14 +384,14 @@ async def _was_behind(scope: RequestScope) -> bool:
     return scope.store.revision > seen
 
 
-def _renewed(request: APIRequest, draft: _Draft, attributes: Attributes) -> Attributes:
+def _renewed(request: APIRequest, draft: Draft, attributes: Attributes) -> Attributes:
     """Return the mutation as admission sees it now that the object is complete."""
     if draft.mutation.view is not None:
         return _shown(request, draft)
-    return attributes if attributes.name else replace(attributes, name=_name(request, draft))
+    return attributes if attributes.name else replace(attributes, name=name_of(request, draft))
 
 
-def _effect(draft: _Draft, attributes: Attributes) -> Attributes:
+def _effect(draft: Draft, attributes: Attributes) -> Attributes:
     """Return the mutation by what becomes of the object: a change that takes its last hold away deletes it, and a
     deletion that only begins is an update.
     """
@@ -391,71 +400,9 @@ def _effect(draft: _Draft, attributes: Attributes) -> Attributes:
     return replace(attributes, operation="update", object=draft.new) if attributes.object is None else attributes
 
 
-async def _unchanged(scope: RequestScope, request: APIRequest, draft: _Draft) -> Outcome:
+async def _unchanged(scope: RequestScope, request: APIRequest, draft: Draft) -> Outcome:
     assert draft.row is not None
     if await _was_behind(scope):
         await _check_current(scope, request, draft)
     row = draft.served or draft.row
     return Outcome(answered(request.kind, row), draft.warnings)
-
-
-async def _rehearsed(draft: _Draft) -> Outcome:
-    data = await draft.run(partial(encode, in_order(draft.answered or draft.new)))
-    return Outcome(data, draft.warnings, draft.row is None, draft.removes)
-
-
-async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Also]) -> Outcome:
-    """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
-    `RevisionConflict`.
-    """
-    kind, row, removes = request.kind, draft.row, draft.removes
-    if row is None:
-        check_new(draft.new["metadata"])
-    data = for_storage(kind, draft.stored or draft.new, draft.spec)
-    change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
-    is_audited = current_record() is not None
-    began = monotonic() if is_audited else 0.0
-    if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):
-        # Who watches hears that no grace is left before the object is gone.
-        marked = await _committed(scope, request, replace(change, deleted=False), ())
-        change = replace(change, expected=marked.revision)
-    written = await _committed(scope, request, change, also)
-    if is_audited:
-        note_latency("etcd", monotonic() - began)
-    if draft.whole and kind.converter is None:
-        written.settled = kind.serial
-    if not removes:
-        scope.decoded.replace(row, kind, written, draft.new)
-    elif row is not None:
-        scope.decoded.forget(row)
-    if draft.answered is draft.stored:
-        return Outcome(answered(kind, written), draft.warnings, row is None, removes)
-    assert draft.answered is not None
-    draft.answered["metadata"]["resourceVersion"] = str(written.revision)
-    return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
-
-
-def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:
-    if request.span is None:
-        return scope.store.commit(change, *also)
-    return _commit_traced(request.span, scope, request, change, also)
-
-
-async def _commit_traced(
-    span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]
-) -> Row:
-    """Write in a span that is called as that of a storage in etcd."""
-    done = "Delete" if change.deleted else "GuaranteedUpdate" if change.expected else "Create"
-    kind = request.kind
-    described = {"key": f"/{kind.plural}/{change.key}", "group": kind.group, "resource": kind.plural}
-    with span.child(f"{done} etcd3", described) as storing:
-        storing.event("Encode succeeded", {"len": len(change.data)})
-        written = await scope.store.commit(change, *also)
-        storing.event("Txn call succeeded" if done == "Create" else "Transaction committed")
-    return written
-
-
-def _name(request: APIRequest, draft: _Draft) -> str:
-    """Return the name of the object; a new one may bring it."""
-    name: str = request.name or draft.new["metadata"].get("name", "")
-    return name

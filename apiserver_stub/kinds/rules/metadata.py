@@ -216,13 +216,8 @@ def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *
         _name(namespaced, rule, metadata, errors)
     else:
         before = old.get("metadata", {})
-        _ANY(_changed(metadata, before), _AT, errors)
+        check_changed(_changed(metadata, before), errors)
         _unchanged(metadata, before, errors)
-
-
-def check_texts(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """Report the errors of labels and annotations that a change brings, which leaves the rest as it is."""
-    _ANY(_changed(new["metadata"], old["metadata"]), _AT, errors)
 
 
 def _changed(new: Tree, old: Tree) -> Tree:
@@ -233,19 +228,32 @@ def _changed(new: Tree, old: Tree) -> Tree:
     return found
 
 
-def changes_free_texts(new: Tree, old: Tree) -> bool:
-    """Return whether metadata differs, but for what only the server says, in labels and annotations alone, and in none
-    of the platform: the rules of a kind ask for no others.
+def changed_free_texts(new: Tree, old: Tree) -> Tree | None:
+    """Return the members of metadata that are others, of labels those that are; None if any but labels, annotations and
+    what only the server says is another, or any of the platform: the rules of a kind ask for no others.
     """
     if new.keys() != old.keys():
-        return False
+        return None
+    found: Tree = {}
     for name, value in new.items():
         before = old[name]
-        if value is before or name in _COUNTED or value == before:
+        if value is before or value == before:
             continue
-        if name not in TEXTS or not all(map(_is_free, dict(value.items() ^ before.items()))):
-            return False
-    return True
+        if name in TEXTS:
+            changed = {key for key, _ in value.items() ^ before.items()}
+            if not all(map(_is_free, changed)):
+                return None
+            found[name] = value if name == "annotations" else {key: value[key] for key in changed & value.keys()}
+        elif name in _COUNTED:
+            found[name] = value
+        else:
+            return None
+    return found
+
+
+def check_changed(metadata: Tree, errors: ErrorList) -> None:
+    """Report the errors of those members of metadata that a change brings."""
+    _ANY(metadata, _AT, errors)
 
 
 def _is_free(name: str) -> bool:

@@ -1,0 +1,90 @@
+"""The end of a mutation: its draft is written, or what would be is shown."""
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.audit import current_record, note_latency
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
+from apiserver_stub.kinds.trees import deep_copy
+from apiserver_stub.spans import Span
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.verbs.deletion import grace_of
+from apiserver_stub.verbs.draft import Draft
+from apiserver_stub.verbs.mutation import Outcome
+from apiserver_stub.verbs.preconditions import check_new
+from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.storage import answered, for_storage
+from apiserver_stub.watch_cache.joint_commits import Also
+from apiserver_stub.watch_cache.row import Row
+from controller_manager.base.clock import monotonic
+
+
+async def convert(kind: ResourceInfo, converter: Converter, draft: Draft) -> None:
+    """Make the state as it is to be stored, and as it is to be answered: nothing can go wrong with that any more once
+    it is committed.
+    """
+    group, version, _ = kind.storage_version
+    (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
+    read = draft.stored if kind.from_storage is None else kind.from_storage(deep_copy(draft.stored))
+    (draft.answered,) = await converter((read,), kind.api_version)
+
+
+async def rehearse(draft: Draft) -> Outcome:
+    """Return what would be answered, and write nothing."""
+    data = await draft.run(partial(encode, in_order(draft.answered or draft.new)))
+    return Outcome(data, draft.warnings, draft.row is None, draft.removes)
+
+
+async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: Sequence[Also]) -> Outcome:
+    """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
+    `RevisionConflict`.
+    """
+    kind, row, removes = request.kind, draft.row, draft.removes
+    if row is None:
+        check_new(draft.new["metadata"])
+    data = for_storage(kind, draft.stored or draft.new, draft.spec)
+    change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
+    is_audited = current_record() is not None
+    began = monotonic() if is_audited else 0.0
+    if removes and draft.old is not None and grace_of(draft.new) != grace_of(draft.old):
+        # Who watches hears that no grace is left before the object is gone.
+        marked = await _committed(scope, request, replace(change, deleted=False), ())
+        change = replace(change, expected=marked.revision)
+    written = draft.written = await _committed(scope, request, change, also)
+    if is_audited:
+        note_latency("etcd", monotonic() - began)
+    if draft.whole and kind.converter is None:
+        written.settled = kind.serial
+    if not removes:
+        scope.decoded.replace(row, kind, written, draft.new)
+    elif row is not None:
+        scope.decoded.forget(row)
+    if draft.answered is draft.stored:
+        return Outcome(answered(kind, written), draft.warnings, row is None, removes)
+    assert draft.answered is not None
+    draft.answered["metadata"]["resourceVersion"] = str(written.revision)
+    return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
+
+
+def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:
+    if request.span is None:
+        return scope.store.commit(change, *also)
+    return _commit_traced(request.span, scope, request, change, also)
+
+
+async def _commit_traced(
+    span: Span, scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]
+) -> Row:
+    """Write in a span that is called as that of a storage in etcd."""
+    done = "Delete" if change.deleted else "GuaranteedUpdate" if change.expected else "Create"
+    kind = request.kind
+    described = {"key": f"/{kind.plural}/{change.key}", "group": kind.group, "resource": kind.plural}
+    with span.child(f"{done} etcd3", described) as storing:
+        storing.event("Encode succeeded", {"len": len(change.data)})
+        written = await scope.store.commit(change, *also)
+        storing.event("Txn call succeeded" if done == "Create" else "Transaction committed")
+    return written
