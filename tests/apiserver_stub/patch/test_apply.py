@@ -48,7 +48,7 @@ class World:
             done = self._apply(claim)
         finally:
             assert (config, self.tree, self.entries) == given
-        self.tree, self.entries = done
+        self.tree, self.entries = done.tree, done.entries
         return done.tree
 
     def _apply(self, claim: ApplyRequest) -> Applied:
