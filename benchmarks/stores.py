@@ -268,6 +268,8 @@ def main() -> None:
     parser.add_argument("pods", type=int, nargs="*", default=SIZES, help="how many, the smaller number first")
     parser.add_argument("--beside", type=int, default=0, metavar="PORT", help="of another API server on 127.0.0.1")
     words = parser.parse_args()
+    if len(words.pods) < 2 or words.pods[0] >= words.pods[-1]:
+        parser.error("name two numbers of pods, the smaller first: what one pod costs is their difference")
     for result in asyncio.Runner(loop_factory=uvloop.new_event_loop).run(run(words.pods, words.beside)):
         print(result, flush=True)
 
