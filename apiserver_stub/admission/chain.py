@@ -231,7 +231,7 @@ class Admission:
         metrics = metrics or AdmissionMetrics()
         self._plugins = tuple(plugins)
         self._concerned = lru_cache(_MOST_REMEMBERED)(self._find_concerned)
-        self._letting_pass = lru_cache(_MOST_REMEMBERED)(self._find_letting_pass)
+        self._durations = lru_cache(_MOST_REMEMBERED)(self._find_durations)
         self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
         self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
         self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)
@@ -268,7 +268,7 @@ class Admission:
         """Return the verdict of all plugins on a request that was let pass, if it stands."""
         place = attributes.kind.storage, attributes.subresource, attributes.operation
         reads: set[tuple[str, str]] = set()
-        acts: list[Callable[[], None]] = [partial(_count_at_once, self._letting_pass(*place))]
+        acts: list[Callable[[], None]] = [partial(_count_at_once, self._durations(*place))]
         for plugin in self._concerned(*place):
             verdict = None if plugin.stands is None else plugin.stands(attributes)
             if verdict is None:
@@ -281,10 +281,10 @@ class Admission:
     def _find_concerned(self, resource: str, subresource: str, operation: Operation) -> Sequence[AdmissionPlugin]:
         return [plugin for plugin in self._plugins if plugin.covers(resource, subresource, operation)]
 
-    def _find_letting_pass(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
+    def _find_durations(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
         return [
-            *self._mutating.letting_pass(resource, subresource, operation),
-            *self._validating.letting_pass(resource, subresource, operation),
+            *self._mutating.durations(resource, subresource, operation),
+            *self._validating.durations(resource, subresource, operation),
         ]
 
 
@@ -341,8 +341,8 @@ class _Phase:
             raise
         self._passed(operation).observe(at - began)
 
-    def letting_pass(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
-        """Return how long each plugin, and all of them, took for requests that were let pass."""
+    def durations(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
+        """Return how long each plugin, and all of them together, took for requests that were let pass."""
         chosen = self.chosen(resource, subresource, operation)
         return [*(took for _, _, took in chosen), self._passed(operation)] if chosen else []
 

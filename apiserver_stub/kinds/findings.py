@@ -13,8 +13,8 @@ from apiserver_stub.kinds.schema import Tree
 T = TypeVar("T")
 DRAWN_VOLUME = "kube-api-access-"
 """What the names of the volumes begin with that admission adds to pods; five drawn letters follow."""
-TEXTS = ("labels", "annotations")
-"""The members of metadata that are texts by names."""
+LABELS = ("labels", "annotations")
+"""The members of metadata that are texts by names which users choose."""
 LONGEST = 16 * 1024
 """Bytes of the longest part of which findings are kept."""
 WITHOUT_NAME = b'"\0"'
@@ -122,7 +122,7 @@ def beside_spec(tree: Tree) -> bytes:
     owners of fields ask no more than whether they are there.
     """
     metadata = {**tree["metadata"], "name": "name" in tree["metadata"]}
-    for name in TEXTS:
+    for name in LABELS:
         if type(texts := metadata.get(name)) is dict:
             metadata[name] = list(texts)
     return _ENCODER.encode({**tree, "metadata": metadata, "spec": None})

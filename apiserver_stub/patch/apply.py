@@ -8,10 +8,10 @@ import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import LONGEST, TEXTS, Findings, beside_spec, without_free_text
+from apiserver_stub.kinds.findings import LABELS, LONGEST, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules.metadata import changed_free_texts, fit
+from apiserver_stub.kinds.rules.metadata import fit, unreserved_changes
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
@@ -112,13 +112,13 @@ class ApplyRequest(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and its managed fields; those in `tree` are still the former ones. If nothing but free
-    texts are others, `texts` are the members of metadata that have them, as `changed_free_texts` returns them.
+    """The object after an apply, and its managed fields; those in `tree` are still the former ones. If nothing but
+    labels and annotations change, `label_changes` are these, as `unreserved_changes` returns them.
     """
 
     tree: Tree
     entries: Entries
-    texts: Tree | None = None
+    label_changes: Tree | None = None
 
 
 def create(request: ApplyRequest, time: str) -> Applied:
@@ -144,9 +144,9 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
     if same and (texts := _other_texts(request, live, known, others)) is not None:
         before = live["metadata"]
-        retold = in_order([*others, request.author.entry_in_order(own, time)])
-        free = changed_free_texts(texts, {name: before[name] for name in texts})
-        return Applied({**live, "metadata": {**before, **texts}}, retold, free)
+        renewed = in_order([*others, request.author.entry_in_order(own, time)])
+        changes = unreserved_changes(texts, {name: before[name] for name in texts})
+        return Applied({**live, "metadata": {**before, **texts}}, renewed, changes)
     tree = _merged(request, live, known)
     merged = tree.get("spec")
     abandoned = {} if same else _abandoned(mine, declared, request.author)
@@ -262,7 +262,7 @@ def _other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | None, o
     for name, value in metadata.items():
         if (there := before.get(name)) == value:
             continue
-        if name not in TEXTS or type(value) is not dict or type(there) is not dict:
+        if name not in LABELS or type(value) is not dict or type(there) is not dict:
             return None
         changed = {key: text for key, text in value.items() if there.get(key) != text}
         if not all(type(text) is str and key in there for key, text in changed.items()):

@@ -1,5 +1,6 @@
-"""Objects whose authors admission lets go on: who has changed but free texts of one, or left it as it is, may do so
-again as long as the verdict stands, and nobody else has written the object.
+"""Objects whose authors admission lets go on: who has changed but labels and annotations of one, without a prefix
+that is reserved for Kubernetes, or left it as it is, may do so again as long as the verdict stands and nobody else
+writes it.
 """
 
 from msgspec import Struct
@@ -29,9 +30,8 @@ class AdmittedObjects:
         self._found = StandingFindings[Admitted](store, most)
 
     def find(self, request: APIRequest, revision: int) -> Admitted | None:
-        """Return what admission says to the author of a request, whatever free texts of the object at a revision it
-        changes; None if it has to be asked. It is for all that an event of the audit or a span tells of, and for dry
-        runs.
+        """Return what admission says to the author of a request, whatever labels it changes of the object at a
+        revision; None if it has to be asked, as it is about dry runs, and about requests that are audited or traced.
         """
         found = self._found.get(_place(request))
         if found is None or found.revision != revision or found.author != request.user:

@@ -158,11 +158,11 @@ class Application:
         live, kind = load.state, self._request.kind
         if kind.custom and not is_typed(live, kind.schema):
             check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
-        tree, entries, texts = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
+        tree, entries, changes = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
         check_name(self._request, tree["metadata"])
         keep_uid(self._request, tree["metadata"], live["metadata"])
         put_managed_fields(tree, entries)
-        return Edited(tree, self._warnings, completed=True, texts=texts)
+        return Edited(tree, self._warnings, completed=True, label_changes=changes)
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:

@@ -49,15 +49,15 @@ class Load:
 
 class Edited(Struct, frozen=True):
     """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be
-    `completed` by its defaults already. If it is known that but free texts are others, `texts` are what
-    `changed_free_texts` returns of them.
+    `completed` by its defaults already. If nothing but labels and annotations change, `label_changes` may
+    be what `unreserved_changes` returns of them.
     """
 
     tree: Tree
     warnings: Warnings = ()
     drawn: bool = False
     completed: bool = False
-    texts: Tree | None = None
+    label_changes: Tree | None = None
 
 
 Edit = Callable[[Load], Edited]

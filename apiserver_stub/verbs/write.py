@@ -4,7 +4,8 @@ says.
 load → edit → default → mutating admission → identify (what is new) → prepare → manage fields → validate → validating
 admission → allocate → commit, and again from *load* when somebody else was faster. What is judged is given its defaults
 and held to the rules of its kind. Evictions and bindings are shown to admission before they become mutations of their
-object.
+object. A change of labels and annotations alone goes from *edit* to *manage fields*, *validate* and *commit* if
+admission has let its author make such a one before (`AdmittedObjects`).
 
 The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn
 (`WatchCache.turn`) only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the
@@ -22,11 +23,11 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import TEXTS
+from apiserver_stub.kinds.findings import LABELS
 from apiserver_stub.kinds.shared_parts import may_share
 from apiserver_stub.kinds.templates import template_of
 from apiserver_stub.kinds.trees import put_in
-from apiserver_stub.kinds.validate import changed_texts, judge, judge_texts
+from apiserver_stub.kinds.validate import judge, judge_label_changes, label_changes
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
 from apiserver_stub.storage.interface import RevisionConflict
@@ -107,13 +108,14 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     await draft.run(partial(_edit, scope, request, draft))
     if draft.row is None:
         check_may_create(request.kind, name_of(request, draft))
-    if (admitted := _admitted(scope, request, draft)) and (texts := _texts_alone(request, draft, draft.texts)):
-        _complete_texts(request, draft, texts)
+    if (admitted := _admitted(scope, request, draft)) and (changes := _label_changes(request, draft)):
+        _complete_label_changes(request, draft, changes)
         admitted.verdict.again()
         outcome = await commit(scope, request, draft, ())
         if draft.written is not None:
             admitted.revision = draft.written.revision
         return outcome
+    draft.label_changes = None  # admission may change more
     attributes = _shown(request, draft)
     try:
         await admission.mutate(attributes)
@@ -144,11 +146,11 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
         return await rehearse(draft)
-    changes_texts = not also and _is_update(mutation) and bool(_texts_alone(request, draft))
+    is_relabeled = not also and _is_update(mutation) and bool(_label_changes(request, draft))
     outcome = await commit(scope, request, draft, also)
     if draft.spec and not outcome.warnings:
         mutation.note(Made(draft.new, draft.spec, attributes, also))
-    if changes_texts:
+    if is_relabeled:
         _note_admitted(scope, request, draft, attributes, began)
     return outcome
 
@@ -159,7 +161,7 @@ def _is_update(mutation: Mutation) -> bool:
 
 
 def _admitted(scope: RequestScope, request: APIRequest, draft: Draft) -> Admitted | None:
-    """Return what admission says to a change of free texts, if it need not be asked and nothing was written since the
+    """Return what admission says to a change of labels, if it need not be asked and nothing was written since the
     object was loaded.
     """
     if scope.admitted is None or draft.row is None or not _is_update(draft.mutation):
@@ -167,31 +169,31 @@ def _admitted(scope: RequestScope, request: APIRequest, draft: Draft) -> Admitte
     return scope.admitted.find(request, draft.row.revision) if scope.store.revision == draft.seen else None
 
 
-def _texts_alone(request: APIRequest, draft: Draft, known: Tree | None = None) -> Tree | None:
-    """Return what an update changes of metadata, which may be known, if it changes but free texts of an object that
-    stays, and nothing else follows from that; else None.
+def _label_changes(request: APIRequest, draft: Draft) -> Tree | None:
+    """Return what an update changes of metadata, if it changes but labels and annotations of an object that stays, and
+    nothing else follows from that; else None.
     """
     kind, new, old = request.kind, draft.new, draft.old
     if old is None or request.subresource is not None or not may_share(kind) or "deletionTimestamp" in old["metadata"]:
         return None
-    texts = known or changed_texts(new, old)
-    if texts is None or "generation" in texts or texts.keys().isdisjoint(TEXTS):
+    found = draft.label_changes or label_changes(new, old)
+    if found is None or "generation" in found or found.keys().isdisjoint(LABELS):
         return None
-    return None if kind.strategy.counts_annotations and "annotations" in texts else texts
+    return None if kind.strategy.counts_annotations and "annotations" in found else found
 
 
-def _complete_texts(request: APIRequest, draft: Draft, texts: Tree) -> None:
-    """Make a change of free texts that admission lets pass one that can be stored: nothing is to be prepared, and only
-    the rules of metadata are asked. Raises `Invalid`.
+def _complete_label_changes(request: APIRequest, draft: Draft, changes: Tree) -> None:
+    """Make a change of labels that admission lets pass one that can be stored: nothing is to be prepared, and only the
+    rules of metadata are asked. Raises `Invalid`.
     """
     draft.mutation.manage_fields(draft.new, draft.old)
-    texts["managedFields"] = draft.new["metadata"].get("managedFields") or ()
-    _refuse(request, draft, judge_texts(texts), draft.warnings)
+    entries = draft.new["metadata"].get("managedFields") or ()
+    _refuse(request, draft, judge_label_changes({**changes, "managedFields": entries}), draft.warnings)
     draft.rows = (row_of(request, draft),)
 
 
 def _note_admitted(scope: RequestScope, request: APIRequest, draft: Draft, attributes: Attributes, began: int) -> None:
-    """Note what admission, asked since a revision, said to a change of free texts or of nothing."""
+    """Note what admission, asked since a revision, said to a change of labels or of nothing."""
     row = draft.written or draft.row
     if scope.admitted is not None and row is not None and not draft.warnings:
         scope.admitted.note(request, attributes, row.revision, began)
@@ -248,7 +250,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
-        draft.completed, draft.texts = edited.completed, edited.texts
+        draft.completed, draft.label_changes = edited.completed, edited.label_changes
     if mutation.operation not in _JUDGED:
         return
     check_namespace(request, draft.new["metadata"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.findings import TEXTS
+from apiserver_stub.kinds.findings import LABELS
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
@@ -15,7 +15,7 @@ from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_COUNTED = ("generation", "managedFields")
+_UNRESERVED = frozenset({*LABELS, "generation", "managedFields"})
 _AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
@@ -228,27 +228,18 @@ def _changed(new: Tree, old: Tree) -> Tree:
     return found
 
 
-def changed_free_texts(new: Tree, old: Tree) -> Tree | None:
-    """Return the members of metadata that are others, of labels those that are; None if any but labels, annotations and
-    what only the server says is another, or any of the platform: the rules of a kind ask for no others.
+def unreserved_changes(new: Tree, old: Tree) -> Tree | None:
+    """Return the members of metadata that are others, of labels those that are; None if any is another but labels and
+    annotations without a prefix that is reserved for Kubernetes, which the rules of a kind never ask for, and what only
+    the server says.
     """
     if new.keys() != old.keys():
         return None
-    found: Tree = {}
-    for name, value in new.items():
-        before = old[name]
-        if value is before or value == before:
-            continue
-        if name in TEXTS:
-            changed = {key for key, _ in value.items() ^ before.items()}
-            if not all(map(_is_free, changed)):
-                return None
-            found[name] = value if name == "annotations" else {key: value[key] for key in changed & value.keys()}
-        elif name in _COUNTED:
-            found[name] = value
-        else:
-            return None
-    return found
+    found = _changed(new, old)
+    if not found.keys() <= _UNRESERVED:
+        return None
+    names = {key for member in LABELS if member in found for key, _ in new[member].items() ^ old[member].items()}
+    return None if any(map(_is_reserved, names)) else found
 
 
 def check_changed(metadata: Tree, errors: ErrorList) -> None:
@@ -256,8 +247,8 @@ def check_changed(metadata: Tree, errors: ErrorList) -> None:
     _ANY(metadata, _AT, errors)
 
 
-def _is_free(name: str) -> bool:
-    return not name.rpartition("/")[0].endswith((PLATFORM_DOMAIN, GROUP_DOMAIN))
+def _is_reserved(name: str) -> bool:
+    return name.rpartition("/")[0].endswith((PLATFORM_DOMAIN, GROUP_DOMAIN))
 
 
 def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.findings import Findings
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.validate import changed_texts
+from apiserver_stub.kinds.validate import label_changes
 from apiserver_stub.patch import apply
 from apiserver_stub.patch.managed_fields import APPLY, UPDATE, Entries, FieldManager, Versions
 from controller_manager.api.errors import ApiError
@@ -81,9 +81,9 @@ def answers(force: bool = False, steps: Sequence[tuple[str, Tree]] = STEPS) -> I
             yield error.message
         else:
             assert (repr(live), repr(applied)) == before
-            if found.texts is not None:
+            if found.label_changes is not None:
                 assert live is not None
-                assert found.texts == changed_texts(found.tree, live)
+                assert found.label_changes == label_changes(found.tree, live)
             live, entries = found.tree, found.entries
             live["metadata"].setdefault("uid", "u")
             yield repr((live, entries))

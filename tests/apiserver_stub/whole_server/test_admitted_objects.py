@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import Admission
-from apiserver_stub.verbs.admitted_objects import AdmittedObjects
+from apiserver_stub.admission import Admission, Attributes
+from apiserver_stub.api_request import APIRequest
+from apiserver_stub.verbs.admitted_objects import Admitted, AdmittedObjects
 from tests.apiserver_stub.whole_server.obstacles import add_webhook, deny
 
 MERGE = {"content_type": "application/merge-patch+json"}
@@ -56,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     mutate = Admission.mutate
 
-    async def noted(self: Admission, attributes: Any) -> None:
+    async def noted(self: Admission, attributes: Attributes) -> None:
         if attributes.operation == "update":
             seen.append(attributes.kind.plural)
         await mutate(self, attributes)
@@ -390,7 +391,7 @@ async def test_answers_are_those_of_who_asks_each_time(
 ) -> None:
     known = AdmittedObjects.find
 
-    def find(self: AdmittedObjects, request: Any, revision: int) -> Any:
+    def find(self: AdmittedObjects, request: APIRequest, revision: int) -> Admitted | None:
         return known(self, request, revision) if request.namespace == "space-a" else None
 
     monkeypatch.setattr(AdmittedObjects, "find", find)
