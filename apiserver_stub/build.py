@@ -309,6 +309,7 @@ class _Assembly:
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
             forms=ObjectForms(self.store),
             admitted=AdmittedObjects(self.store, admission),
+            authorizer=self.authorization.authorizer,
         )
 
     @cached_property

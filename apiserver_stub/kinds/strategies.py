@@ -251,7 +251,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "resourceslices.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "rolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "roles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
-    "runtimeclasses.node.k8s.io": Strategy(unconditional_update=False),
+    "runtimeclasses.node.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
     "serviceaccounts": Strategy(on_create=_account_on_create, on_update=_account_on_update, shows_deleted=True),
     "servicecidrs.networking.k8s.io": Strategy(reset_fields=_ALL_RESET, status_on_create=True),
     "services": Strategy(

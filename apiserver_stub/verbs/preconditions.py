@@ -11,12 +11,14 @@ from controller_manager.api.errors import (
     BadRequest,
     Cause,
     Conflict,
+    InternalError,
     NotFound,
     UnknownError,
     conflict,
     forbidden,
     invalid,
 )
+from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
 
 
 def check_name(request: APIRequest, metadata: Tree) -> None:
@@ -86,6 +88,20 @@ def check_may_create(kind: ResourceInfo, name: str) -> None:
     if kind.terminating:
         why = "create not allowed while custom resource definition is terminating"
         raise forbidden(kind.group, kind.plural, name, why)
+
+
+async def check_create_authorized(authorizer: Authorizer, request: APIRequest) -> None:
+    """Check that the user may create the object of an update or a patch. Raises `Forbidden`, or `InternalError` if the
+    authorizer failed.
+    """
+    kind = request.kind
+    attributes = Attributes(
+        request.user, "create", request.http.path, kind.group, kind.version, kind.plural,
+        request.subresource_name, request.namespace, request.name,
+    )  # fmt: skip
+    decision, reason, error = await authorizer.authorize(attributes)
+    if decision is not Decision.ALLOW:
+        raise InternalError(error) if error else refusal(attributes, reason)
 
 
 def object_not_found(request: APIRequest) -> NotFound:

@@ -8,6 +8,7 @@ from typing import Any
 from apiserver_stub.admission.chain import Admission, Attributes, Notes, Operation
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.audit import Level, current_record
+from apiserver_stub.authz.always import AlwaysDeny
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
@@ -23,6 +24,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.errors import ApiError
 from controller_manager.api.wire import Request
+from controller_manager.serving.authorization import Authorizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class RequestScope:
     """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
     converter, `unchanged` the objects that were applied in vain, `admitted` those whose authors admission lets go on,
     `decoded` the objects that were written last, `forms` what is stored of those that are created again and again.
-    Without `shards` nobody can ask for a shard of a collection.
+    Without `shards` nobody can ask for a shard of a collection. The `authorizer` decides whether an update or an apply
+    may create an object; the default denies it.
     """
 
     store: WatchCache
@@ -68,6 +71,7 @@ class RequestScope:
     decoded: DecodedRows = field(default_factory=DecodedRows)
     forms: ObjectForms | None = None
     admitted: AdmittedObjects | None = None
+    authorizer: Authorizer = field(default_factory=AlwaysDeny)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""

@@ -1,11 +1,11 @@
 """The one way of every change of the API, from the state of an object to its next one; what each step is, a `Mutation`
 says.
 
-load → edit → default → mutating admission → identify (what is new) → prepare → manage fields → validate → validating
-admission → allocate → commit, and again from *load* when somebody else was faster. What is judged is given its defaults
-and held to the rules of its kind. Evictions and bindings are shown to admission before they become mutations of their
-object. A change of labels and annotations alone goes from *edit* to *manage fields*, *validate* and *commit* if
-admission has let its author make such a one before (`AdmittedObjects`).
+load → edit → default → mutating admission → identify (what is new) → prepare → manage fields → validate → authorize
+(an update or apply that creates) → validating admission → allocate → commit, and again from *load* when somebody else
+was faster. What is judged is given its defaults and held to the rules of its kind. Evictions and bindings are shown to
+admission before they become mutations of their object. A change of labels and annotations alone goes from *edit* to
+*manage fields*, *validate* and *commit* if admission has let its author make such a one before (`AdmittedObjects`).
 
 The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn
 (`WatchCache.turn`) only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the
@@ -39,6 +39,7 @@ from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.verbs.preconditions import (
     already_exists,
+    check_create_authorized,
     check_may_create,
     check_namespace,
     check_new,
@@ -130,6 +131,8 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     if draft.row is not None:
         await _check_current(scope, request, draft)
     attributes = _renewed(request, draft, attributes)
+    if draft.row is None and request.verb != "create":
+        await check_create_authorized(scope.authorizer, request)
     try:
         await admission.validate(attributes)
     except ApiError as refusal:

@@ -72,7 +72,9 @@ class Api:
         self.forms = ContentNegotiator(self.representations)
         self.denied: list[tuple[str, str, str]] = []
         conversions = RowConversions(cache=self.representations)
-        self.scope = RequestScope(store, self.hub, kinds, self._admission(allocation), conversions=conversions)
+        self.scope = RequestScope(
+            store, self.hub, kinds, self._admission(allocation), conversions=conversions, authorizer=AlwaysAllow()
+        )
         self.verbs = Verbs(self.scope)
 
     def _admission(self, allocation: Sequence[Rule]) -> Admission:

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from apiserver_stub.admission import ALL, Admission, Attributes, Rule
 from apiserver_stub.admission.chain import Admit
 from apiserver_stub.api_request import APIRequest, Item, Reply
+from apiserver_stub.authz.always import AlwaysAllow
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs import RequestScope, Verbs
 from controller_manager.api import errors
 from controller_manager.base.tasks import all_of
+from controller_manager.serving.authorization import Attributes as AuthorizerAttributes
+from controller_manager.serving.authorization import Authorization, Decision
 from controller_manager.testing.virtual import VirtualLoop
 from tests.apiserver_stub.verbs.conftest import Api, started_api
 
@@ -38,7 +41,7 @@ def admit(api) -> Callable[..., None]:
 
     def ask(more: Any = None, **phases: Admit) -> None:
         admission = Admission.of(**{phase: about_all(plugin) for phase, plugin in phases.items()})
-        api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, admission), more)
+        api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, admission, authorizer=AlwaysAllow()), more)
 
     return ask
 
@@ -372,7 +375,7 @@ async def _thinking(kinds: ResourceRegistry) -> AsyncIterator[Api]:
 
     async with started_api(kinds) as api:
         admission = Admission.of(mutating=about_all(think), validating=about_all(think))
-        api.verbs = Verbs(RequestScope(api.store, api.hub, kinds, admission))
+        api.verbs = Verbs(RequestScope(api.store, api.hub, kinds, admission, authorizer=AlwaysAllow()))
         yield api
 
 
@@ -403,3 +406,14 @@ async def _put(api: Api, url: str, key: str) -> dict[str, Any]:
             return await api.put(url, read | {"data": {**read["data"], key: "1"}})
         except errors.Conflict:
             continue
+
+
+async def test_update_that_creates_fails_if_authorizer_fails(api) -> None:
+    class Broken(AlwaysAllow):
+        async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
+            return Authorization(Decision.NO_OPINION, error="webhook is down")
+
+    api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, Admission(), authorizer=Broken()))
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    with pytest.raises(errors.InternalError, match="webhook is down"):
+        await api("PATCH", f"{CONFIGS}/a?fieldManager=m", body, content_type=f"application/{APPLY}")
