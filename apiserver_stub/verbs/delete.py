@@ -7,17 +7,22 @@ from msgspec.structs import replace
 
 from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
+from apiserver_stub.audit import annotate
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
 from apiserver_stub.verbs.list import items_of, list_semantics, read_page
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
+from apiserver_stub.verbs.preconditions import check_unsafe_delete_authorized
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, batches, success
 from apiserver_stub.verbs.write import write
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, invalid
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import all_of
+
+_UNSAFE_DELETE = f"apiserver.{GROUP_DOMAIN}/unsafe-delete-ignore-read-error"  # the annotation of audit events
 
 
 async def delete(scope: RequestScope, request: APIRequest) -> Reply:
@@ -29,6 +34,8 @@ async def delete(scope: RequestScope, request: APIRequest) -> Reply:
     """
     request, options = await read_options(scope, request)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
+        annotate(_UNSAFE_DELETE, "")
+        await check_unsafe_delete_authorized(scope.authorizer, request)
         await write(scope, request, _removal_unread(request))
         return Reply(success(request))
     outcome = await write(scope, request, removal(request, options))

@@ -20,6 +20,8 @@ from controller_manager.api.errors import (
 )
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
 
+_UNSAFE_DELETE = "unsafe-delete-ignore-read-errors"  # the verb
+
 
 def check_name(request: APIRequest, metadata: Tree) -> None:
     """The object that is sent has the name of its URL."""
@@ -94,14 +96,28 @@ async def check_create_authorized(authorizer: Authorizer, request: APIRequest) -
     """Check that the user may create the object of an update or a patch. Raises `Forbidden`, or `InternalError` if the
     authorizer failed.
     """
-    kind = request.kind
-    attributes = Attributes(
-        request.user, "create", request.http.path, kind.group, kind.version, kind.plural,
-        request.subresource_name, request.namespace, request.name,
-    )  # fmt: skip
+    attributes = _attributes(request, "create", request.http.path)
     decision, reason, error = await authorizer.authorize(attributes)
     if decision is not Decision.ALLOW:
         raise InternalError(error) if error else refusal(attributes, reason)
+
+
+async def check_unsafe_delete_authorized(authorizer: Authorizer, request: APIRequest) -> None:
+    """Check that the user may delete an object that cannot be read. Raises `Forbidden`."""
+    kind = request.kind
+    decision, reason, error = await authorizer.authorize(_attributes(request, _UNSAFE_DELETE))
+    if error:
+        raise forbidden(kind.group, kind.plural, request.name, f"failed to authorize {_UNSAFE_DELETE}: {error}")
+    if decision is not Decision.ALLOW:
+        why = f"the verb {_UNSAFE_DELETE} is not allowed: {reason}"
+        raise forbidden(kind.group, kind.plural, request.name, why)
+
+
+def _attributes(request: APIRequest, verb: str, path: str = "") -> Attributes:
+    """Return what the authorizer is asked about another verb on the object of a request."""
+    kind, subresource = request.kind, request.subresource_name
+    place = kind.group, kind.version, kind.plural, subresource, request.namespace, request.name
+    return Attributes(request.user, verb, path, *place)
 
 
 def object_not_found(request: APIRequest) -> NotFound:

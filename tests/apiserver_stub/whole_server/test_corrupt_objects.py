@@ -13,6 +13,7 @@ from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import Cluster
 from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.whole_server.test_rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Caller, binding
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 UNSAFE = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
@@ -310,3 +311,18 @@ async def test_what_every_cluster_has_may_be_corrupt_too(
         assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
         service = {"metadata": {"name": "s", "namespace": "kube-public"}, "spec": {"ports": [{"port": 80}]}}
         assert (await api("POST", "/api/v1/namespaces/kube-public/services", service))[0] == 201
+
+
+async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, broken: Any) -> None:
+    """`delete` is not enough: the store is left without the finalizers of the object."""
+    verbs = {"eve": ["delete"], "root": ["delete", "unsafe-delete-ignore-read-errors"]}
+    async with started(ON, "--authorization-mode=RBAC") as api:
+        admin = Caller(api.server, "admin", "system:masters")
+        for user, allowed in verbs.items():
+            rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": allowed}
+            await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": user}, "rules": [rule]})
+            await admin.must("POST", CLUSTER_BINDINGS, binding(user, user, user=user))
+        code, status = await Caller(api.server, "eve")("DELETE", f"{CONFIGS}/b", UNSAFE)
+        assert (code, status["reason"], status["details"]["name"]) == (403, "Forbidden", "b")
+        assert "unsafe-delete-ignore-read-errors" in status["message"]
+        assert (await Caller(api.server, "root")("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
