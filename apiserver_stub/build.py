@@ -287,9 +287,9 @@ class _Assembly:
     def verbs(self) -> Verbs:
         """What answers requests for resources."""
         scope, find_token, authorizer = self.scope, self.authentication.find_token, self.authorization.authorizer
-        questions = {**authentication_reviews(find_token), **AccessReviews(authorizer).table()}
+        questions = {**authentication_reviews(find_token), **AccessReviews(authorizer, self.offload).table()}
         statuses = ComponentStatuses({**self._components, "etcd-0": _health_of(self.store)})
-        answers = {**Reviews(questions, partial(_read_review, scope)).answers(), **statuses.answers()}
+        answers = {**Reviews(questions, partial(_read_review, scope), self.offload).answers(), **statuses.answers()}
         return Verbs(scope, {("token", "create"): self.accounts.requests().create}, answers)
 
     @cached_property

@@ -49,7 +49,7 @@ class RequestAudit:
             context.audit = None
             set_current(None)
             return None
-        record.begin(user, info.attributes(user).name if info.field_selector else info.name)
+        record.begin(user, info.object_name)
         waiting = self._auditor.received(record)
         return None if waiting is None else self._received(context, waiting)
 

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TypeVar
 
 from msgspec import Struct
 
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound, not_found
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.api.selectors import FieldSelector
 from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes
+from controller_manager.serving.authorization import NO_SELECTORS, Attributes, Selectors
 
-S = TypeVar("S", FieldSelector, LabelSelector)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "delete": "deletecollection"}
 _FIELDS, _LABELS = "fieldSelector", "labelSelector"
@@ -74,16 +72,19 @@ class RequestInfo(Struct, frozen=True, gc=False):
         """Whether its answer may have no end of its own."""
         return self.verb in _LONG_VERBS or self.subresource in _LONG_SUBRESOURCES
 
+    @property
+    def object_name(self) -> str:
+        """The name of the one object that is asked for: that of the path, or of the field selector of a list or watch;
+        empty if there may be several.
+        """
+        if not self.field_selector or self.verb == "deletecollection":
+            return self.name
+        name = exact_field(self.field_selector, "metadata.name")
+        return "" if name in _DOTS or "/" in name or "%" in name else name
+
     def attributes(self, user: User) -> Attributes:
-        """Return what authorization looks at when `user` asks for this: a list or watch of one name is of that name."""
-        fields, labels, name = None, None, self.name
-        if self.field_selector or self.label_selector:
-            fields, labels = (
-                _readable(FieldSelector, self.field_selector),
-                _readable(LabelSelector, self.label_selector),
-            )
-            if fields is not None and self.verb != "deletecollection":
-                name = _one_name(fields)
+        """Return what authorization looks at when `user` asks for this."""
+        has_selectors = self.field_selector or self.label_selector
         return Attributes(
             user,
             self.verb,
@@ -93,9 +94,8 @@ class RequestInfo(Struct, frozen=True, gc=False):
             self.resource,
             self.subresource,
             self.namespace,
-            name,
-            fields,
-            labels,
+            self.object_name,
+            Selectors(self.field_selector, self.label_selector) if has_selectors else NO_SELECTORS,
         )
 
 
@@ -159,6 +159,18 @@ def is_on(query: Mapping[str, str], name: str) -> bool:
     return value is not None and value.lower() not in _OFF
 
 
+def exact_field(selector: str, path: str) -> str:
+    """Return the value that a field selector requires of a field; empty if there is none, if the selector is malformed,
+    or if it is larger than lists accept. It is cheap, since callers may be unknown yet.
+    """
+    if path not in selector:
+        return ""
+    try:
+        return FieldSelector.parse_bounded(selector).exact(path) or ""
+    except BadRequest:
+        return ""
+
+
 def unknown() -> NotFound:
     """Return the refusal of a path that addresses nothing."""
     return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
@@ -198,19 +210,6 @@ def _resource(
         return RequestInfo(verb, path, group, version, parts[0], "", namespace, parts[1])
     resource, name, subresource, *trailing = parts
     return RequestInfo(verb, path, group, version, resource, subresource, namespace, name, "/".join(trailing))
-
-
-def _readable(form: type[S], text: str) -> S | None:
-    """Return a selector; None if there is none, or none that can be read."""
-    try:
-        return form.parse(text) if text else None
-    except BadRequest:
-        return None
-
-
-def _one_name(fields: FieldSelector) -> str:
-    name = fields.exact("metadata.name") or ""
-    return "" if name in _DOTS or "/" in name or "%" in name else name
 
 
 def _problem(path: str) -> ApiError | None:

@@ -6,8 +6,10 @@ from typing import TypeVar
 import msgspec
 
 from apiserver_stub.api_request import APIRequest, Handler, Item, Reply, Tree
+from apiserver_stub.encode.body import run_of
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.offload import Offload
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
@@ -24,9 +26,10 @@ Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
 class Reviews:
     """Answers requests for the virtual kinds of a table by group and plural."""
 
-    def __init__(self, table: Mapping[tuple[str, str], Review], read: Read) -> None:
+    def __init__(self, table: Mapping[tuple[str, str], Review], read: Read, offload: Offload) -> None:
         self._table = table
         self._read = read
+        self._offload = offload
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
         """Return what answers requests, by group and plural of their kind."""
@@ -39,7 +42,8 @@ class Reviews:
         for name in _NOT_SENT:
             put_in(tree, ("metadata", name), None)
         status = await review(request, tree)
-        return Reply(Item(encode(in_order({**tree, "status": status}))), 201, warnings)
+        run = run_of(self._offload, request.http)
+        return Reply(Item(await run(lambda: encode(in_order({**tree, "status": status})))), 201, warnings)
 
 
 def read(tree: Tree, model: type[M]) -> M:

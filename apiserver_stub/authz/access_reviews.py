@@ -1,19 +1,22 @@
 """The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.authz.selectors import check_selectors, read_selectors
+from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.error_list import ErrorList, place
 from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.offload import Offload
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.reviews import SubjectAccessReviewSpec
 from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorizer, Decision
+from controller_manager.serving.authorization import NO_SELECTORS, Attributes, Authorizer, Decision, Selectors
 
 _GROUP = f"authorization.{GROUP_DOMAIN}"
 _RESOURCE, _OTHER = "spec.resourceAttributes", "spec.nonResourceAttributes"
@@ -25,10 +28,11 @@ class _RulesSpec(Model):
 
 
 class AccessReviews:
-    """Puts the questions of callers to the authorizers."""
+    """Puts the questions of callers to the authorizers; large ones are read in the thread of `offload`."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, offload: Offload) -> None:
         self._authorizer = authorizer
+        self._offload = offload
 
     def table(self) -> Mapping[tuple[str, str], Review]:
         """Return the reviews by group and plural."""
@@ -40,14 +44,12 @@ class AccessReviews:
         }
 
     async def _of_subject(self, request: APIRequest, tree: Tree) -> Tree:
-        spec = read(tree, SubjectAccessReviewSpec)
-        _refuse(request, _problems(request, tree, spec))
-        return await self._judge(*_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
+        run = run_of(self._offload, request.http)
+        return await self._judge(*await run(partial(_question, request, tree)))
 
     async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
-        spec = read(tree, SubjectAccessReviewSpec)
-        _refuse(request, _problems(request, tree, spec))
-        return await self._judge(*_attributes(request.user, spec))
+        run = run_of(self._offload, request.http)
+        return await self._judge(*await run(partial(_question, request, tree, request.user)))
 
     async def _rules(self, request: APIRequest, tree: Tree) -> Tree:
         namespace = read(tree, _RulesSpec).namespace
@@ -80,6 +82,17 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
     return {name: list(values) for name, values in lists.items() if values}
 
 
+def _question(request: APIRequest, tree: Tree, user: User | None = None) -> tuple[Attributes, Sequence[str]]:
+    """Return what is asked about, and what of it was left out; without a `user`, the object names one. Raises `Invalid`
+    or `BadRequest`.
+    """
+    spec = read(tree, SubjectAccessReviewSpec)
+    errors = _problems(request, tree, spec)
+    if errors.causes:
+        raise invalid(request.kind.group, "", "", errors.causes)
+    return _attributes(user or User(spec.user, spec.uid, spec.groups, spec.extra), spec)
+
+
 def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) -> ErrorList:
     """Return what is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other, errors = spec.resource_attributes, spec.non_resource_attributes, ErrorList()
@@ -108,15 +121,8 @@ def _attributes(user: User, spec: SubjectAccessReviewSpec) -> tuple[Attributes, 
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
         fields, labels, ignored = read_selectors(of)
-        version = of.version or "*"
-        asked = Attributes(
-            user, of.verb, "", of.group, version, of.resource, of.subresource, of.namespace, of.name, fields, labels
-        )
-        return asked, ignored
+        place = of.group, of.version or "*", of.resource, of.subresource, of.namespace, of.name
+        selectors = Selectors(fields, labels) if fields or labels else NO_SELECTORS
+        return Attributes(user, of.verb, "", *place, selectors), ignored
     assert other is not None
     return Attributes(user, other.verb, other.path), ()
-
-
-def _refuse(request: APIRequest, errors: ErrorList) -> None:
-    if errors.causes:
-        raise invalid(request.kind.group, "", "", errors.causes)

@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.authz.selectors import field_requirements, label_requirements
 from controller_manager.cel import STRING, Environment, ListType, MapType, ObjectType
-from controller_manager.serving.authorization import Attributes
+from controller_manager.serving.authorization import NO_SELECTORS, Attributes
 
 Tree = dict[str, Any]
 _RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")
@@ -96,10 +96,11 @@ def _resource(attributes: Attributes) -> Tree:
 
 def _requirements(attributes: Attributes) -> Mapping[str, list[Tree]]:
     """Return the selectors that narrow a request, by their names in the question."""
-    if attributes.field_selector is None and attributes.label_selector is None:
+    selectors = attributes.selectors
+    if selectors is NO_SELECTORS:
         return {}
     found = {
-        "fieldSelector": field_requirements(attributes.field_selector),
-        "labelSelector": label_requirements(attributes.label_selector),
+        "fieldSelector": field_requirements(selectors.fields),
+        "labelSelector": label_requirements(selectors.labels),
     }
     return {name: requirements for name, requirements in found.items() if requirements}

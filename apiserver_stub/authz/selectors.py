@@ -1,19 +1,27 @@
 """Selectors in questions about access (KEP-4601): judged, read, and put into questions to others.
 
-A requirement that is not understood is left out: requirements only narrow, so what is asked for grows, and is refused
-rather than allowed.
+A requirement that is not understood is left out, and so are those beyond the bound of lists (`MOST_CONDITIONS`):
+requirements only narrow, so what is asked for grows, and is refused rather than allowed.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place, render
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.reviews import ResourceAttributes, SelectorAttributes, SelectorRequirement
-from controller_manager.api.selectors import FieldSelector, LabelSelector, Operator, Requirement, Term
+from controller_manager.api.selectors import (
+    MOST_CONDITIONS,
+    FieldSelector,
+    LabelSelector,
+    Operator,
+    Requirement,
+    Term,
+)
 
+S = TypeVar("S", FieldSelector, LabelSelector)
 Tree = dict[str, Any]
 
 _AT = place("spec.resourceAttributes")
@@ -92,24 +100,30 @@ def _check_requirement(requirement: SelectorRequirement, at: FieldPath, errors: 
 def _fields(of: SelectorAttributes) -> tuple[FieldSelector | None, bool]:
     """Return what was understood, and whether something was not."""
     if not of.requirements:
-        try:
-            return FieldSelector.parse(of.raw_selector), False
-        except BadRequest:
-            return None, True
-    known = [each for each in of.requirements if each.operator in _WITH_VALUES and len(each.values) == 1]
+        return _parsed(FieldSelector, of.raw_selector)
+    known = [each for each in _first(of) if each.operator in _WITH_VALUES and len(each.values) == 1]
     terms = tuple(Term(each.key, each.operator == "In", each.values[0]) for each in known)
     return FieldSelector(terms) if terms else None, len(known) < len(of.requirements)
 
 
 def _labels(of: SelectorAttributes) -> tuple[LabelSelector | None, bool]:
     if not of.requirements:
-        try:
-            return LabelSelector.parse(of.raw_selector), False
-        except BadRequest:
-            return None, True
-    known = [each for each in of.requirements if each.operator in _OPERATORS]
+        return _parsed(LabelSelector, of.raw_selector)
+    known = [each for each in _first(of) if each.operator in _OPERATORS]
     found = tuple(Requirement(each.key, _OPERATORS[each.operator], tuple(sorted(set(each.values)))) for each in known)
     return LabelSelector(found) if found else None, len(known) < len(of.requirements)
+
+
+def _first(of: SelectorAttributes) -> Sequence[SelectorRequirement]:
+    return of.requirements[:MOST_CONDITIONS]
+
+
+def _parsed(of: type[S], text: str) -> tuple[S | None, bool]:
+    """Return the selector of a text, and whether the text was ignored."""
+    try:
+        return of.parse_bounded(text), False
+    except BadRequest:
+        return None, True
 
 
 def _tell(name: str, lost: bool, some: bool, told: list[str]) -> None:

@@ -7,10 +7,8 @@ from itertools import islice
 
 from apiserver_stub.flow_control.seat_requests import ONE_SEAT, WorkEstimate
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.request_info import RequestInfo, exact_field
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.selectors import FieldSelector
 from controller_manager.base.clock import monotonic
 
 _BYTES_A_SEAT = 100_000
@@ -40,9 +38,9 @@ class WatchCounts:
         """Count a watch; return what to tell `closed`. Those of the pods of one node are not counted: few of them see
         any one event.
         """
-        if (info.group, info.resource) == ("", "pods") and _exactly(query, "spec.nodeName"):
+        if (info.group, info.resource) == ("", "pods") and _required(query, "spec.nodeName"):
             return None
-        identifier = info.group, info.resource, info.namespace, info.name or _exactly(query, "metadata.name")
+        identifier = info.group, info.resource, info.namespace, info.name or _required(query, "metadata.name")
         self._counts[identifier] += 1
         return identifier
 
@@ -105,7 +103,7 @@ def list_estimate(info: RequestInfo, query: Query, count_of: CountOf, most: int)
     if found is None:
         return ONE_SEAT
     count, size = found
-    read = 1 if info.name or _exactly(query, "metadata.name") else min(count, _limit(query) or count)
+    read = 1 if info.name or _required(query, "metadata.name") else min(count, _limit(query) or count)
     size = size or (_LARGEST if count else 0)
     seats = math.ceil(min(read * size, _MOST_BYTES) / _BYTES_A_SEAT)
     seats = min(max(seats, 1), min(most or _MOST_OF_A_LIST, _MOST_OF_A_LIST))
@@ -134,12 +132,6 @@ def _limit(query: Query) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def _exactly(query: Query, path: str) -> str:
-    """Return the value that a field must have to be selected; empty if any may do."""
-    text = query.get("fieldSelector")
-    if not text:
-        return ""
-    try:
-        return FieldSelector.parse(text).exact(path) or ""
-    except BadRequest:
-        return ""
+def _required(query: Query, path: str) -> str:
+    """Return the value that the field selector requires of a field; empty if any value may be selected."""
+    return exact_field(query.get("fieldSelector", ""), path)

@@ -1,6 +1,5 @@
 """The selection of rows by namespace, name, labels, fields and shard."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -8,7 +7,7 @@ from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
 from apiserver_stub.watch_cache.row import Corrupt, Row
 from controller_manager.api.errors import BadRequest
-from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
+from controller_manager.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector, Term
 from controller_manager.api.sharding import ShardSelector
 
 _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
@@ -58,10 +57,6 @@ class Selection:
             return True
 
 
-_MOST_CONDITIONS = 500  # each is asked of every object
-_SETS = re.compile(r"\([^()]*\)")  # of a condition with `in` or `notin`
-
-
 @dataclass(frozen=True, slots=True)
 class _StoredFields(FieldSelector):
     """Conditions on stored objects; `fields`, by their path, say what an absent value stands for."""
@@ -84,10 +79,9 @@ def select(request: APIRequest, *, shards: bool = False) -> Selection:
     `ApiError`.
     """
     of_labels, of_fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
-    if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
-        raise BadRequest(
-            f"selectors have at most {_MOST_CONDITIONS} conditions; those of one label may be one with `in`"
-        )
+    if LabelSelector.count_conditions(of_labels) + FieldSelector.count_conditions(of_fields) > MOST_CONDITIONS:
+        why = "conditions on one label can be one condition with `in`"
+        raise BadRequest(f"the selectors have more than {MOST_CONDITIONS} conditions; {why}")
     labels, fields = LabelSelector.parse(of_labels), FieldSelector.parse(of_fields)
     name = request.name or fields.exact(_NAME) or ""
     namespace = request.namespace or fields.exact(_NAMESPACE) or "" if request.kind.namespaced else ""
@@ -113,10 +107,6 @@ def _shard(request: APIRequest) -> ShardSelector | None:
     from apiserver_stub.verbs.shard_selector import parse_shard_selector  # CEL is loaded by who needs it
 
     return parse_shard_selector(text)
-
-
-def _conditions(selector: str) -> int:
-    return selector.count(",") + bool(selector)
 
 
 def _as_stored(kind: ResourceInfo, term: Term) -> Term:

@@ -23,6 +23,16 @@ _EMPTY: Mapping[str, str] = {}
 _OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _NODE_OPERATORS: Mapping[str, Operator] = {**_OPERATORS, "Gt": "gt", "Lt": "lt"}
 _LONGEST_KEPT = 1024  # characters of a selector that is remembered
+_TERMS = re.compile(
+    r"""\s*+([^=!\\,\s][^=!\\,]*+)(!=|==|=)((?:\\[\\,=]|[^\\=,])*+)(?:,|\Z)|,|(.++)""", re.DOTALL
+)  # each alternative takes what it tried, so that no text is scanned twice
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_SETS = re.compile(r"\([^()]*\)")  # of a condition with `in` or `notin`
+
+MOST_CONDITIONS = 500
+"""Conditions of the selectors of a list or watch: a server checks each of them for every object."""
+LONGEST_SELECTOR = 64 * 1024
+"""Characters of a selector that a server parses: as many as a request line has."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -70,6 +80,17 @@ class LabelSelector(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> Self:
         """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the faulty part."""
         return cls(_parsed(text) if len(text) > _LONGEST_KEPT else _kept(text))
+
+    @classmethod
+    def parse_bounded(cls, text: str) -> Self:
+        """Parse a text that a caller of a server sent. Raises `BadRequest` if it is malformed or too large."""
+        _check_size(text, cls.count_conditions)
+        return cls.parse(text)
+
+    @staticmethod
+    def count_conditions(text: str) -> int:
+        """Return how many conditions a text has at most, without parsing it; a set of values is one condition."""
+        return _SETS.sub("", text).count(",") + 1 if text else 0
 
     @property
     def empty(self) -> bool:
@@ -142,6 +163,17 @@ class FieldSelector:
         """Parse `metadata.name=a,status.phase!=Running` with `\\`, `\\,` and `\\=` escaped; raises `BadRequest`."""
         return cls(_terms(text) if len(text) > _LONGEST_KEPT else _kept_terms(text))
 
+    @classmethod
+    def parse_bounded(cls, text: str) -> Self:
+        """Parse a text that a caller of a server sent. Raises `BadRequest` if it is malformed or too large."""
+        _check_size(text, cls.count_conditions)
+        return cls.parse(text)
+
+    @staticmethod
+    def count_conditions(text: str) -> int:
+        """Return how many conditions a text has at most, without parsing it."""
+        return text.count(",") + 1 if text else 0
+
     @property
     def empty(self) -> bool:
         """True if everything matches."""
@@ -157,6 +189,11 @@ class FieldSelector:
 
     def __str__(self) -> str:
         return ",".join(f"{t.path}{'=' if t.equal else '!='}{_escape(t.value)}" for t in self.terms)
+
+
+def _check_size(text: str, count_conditions: Callable[[str], int]) -> None:
+    if len(text) > LONGEST_SELECTOR or count_conditions(text) > MOST_CONDITIONS:
+        raise BadRequest(f"a selector has at most {MOST_CONDITIONS} conditions and {LONGEST_SELECTOR} characters")
 
 
 def _compares(value: str, operator: Operator, bound: str) -> bool:
@@ -262,18 +299,15 @@ def _kept_terms(text: str) -> tuple[Term, ...]:
 
 
 def _terms(text: str) -> tuple[Term, ...]:
-    return tuple(_term(part) for part in _split_unescaped(text) if part)
-
-
-def _split_unescaped(text: str) -> list[str]:
-    return re.findall(r"(?:\\.|[^,])+", text, re.DOTALL)  # a last lone backslash stays, for its term to be refused
-
-
-def _term(text: str) -> Term:
-    match = re.match(r"\s*([^=!\\\s][^=!\\]*)(!=|==|=)((?:\\[\\,=]|[^\\=])*)$", text)
-    if match is None:
-        raise BadRequest(f"invalid selector: {text!r}; a field selector is written path=value or path!=value")
-    return Term(match[1].strip(), match[2] != "!=", re.sub(r"\\(.)", r"\1", match[3]))
+    """Parse a field selector in one pass; the last group of a match is what no term can be."""
+    found: list[Term] = []
+    for path, operator, value, wrong in _TERMS.findall(text):
+        if wrong:
+            raise BadRequest(f"invalid selector: {text!r}; a field selector is written path=value or path!=value")
+        if path:
+            plain = _ESCAPED.sub(r"\1", value) if "\\" in value else value
+            found.append(Term(path.rstrip(), operator != "!=", plain))
+    return tuple(found)
 
 
 def _escape(value: str) -> str:

@@ -5,7 +5,8 @@ Every process that serves requests builds its authorization of these.
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -23,12 +24,45 @@ from controller_manager.serving.authentication import (
     unauthorized,
 )
 
+S = TypeVar("S", FieldSelector, LabelSelector)
+
+
+class Selectors:
+    """The field and label selectors that narrow a request (KEP-4601). Texts are parsed when an authorizer reads them.
+
+    A text that is malformed, or is larger than a list accepts, counts as none: selectors only narrow, so the
+    authorizer decides about more than is asked for.
+    """
+
+    def __init__(self, fields: FieldSelector | str | None = None, labels: LabelSelector | str | None = None) -> None:
+        self._fields = fields
+        self._labels = labels
+
+    @cached_property
+    def fields(self) -> FieldSelector | None:
+        """The field selector."""
+        return _parsed(FieldSelector, self._fields) if isinstance(self._fields, str) else self._fields
+
+    @cached_property
+    def labels(self) -> LabelSelector | None:
+        """The label selector."""
+        return _parsed(LabelSelector, self._labels) if isinstance(self._labels, str) else self._labels
+
+
+def _parsed(of: type[S], text: str) -> S | None:
+    try:
+        return of.parse_bounded(text) if text else None
+    except BadRequest:
+        return None
+
+
+NO_SELECTORS = Selectors()
+
 
 class Attributes(Struct, frozen=True, gc=False):
     """The attributes of a request for authorization: who asks, and for what.
 
-    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case. Selectors
-    narrow what is asked for (KEP-4601); one that cannot be read is None, as one that is not there.
+    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.
     """
 
     user: User
@@ -40,8 +74,7 @@ class Attributes(Struct, frozen=True, gc=False):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    field_selector: FieldSelector | None = None
-    label_selector: LabelSelector | None = None
+    selectors: Selectors = NO_SELECTORS
 
 
 class Decision(Enum):

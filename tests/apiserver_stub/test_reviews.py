@@ -1,6 +1,7 @@
 """Virtual kinds: questions about identity and permission, asked like any object is created."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 
 from apiserver_stub.api_request import APIRequest, Item
 from apiserver_stub.authn.tokens import Recognized, TokenRefused, authentication_reviews
+from apiserver_stub.authz import access_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.verbs.decode import read_new
 from controller_manager.api.errors import BadRequest, Invalid
+from controller_manager.api.reviews import ResourceAttributes
+from controller_manager.api.selectors import LONGEST_SELECTOR, MOST_CONDITIONS
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import (
@@ -59,8 +63,8 @@ async def find(token: str, audiences: Sequence[str]) -> Recognized | None:
     return Recognized(JANE, tuple(audiences) or ("us",)) if token == "token" else None
 
 
-TABLE = {**authentication_reviews(find), **AccessReviews(JanesAuthorizer()).table()}
-REVIEWS = Reviews(TABLE, partial(read_new, Offload()))
+TABLE = {**authentication_reviews(find), **AccessReviews(JanesAuthorizer(), Offload()).table()}
+REVIEWS = Reviews(TABLE, partial(read_new, Offload()), Offload())
 
 
 async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str = "", **query: str) -> Any:
@@ -226,3 +230,50 @@ async def test_what_went_wrong_is_told() -> None:
     }
     with pytest.raises(Invalid, match="requirements or rawSelector is required"):
         await ask(AUTHZ, "selfsubjectaccessreviews", {"resourceAttributes": {"verb": "list", "labelSelector": {}}})
+
+
+TOO_MANY = "a=b," * MOST_CONDITIONS + "a=b"
+
+
+@pytest.mark.parametrize(
+    ("name", "selector"),
+    [
+        ("labelSelector", TOO_MANY),
+        ("fieldSelector", TOO_MANY),
+        ("labelSelector", f"a in ({'b,' * LONGEST_SELECTOR}b)"),
+        ("fieldSelector", "a=" + "b" * LONGEST_SELECTOR),
+    ],
+    ids=["label conditions", "field conditions", "label length", "field length"],
+)
+async def test_raw_selector_that_is_too_large_is_ignored(name: str, selector: str) -> None:
+    """The question is about more objects then, so nobody is told that more is allowed than is."""
+    question = get_pods()
+    question["resourceAttributes"][name] = {"rawSelector": selector}
+    status = await ask(AUTHZ, "selfsubjectaccessreviews", question)
+    why = f"spec.resourceAttributes.{name} ignored due to parse error"
+    assert status == {"allowed": True, "evaluationError": why}
+
+
+async def test_requirements_beyond_the_bound_are_ignored() -> None:
+    question, requirement = get_pods(), {"key": "a", "operator": "Exists"}
+    question["resourceAttributes"]["labelSelector"] = {"requirements": [requirement] * (MOST_CONDITIONS + 1)}
+    status = await ask(AUTHZ, "selfsubjectaccessreviews", question)
+    assert status["evaluationError"] == "spec.resourceAttributes.labelSelector partially ignored due to parse error"
+
+
+@pytest.mark.parametrize("plural", ["selfsubjectaccessreviews", "subjectaccessreviews"])
+async def test_large_question_is_read_in_the_thread(monkeypatch: pytest.MonkeyPatch, plural: str) -> None:
+    threads: list[threading.Thread] = []
+
+    def recording(of: ResourceAttributes) -> tuple[None, None, list[str]]:
+        threads.append(threading.current_thread())
+        return None, None, []
+
+    monkeypatch.setattr(access_reviews, "read_selectors", recording)
+    question: dict[str, Any] = {"user": "jane", **get_pods()}
+    if plural == "selfsubjectaccessreviews":
+        del question["user"]
+    question["resourceAttributes"]["labelSelector"] = {"rawSelector": f"a in ({'b,' * 10_000}b)"}
+    await ask(AUTHZ, plural, question)
+    assert threads
+    assert threading.main_thread() not in threads

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from apiserver_stub.admission.policies.inputs import RequestInputs, Versioned
 from apiserver_stub.api_request import Tree
 from apiserver_stub.offload import Run
-from controller_manager.api.errors import ApiError, BadRequest, NotFound
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.cel.admission import (
     MOST_OF_CONDITIONS,
     MOST_OF_POLICY,
@@ -32,10 +31,9 @@ from controller_manager.cel.library.authorizer import (
 )
 from controller_manager.cel.values import CostExceeded
 from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import Attributes, Authorizer, Decision
+from controller_manager.serving.authorization import Attributes, Authorizer, Decision, Selectors
 
 T = TypeVar("T")
-S = TypeVar("S", FieldSelector, LabelSelector)
 
 _QUICK = 20_000  # the cost of what takes some milliseconds
 _ACCOUNTS = "system:serviceaccounts"
@@ -198,19 +196,10 @@ async def _answer(authorizer: Authorizer, caller: User, check: AuthorizationChec
         user = User(f"system:serviceaccount:{namespace}:{name}", groups=(_ACCOUNTS, f"{_ACCOUNTS}:{namespace}"))
     asked = Attributes(user, check.verb, check.path)
     if check.resource:
-        fields, labels = _selector(FieldSelector, check.field_selector), _selector(LabelSelector, check.label_selector)
         where = (check.group, "*", check.resource, check.subresource, check.namespace, check.name)
-        asked = Attributes(user, check.verb, "", *where, fields, labels)
+        asked = Attributes(user, check.verb, "", *where, Selectors(check.field_selector, check.label_selector))
     try:
         decision, reason, error = await authorizer.authorize(asked)
     except ApiError as failure:
         return DecisionValue(False, "", failure.message)
     return DecisionValue(decision is Decision.ALLOW, reason, error or None)
-
-
-def _selector(of: type[S], text: str) -> S | None:
-    """Return a selector; what is none narrows nothing."""
-    try:
-        return of.parse(text) if text else None
-    except BadRequest:
-        return None

@@ -69,7 +69,7 @@ def _refused(reason: str) -> Authorization:
 
 def _narrowed(attributes: Attributes, path: str, node: str) -> bool:
     """Tell whether a field selector lets only what is of a node through."""
-    selector = attributes.field_selector
+    selector = attributes.selectors.fields
     terms = () if selector is None else selector.terms
     return any(term.equal and (term.path, term.value) == (path, node) for term in terms)
 

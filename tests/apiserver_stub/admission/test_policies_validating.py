@@ -228,5 +228,5 @@ async def test_the_authorizer_is_asked_each_question_once(store: WatchCache) -> 
         ("somebody", "get", "", "", "/x"),
     ]
     assert authorizer.asked[1].user.groups == ("system:serviceaccounts", "system:serviceaccounts:n")
-    assert str(authorizer.asked[1].label_selector.requirements[0]) == "a=b"
+    assert str(authorizer.asked[1].selectors.labels.requirements[0]) == "a=b"
     assert {one.version for one in authorizer.asked[:3]} == {"*"}

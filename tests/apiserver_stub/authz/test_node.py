@@ -18,10 +18,9 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.selectors import FieldSelector
 from controller_manager.base.registry import Registry
 from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_OPINION, Attributes, Decision
+from controller_manager.serving.authorization import NO_OPINION, Attributes, Decision, Selectors
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
@@ -99,7 +98,7 @@ async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool
         attributes = Attributes(
             User(name, groups=NODES if is_node else ("system:authenticated",)),
             path="",
-            field_selector=FieldSelector.parse(fields) if fields else None,
+            selectors=Selectors(fields),
             **of,
         )
         found = await cluster.authorizer.authorize(attributes)

@@ -1,6 +1,7 @@
 """What an authorizer sees of selectors, of requests and of questions, as kube-apiserver 1.36 told a webhook."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,8 +13,11 @@ from apiserver_stub.authz.selectors import check_selectors, field_requirements, 
 from apiserver_stub.kinds.error_list import ErrorList
 from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.reviews import ResourceAttributes
-from controller_manager.api.selectors import FieldSelector, LabelSelector
+from controller_manager.api.selectors import MOST_CONDITIONS, FieldSelector, LabelSelector
+from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import NO_SELECTORS
+from tests.http_api.conftest import started
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.jsonl").read_text().splitlines()]
 
@@ -45,7 +49,7 @@ def test_of_requests(row: Any) -> None:
     attributes = info.attributes(User("joe"))
     asked = row["asked"]
     assert (attributes.verb, attributes.name) == (asked["verb"], asked.get("name", ""))
-    assert told(attributes.field_selector, attributes.label_selector) == recorded(asked)
+    assert told(attributes.selectors.fields, attributes.selectors.labels) == recorded(asked)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +71,56 @@ def test_of_questions(row: Any) -> None:
 def test_what_has_no_selector_is_as_it_was() -> None:
     info = RequestInfo.of("GET", "/api/v1/pods", {"limit": "5"})
     attributes = info.attributes(User("joe"))
-    assert (attributes.field_selector, attributes.label_selector, attributes.name) == (None, None, "")
+    assert (attributes.selectors, attributes.name) == (NO_SELECTORS, "")
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of selectors that were parsed."""
+    found: list[str] = []
+
+    def recording(original: Callable[..., Any]) -> Any:
+        def parse(_class: Any, text: str) -> Any:
+            found.append(text)
+            return original(text)
+
+        return classmethod(parse)
+
+    for each in (FieldSelector, LabelSelector):
+        monkeypatch.setattr(each, "parse", recording(each.parse))
+    return found
+
+
+@pytest.mark.parametrize("of", ["fieldSelector", "labelSelector"])
+def test_selectors_of_a_request_are_parsed_when_they_are_read(parsed: list[str], of: str) -> None:
+    info = RequestInfo.of("GET", "/api/v1/pods", {of: "a=b"})
+    attributes = info.attributes(User("joe"))
+    assert parsed == []
+    fields, labels = attributes.selectors.fields, attributes.selectors.labels
+    assert parsed == ["a=b"]
+    assert (fields is None, labels is None) == (of == "labelSelector", of == "fieldSelector")
+
+
+LONG = "a=b," * MOST_CONDITIONS
+
+
+@pytest.mark.parametrize("query", [{"fieldSelector": f"{LONG}metadata.name=x"}, {"labelSelector": f"{LONG}a=b"}])
+def test_selectors_with_too_many_conditions_are_never_parsed(parsed: list[str], query: dict[str, str]) -> None:
+    attributes = RequestInfo.of("GET", "/api/v1/pods", query).attributes(User("joe"))
+    assert (attributes.name, attributes.selectors.fields, attributes.selectors.labels) == ("", None, None)
+    assert parsed == []
+
+
+def test_many_values_of_one_label_are_one_condition() -> None:
+    text = f"a in ({','.join('b' * 2 * MOST_CONDITIONS)})"
+    assert LabelSelector.count_conditions(f"{text},c") == 2
+    assert FieldSelector.count_conditions("a=(b,c=d)") == 2
+
+
+async def test_request_of_unknown_caller_parses_no_selectors(parsed: list[str]) -> None:
+    """Nothing of a request may take long before its caller is known."""
+    query = (("labelSelector", "a," * 30_000 + "a"), ("fieldSelector", "metadata.name=x," * 4_000 + "a=b"))
+    async with started("--authorization-mode=RBAC") as api:
+        for path in ("/api/v1/pods", "/api/v1/nodes"):
+            assert (await api.server.handle(Request("GET", path, query))).status == 403
+    assert parsed == []

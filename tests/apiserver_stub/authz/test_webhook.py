@@ -23,7 +23,7 @@ from controller_manager.api.selectors import FieldSelector, LabelSelector
 from controller_manager.base.log import get_logger
 from controller_manager.base.registry import Registry
 from controller_manager.serving.authentication import User
-from controller_manager.serving.authorization import NO_OPINION, Attributes, Authorization, Decision
+from controller_manager.serving.authorization import NO_OPINION, Attributes, Authorization, Decision, Selectors
 from tests.apiserver_stub.webhook import Tree, Webhook, kubeconfig
 
 ALLOW, DENY, NONE = Decision.ALLOW, Decision.DENY, Decision.NO_OPINION
@@ -163,7 +163,7 @@ async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row:
 
 def test_questions() -> None:
     fields, labels = FieldSelector.parse("b!=2,a=1"), LabelSelector.parse("z,y in (2,1),n>3")
-    asked = Attributes(JOE, "list", "/x", "g", "v1", "things", "sub", "ns", "n", fields, labels)
+    asked = Attributes(JOE, "list", "/x", "g", "v1", "things", "sub", "ns", "n", Selectors(fields, labels))
     spec = review_spec(asked)
     user = {"user": "joe", "groups": ["dev"], "extra": {"scope": ["a", "b"]}, "uid": "7"}
     assert spec == {
@@ -328,7 +328,7 @@ async def test_conditions_see_selectors(setting: Setting) -> None:
         "r.values == ['1']) && request.resourceAttributes.labelSelector.requirements[0].values.size() == 0"
     )
     fields, labels = FieldSelector.parse("a=1"), LabelSelector.parse("z")
-    narrowed = Attributes(JOE, "list", "", "g", "v1", "things", "", "ns", "", fields, labels)
+    narrowed = Attributes(JOE, "list", "", "g", "v1", "things", "", "ns", "", Selectors(fields, labels))
     assert (await setting.authorizer(condition).authorize(narrowed)).decision is ALLOW
 
 
