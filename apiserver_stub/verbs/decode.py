@@ -55,17 +55,16 @@ async def read_body(
     scope: RequestScope, request: APIRequest, *, named: bool = True, completed: Callable[[Tree], Tree] = dict
 ) -> tuple[Tree, Warnings]:
     """Return the body of a request for a subresource that takes another kind than its object's: always with metadata,
-    in which name and namespace are those of the URL; the name may be left out unless it must be `named`. The audit is
-    told of it as `completed` makes it. Raises `BadRequest`.
+    in which the namespace is that of the URL, and so is the name unless `named` is false. The audit is told of it as
+    `completed` makes it. Raises `BadRequest`.
     """
     subresource = request.subresource
     assert subresource is not None
     body, warnings = await scope.run_of(request.http)(partial(_fitted, request, subresource))
     metadata = body.tree.setdefault("metadata", {})
     note_object(completed(body.tree))
-    if not named and not metadata.get("name"):
-        metadata["name"] = request.name
-    check_name(request, metadata)
+    if named:
+        check_name(request, metadata)
     check_namespace(request, metadata)
     return body.tree, warnings
 

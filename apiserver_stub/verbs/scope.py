@@ -1,7 +1,7 @@
 """The environment of every verb: store, kinds, admission, limits and features."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,14 +95,21 @@ class RequestScope:
             raise TooNew(revision, store.revision) from None
 
     async def admit(
-        self, request: APIRequest, operation: Operation, tree: Tree | None = None, old: Tree | None = None
+        self,
+        request: APIRequest,
+        operation: Operation,
+        tree: Tree | None = None,
+        old: Tree | None = None,
+        check: Callable[[], object] | None = None,
     ) -> Sequence[str]:
         """Show a request that writes no object to admission, which may change `tree` or raise a refusal; return the
-        warnings.
+        warnings. The `check` is called between mutating and validating admission.
         """
         attributes = attributes_of(request, operation, tree, old)
         try:
             await self.admission.mutate(attributes)
+            if check is not None:
+                check()
             await self.admission.validate(attributes)
         except ApiError as error:
             error.warnings = (*error.warnings, *attributes.notes.warnings)

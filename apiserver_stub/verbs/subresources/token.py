@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -28,7 +29,7 @@ from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import key_of
 from apiserver_stub.watch_cache.row import Row
-from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
+from controller_manager.api.errors import BadRequest, Cause, conflict, invalid, not_found
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
@@ -56,20 +57,15 @@ class TokenRequests:
         self._sign = sign
 
     async def create(self, scope: RequestScope, request: APIRequest) -> Reply:
-        """Issue a token and return the request with it. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for
-        a bound object that is another than the caller believes.
+        """Issue a token and return the request with it. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` if
+        the account or the bound object has another uid than the request says.
         """
         subresource = request.subresource
         assert subresource is not None
         tree, warnings = await read_body(scope, request, named=False, completed=_with_defaults)
-        warnings = (*warnings, *await scope.admit(request, "create", tree))
-        account = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
-        if account is None:
-            raise object_not_found(request)
-        spec = read_spec(tree)
-        causes = problems(spec)
-        if causes:
-            raise invalid(subresource.group, subresource.kind, "", causes)
+        check = partial(_check, scope, request, subresource, tree)
+        warnings = (*warnings, *await scope.admit(request, "create", tree, check=check))
+        spec, account = read_spec(tree), _account(scope, request)
         subject = _bind(scope, request, spec.bound_object_ref, account.field("metadata.uid"))
         spec, shortened = self._granted(spec)
         now = utc_now()
@@ -107,6 +103,30 @@ class TokenRequests:
             not_before=now,
             username=username(subject.namespace, subject.account.name),
         )
+
+
+def _check(scope: RequestScope, request: APIRequest, subresource: Subresource, tree: Tree) -> None:
+    """Hold a request to its account and to the rules of its kind. Raises `NotFound`, `Conflict` or `Invalid`."""
+    metadata, group, kind = tree["metadata"], subresource.group, subresource.kind
+    name = metadata["name"] = metadata.get("name") or request.name
+    if name != request.name:
+        message = f'Invalid value: "{name}": must be the name of the service account'
+        cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.name")
+        raise invalid(group, kind, request.name, [cause])
+    uid = _account(scope, request).field("metadata.uid")
+    if metadata.get("uid") not in (None, "", uid):
+        why = f"the request is for a service account with the UID {metadata['uid']}, and this one has the UID {uid}"
+        raise conflict(group, kind, request.name, why)
+    if causes := problems(read_spec(tree)):
+        raise invalid(group, kind, "", causes)
+
+
+def _account(scope: RequestScope, request: APIRequest) -> Row:
+    """Return the service account of a request. Raises `NotFound`."""
+    row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
+    if row is None:
+        raise object_not_found(request)
+    return row
 
 
 def _with_defaults(tree: Tree) -> Tree:

@@ -118,9 +118,44 @@ async def test_what_may_be_asked_for(api, spec: dict[str, Any], code: int, field
         assert [cause["field"] for cause in answer["details"]["causes"]] == [field]
 
 
-@pytest.mark.parametrize("metadata", [{"name": "another"}, {"name": "robot", "namespace": "another"}])
-async def test_a_body_that_names_another_is_refused(api, metadata: dict[str, str]) -> None:
-    assert (await api("POST", TOKEN, {"metadata": metadata}))[0] == 400
+async def test_token_request_for_another_namespace_is_a_bad_request(api) -> None:
+    assert (await api("POST", TOKEN, {"metadata": {"name": "robot", "namespace": "another"}}))[0] == 400
+
+
+async def test_token_for_another_uid_of_the_account_is_a_conflict(api) -> None:
+    code, answer = await api("POST", TOKEN, {"metadata": {"uid": "of-the-account-before"}})
+    assert (code, answer["reason"]) == (409, "Conflict")
+    assert answer["details"] == {"name": "robot", "group": "authentication.k8s.io", "kind": "TokenRequest"}
+    uid = (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
+    code, answer = await api("POST", TOKEN, {"metadata": {"uid": uid}})
+    assert (code, answer["metadata"]["uid"]) == (201, uid)
+
+
+async def test_token_of_another_name_is_invalid(api) -> None:
+    code, answer = await api("POST", TOKEN, {"metadata": {"name": "other"}})
+    assert (code, answer["details"]["kind"], answer["details"]["name"]) == (422, "TokenRequest", "robot")
+    assert [(each["reason"], each["field"]) for each in answer["details"]["causes"]] == [
+        ("FieldValueInvalid", "metadata.name")
+    ]
+
+
+async def test_token_request_is_checked_before_validating_admission(api) -> None:
+    """A policy that denies all is asked last, as kube-apiserver does."""
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["serviceaccounts/token"]}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]}
+    await api("POST", f"{policies}ies", {"metadata": {"name": "no"}, "spec": policy})
+    binding = {"policyName": "no", "validationActions": ["Deny"]}
+    await api("POST", f"{policies}ybindings", {"metadata": {"name": "no"}, "spec": binding})
+    denied, short = "expression: false", {"expirationSeconds": 1}
+    assert denied in (await api("POST", TOKEN, {}))[1]["message"]
+    for url, body, expected in (
+        (TOKEN.replace("robot", "missing"), {"metadata": {"uid": "x"}}, 404),
+        (TOKEN, {"metadata": {"uid": "x"}, "spec": short}, 409),
+        (TOKEN, {"spec": short}, 422),
+    ):
+        code, answer = await api("POST", url, body)
+        assert (code, denied in answer["message"]) == (expected, False)
 
 
 async def test_an_account_that_is_not_there_has_no_tokens(api) -> None:
