@@ -78,7 +78,7 @@ class AdmissionContext:
         name: str = "",
     ) -> bool:
         """Return whether a user may do something."""
-        asked = authorization.Attributes(user, verb, namespace, group, version, resource, name=name)
+        asked = authorization.Attributes(user, verb, "", group, version, resource, "", namespace, name)
         return (await self._authorizer.authorize(asked)).decision is authorization.Decision.ALLOW
 
 

@@ -1,8 +1,11 @@
 """Preconditions of changes: name, namespace, uid and version. Checks raise the refusal, the rest makes one."""
 
+from msgspec.structs import replace
+
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.error_list import IMMUTABLE
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.verbs.query import as_revision, is_revision
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api import errors
@@ -115,9 +118,8 @@ async def check_unsafe_delete_authorized(authorizer: Authorizer, request: APIReq
 
 def _attributes(request: APIRequest, verb: str, path: str = "") -> Attributes:
     """Return what the authorizer is asked about another verb on the object of a request."""
-    kind, subresource = request.kind, request.subresource_name
-    place = kind.group, kind.version, kind.plural, subresource, request.namespace, request.name
-    return Attributes(request.user, verb, path, *place)
+    asked = RequestInfo.of(request.http.method, request.http.path, {}).attributes(request.user)
+    return replace(asked, verb=verb, path=path)
 
 
 def object_not_found(request: APIRequest) -> NotFound:

@@ -95,3 +95,9 @@ async def test_create_of_one_name_allows_put_of_that_name(eve: Caller, admin: Ca
 async def test_invalid_new_object_is_refused_as_invalid_first(eve: Caller) -> None:
     code, _ = await eve("PUT", f"{LEASES}/one", named({"spec": {"leaseDurationSeconds": -1}}))
     assert code == 422
+
+
+async def test_apply_of_namespace_is_authorized_in_that_namespace(eve: Caller) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}}
+    code, answer = await eve("PATCH", "/api/v1/namespaces/one?fieldManager=eve", namespace, APPLY)
+    assert (code, 'in the namespace "one"' in answer["message"]) == (403, True)

@@ -1,0 +1,29 @@
+"""What plugins of other packages may ask of the server."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from apiserver_stub.admission import AdmissionContext
+from apiserver_stub.authz.always import AlwaysAllow
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes, Authorization
+
+
+class RecordingAuthorizer(AlwaysAllow):
+    """Keeps the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[Attributes] = []
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        self.asked.append(attributes)
+        return await super().authorize(attributes)
+
+
+async def test_allows_asks_about_the_object_in_its_namespace() -> None:
+    authorizer, user = RecordingAuthorizer(), User("eve")
+    parts = SimpleNamespace(runtime=Runtime("test"), store=None, configuration=None, authorizer=authorizer)
+    context = AdmissionContext("Plugin", cast(Any, parts))
+    assert await context.allows(user, "get", "deployments", group="apps", version="v1", namespace="ns", name="one")
+    assert authorizer.asked == [Attributes(user, "get", "", "apps", "v1", "deployments", "", "ns", "one")]
