@@ -24,6 +24,6 @@ class RecordingAuthorizer(AlwaysAllow):
 async def test_allows_asks_about_the_object_in_its_namespace() -> None:
     authorizer, user = RecordingAuthorizer(), User("eve")
     parts = SimpleNamespace(runtime=Runtime("test"), store=None, configuration=None, authorizer=authorizer)
-    context = AdmissionContext("Plugin", cast(Any, parts))
+    context = AdmissionContext("Plugin", cast("Any", parts))
     assert await context.allows(user, "get", "deployments", group="apps", version="v1", namespace="ns", name="one")
     assert authorizer.asked == [Attributes(user, "get", "", "apps", "v1", "deployments", "", "ns", "one")]
