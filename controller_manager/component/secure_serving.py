@@ -147,8 +147,9 @@ class SecureServingOptions(Options):
     )
     tls_cipher_suites: StringList = flag(
         (),
-        "cipher suites of TLS 1.2; by default the preferred ones of OpenSSL. Those of TLS 1.3 are always all on offer, "
-        f"and naming only these rules TLS 1.2 out. Known: {', '.join((*TLS_1_3, *SECURE_SUITES))}. Insecure: "
+        "cipher suites of TLS 1.2; by default those of ECDHE with AES-GCM or ChaCha20-Poly1305. Those of TLS 1.3 are "
+        "always all on offer, and naming only these rules TLS 1.2 out. "
+        f"Known: {', '.join((*TLS_1_3, *SECURE_SUITES))}. Insecure: "
         f"{', '.join(INSECURE_SUITES)}",
     )
     http2_max_streams_per_connection: int = flag(

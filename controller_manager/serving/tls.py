@@ -23,6 +23,9 @@ _PATIENCE = 3  # times a refused client may send more, each one read of bounded 
 # What OpenSSL calls refusals of clients that do speak TLS, and so read alerts; others are shown out at once.
 _TOLD = frozenset({"CERTIFICATE_VERIFY_FAILED", "NO_SHARED_CIPHER", "UNSUPPORTED_PROTOCOL"})
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
+_CIPHERS = (
+    "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secrecy and authenticated encryption; every client of TLS 1.2 has one
+)
 _NO_PASSWORD = ""  # an encrypted key is refused; nobody is asked at a terminal
 _EXTENDED_USE = {True: ExtendedKeyUsageOID.CLIENT_AUTH, False: ExtendedKeyUsageOID.SERVER_AUTH}
 
@@ -73,7 +76,9 @@ class KeyPair:
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """The TLS that a server accepts: the oldest version, and the cipher suites of TLS 1.2 in OpenSSL's words."""
+    """The TLS that a server accepts: the oldest version, and the cipher suites of TLS 1.2 in OpenSSL's words; empty for
+    those with forward secrecy and authenticated encryption.
+    """
 
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: str = ""
@@ -154,12 +159,12 @@ def context_of(pair: KeyPair, client_authorities: bytes = b"", policy: Policy = 
 
 
 def _agree(context: ssl.SSLContext, policy: Policy) -> None:
-    """OpenSSL serves the versions of RFC 8996 only where nothing is demanded of their signatures."""
+    """Set versions and cipher suites. OpenSSL serves the versions of RFC 8996 only with CBC suites and at level 0."""
     old = policy.minimum_version < ssl.TLSVersion.TLSv1_2
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         context.minimum_version = policy.minimum_version
-    if policy.ciphers or old:
-        context.set_ciphers((policy.ciphers or "DEFAULT") + (":@SECLEVEL=0" if old else ""))
+    usual = "DEFAULT" if old else _CIPHERS
+    context.set_ciphers((policy.ciphers or usual) + (":@SECLEVEL=0" if old else ""))
 
 
 def available_ciphers() -> frozenset[str]:

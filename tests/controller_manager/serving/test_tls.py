@@ -34,3 +34,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     with pytest.raises(OSError):
         write_atomically(tmp_path / "folder", b"three")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "new"]
+
+
+def test_default_cipher_suites_of_tls_1_2_are_authenticated_and_forward_secret():
+    ca = tls.make_ca("test-ca")
+    context = tls.context_of(tls.issue(ca, "server", hosts=["localhost"]))
+    offered = [each for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
+    assert offered
+    assert all(each["aead"] and each["kea"] == "kx-ecdhe" for each in offered)
