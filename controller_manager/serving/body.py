@@ -55,7 +55,7 @@ class Budget:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
                 self._admit()
-            else:  # it was let in just as it left
+            else:  # admitted in the same turn of the loop
                 self.release(caller, size)
             if isinstance(error, TimeoutError):
                 raise _busy() from None
@@ -71,6 +71,8 @@ class Budget:
 
     def _admit(self) -> None:
         for waiting in tuple(self._waiting):
+            if waiting.turn.done():
+                continue  # cancelled; its task removes it
             if self.held + waiting.size > self._of_all:
                 return  # whoever came later does not overtake
             if self._has_room(waiting.caller, waiting.size):

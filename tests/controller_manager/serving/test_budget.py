@@ -98,3 +98,20 @@ async def test_who_leaves_while_waiting_leaves_nothing_behind():
         budget.release("a", 10)
     assert budget.held == 0
     await budget.take("a", 40)
+
+
+@pytest.mark.parametrize("leavers", [1, 2])
+async def test_release_passes_over_waiters_cancelled_in_the_same_turn(leavers: int) -> None:
+    budget = Budget(10)
+    for _ in range(4):
+        await budget.take("a", 10)
+    waiting = [asyncio.ensure_future(budget.take("a", 10)) for _ in range(leavers + 1)]
+    await asyncio.sleep(0)
+    for one in waiting[:leavers]:
+        one.cancel()
+    budget.release("a", 10)
+    await waiting[-1]
+    assert [one.cancelled() for one in waiting] == [True] * leavers + [False]
+    for _ in range(4):
+        budget.release("a", 10)
+    assert budget.held == 0
