@@ -6,6 +6,7 @@ by `response_writer`.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,7 +16,7 @@ import msgspec
 from aiohttp import EMPTY_PAYLOAD, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, RawRequestMessage
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from controller_manager.api import errors
@@ -38,6 +39,7 @@ _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its
 _UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
 _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
 _HEADERS = 2000  # a user's groups come in one header each; the bytes of all are bounded below
+_QUOTED = re.compile(r":?\s*(?:\n|b?['\"])")  # where a message of aiohttp begins to quote
 _MOST_WAITING = 32  # requests that came before the answer to an earlier one
 
 
@@ -228,7 +230,7 @@ class ServerConnection(BaseProtocol):
                 self._waiter = None
         found = self._requests.popleft()
         if isinstance(found, HttpProcessingError):
-            self._refuse(errors.BadRequest(f"the request is not valid HTTP: {found.message}"))
+            self._refuse(errors.BadRequest(f"the request is not valid HTTP: {_reason(found)}"))
             return None
         self._reader.message_consumed()
         if self._is_full and len(self._requests) <= _MOST_WAITING // 2:
@@ -423,3 +425,10 @@ class ServerConnection(BaseProtocol):
             self._idle_timer = asyncio.get_running_loop().call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
         else:
             self.force_close()
+
+
+def _reason(error: HttpProcessingError) -> str:
+    """Return what is wrong with a request without the bytes that aiohttp quotes: they may be credentials."""
+    if isinstance(error, InvalidURLError):
+        return "the target is not a URL"
+    return _QUOTED.split(error.message, 1)[0]

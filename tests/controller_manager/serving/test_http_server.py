@@ -247,6 +247,27 @@ async def test_what_is_no_http_gets_a_status(garbage):
     assert not handler.requests
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"GET / HTTP/1.1\r\nauthorization: Bearer SECRET\x01\r\n\r\n", "Invalid header value char"),
+        (b"GET / HTTP/1.1\r\nauthorization Bearer SECRET\r\n\r\n", "Invalid header token"),
+        (
+            b"GET / HTTP/1.1\r\nauthorization: SECRET" + b"x" * 70_000 + b"\r\n\r\n",
+            "Got more than 65536 bytes when reading",
+        ),
+        (b"GET /?token=SECRET HTTP/9.9\r\n\r\n", "Bad status line"),
+        (b"G@T /SECRET HTTP/1.1\r\n\r\n", "Invalid method encountered"),
+        (b"GET http://[SECRET HTTP/1.1\r\n\r\n", "the target is not a URL"),
+    ],
+)
+async def test_refusal_of_malformed_head_quotes_nothing_of_it(head: bytes, why: str):
+    async with serving(Handler()) as server:
+        answer = await raw(server.port, head)
+    assert b"SECRET" not in answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["message"] == f"the request is not valid HTTP: {why}"
+
+
 async def test_a_body_of_more_framing_than_content_gets_a_status():
     chunk = b"1;%s\r\na\r\n" % (b"x" * 1000)
     async with serving(Handler()) as server:
