@@ -136,6 +136,7 @@ def read_files(identity: Identity, now: float) -> Credential:
         certificate=_read(identity.certificate_file, "client-certificate") or identity.certificate,
         key=_read(identity.key_file, "client-key") or identity.key,
         renew_at=now + FILES_LAST if files else math.inf,
+        impersonate=identity.impersonate,
     )
 
 
@@ -170,7 +171,7 @@ def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetr
     async def obtain(now: float) -> Credential:
         found = read_output(plugin, await _run(plugin, _environment(config, plugin), metrics), now)
         metrics.certified(plugin.command, found.certificate)
-        return found
+        return replace(found, impersonate=config.identity.impersonate)
 
     return obtain
 
@@ -234,6 +235,8 @@ def _environment(config: ClientConfig, plugin: ExecPlugin) -> dict[str, str]:
             "tls-server-name": config.tls_server_name,
             "insecure-skip-tls-verify": config.insecure,
             "certificate-authority-data": config.ca,
+            **({"proxy-url": config.proxy_url} if config.proxy_url else {}),
+            **plugin.cluster_info,
         }
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     return {**os.environ, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(), **dict(plugin.env)}

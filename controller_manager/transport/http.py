@@ -125,16 +125,16 @@ class EndpointTransport:
 
     def _written(self, request: Request, credential: Credential) -> bytes:
         """The request as it is sent (RFC 9112)."""
-        headers = {"host": self.host, **credential.headers(request)}
+        lines = [("host", self.host), *credential.sign(request).header_lines()]
         if request.body or request.method in ("POST", "PUT", "PATCH"):
-            headers["content-length"] = str(len(request.body))
-        return head(request, self._path, headers.items()) + request.body
+            lines.append(("content-length", str(len(request.body))))
+        return head(request, self._path, lines) + request.body
 
     def _arguments(self, request: Request, credential: Credential) -> dict[str, Any]:
         return {
             "method": request.method,
             "url": URL(self._root + target(request), encoded=True),
-            "headers": credential.headers(request),
+            "headers": list(credential.sign(request).header_lines()),
             "data": request.body or None,
             "ssl": self._connections.context((credential.certificate, credential.key)),
             "server_hostname": self._endpoint.tls_server_name or None,
