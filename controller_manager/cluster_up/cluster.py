@@ -211,7 +211,7 @@ class LocalCluster:
         port = await self._leading_port()
         (child,) = (child for child in self._managers if child.port == port)
         authority = b"".join(file.read_bytes() for file in (self._folder / child.name).glob("*.crt"))
-        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority))
+        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority, ca_file=""))
         try:
             client = Client(transport)
             await watch(self._screen, lambda: client.raw(Call("GET", STATE_PATH)))

@@ -6,7 +6,6 @@ They come from values, from files, or from a program (KEP-541, `client.authentic
 import asyncio
 import math
 import os
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -24,7 +23,7 @@ from controller_manager.base.log import get_logger
 from controller_manager.base.programs import TooMuchOutputError, run_program
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.metrics import TransportMetrics
-from controller_manager.transport.transport import ConfigError, Credential, TransportError
+from controller_manager.transport.transport import ConfigError, Credential, TransportError, is_of_tls
 
 FILES_LAST = 60.0
 _PAUSE_AFTER_FAILURE = 10.0
@@ -75,7 +74,7 @@ class Credentials:
         try:
             return await exchange(request, credential)
         except TransportError as error:
-            if _is_of_tls(error):
+            if is_of_tls(error):
                 self._distrust(credential)
             raise
 
@@ -107,13 +106,6 @@ class Credentials:
             raise error
         get_logger("credentials").warning("credentials could not be renewed; the old ones stay in use", why=str(error))
         return replace(old, renew_at=min(now + _PAUSE_AFTER_FAILURE, old.expires))
-
-
-def _is_of_tls(error: BaseException | None) -> bool:
-    """Return whether TLS is behind an error, whatever library it went through."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__
-    return error is not None
 
 
 def from_identity(identity: Identity) -> Obtain:

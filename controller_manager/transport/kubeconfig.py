@@ -253,7 +253,7 @@ def identities(path: Path) -> tuple[Mapping[str, Identity], str]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACCOUNT) -> ClientConfig:
-    """The configuration of a pod; its token is read again at least once a minute."""
+    """The configuration of a pod; its token and its authorities are read again at least once a minute."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(
@@ -265,6 +265,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
     return ClientConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         ca=authority.read_bytes() if authority.is_file() else b"",
+        ca_file=str(authority) if authority.is_file() else "",
         namespace=namespace.read_text().strip() if namespace.is_file() else "",
         identity=Identity(token_file=str(token)),
     )
@@ -282,8 +283,9 @@ def _usual_files(environ: Mapping[str, str]) -> list[Path]:
 def _config(found: Located[ClusterEntry], identity: Identity, namespace: str, master: str) -> ClientConfig:
     cluster = found.value
     authority = _data(found, "certificate-authority-data", cluster.certificate_authority_data)
-    if not authority and cluster.certificate_authority:
-        authority = _file(found, "certificate-authority", cluster.certificate_authority)
+    authority_file = "" if authority else _path(found, cluster.certificate_authority)
+    if authority_file:
+        authority = _file(found, "certificate-authority", authority_file)
     if authority and cluster.insecure_skip_tls_verify:
         raise found.error("insecure-skip-tls-verify", "contradicts certificate-authority")
     if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in _PROXIES:
@@ -296,6 +298,7 @@ def _config(found: Located[ClusterEntry], identity: Identity, namespace: str, ma
     return ClientConfig(
         server=_server(master or cluster.server, where, secure=secure),
         ca=authority,
+        ca_file=authority_file,
         insecure=cluster.insecure_skip_tls_verify,
         tls_server_name=cluster.tls_server_name,
         proxy_url=cluster.proxy_url,
@@ -385,15 +388,15 @@ def _plugin(found: Located[UserEntry], plugin: Exec) -> ExecPlugin:
     )
 
 
-def _path(found: Located[UserEntry], text: str) -> str:
+def _path(found: Located[ClusterEntry] | Located[UserEntry], text: str) -> str:
     return str(found.file.parent.absolute() / text) if text else ""
 
 
-def _file(found: Located[ClusterEntry], field: str, text: str) -> bytes:
+def _file(found: Located[ClusterEntry], field: str, path: str) -> bytes:
     try:
-        return (found.file.parent / text).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
-        raise found.error(field, f"{text} can't be read: {error.strerror}") from error
+        raise found.error(field, f"{path} can't be read: {error.strerror}") from error
 
 
 def _data(found: Located[ClusterEntry] | Located[UserEntry], field: str, text: str) -> bytes:

@@ -48,11 +48,12 @@ class UnaskedUpgrade(TransportError):
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities
-    of the system.
+    of the system; a client reads those of `ca_file` again while it runs.
     """
 
     server: str
     ca: bytes = field(default=b"", repr=False)
+    ca_file: str = ""
     insecure: bool = False
     tls_server_name: str = ""
     proxy_url: str = field(default="", repr=False)
@@ -236,6 +237,13 @@ def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SS
     if certificate:
         _show(context, certificate, key)
     return context
+
+
+def is_of_tls(error: BaseException | None) -> bool:
+    """Return whether TLS is behind an error, whatever library it went through."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__
+    return error is not None
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -20,6 +20,7 @@ from controller_manager.client import (
 from controller_manager.transport.config import ExecPlugin, Identity, Impersonation
 from controller_manager.transport.kubeconfig import in_cluster
 from controller_manager.transport.transport import Credential
+from tests.controller_manager.client.conftest import Authority
 from tests.controller_manager.client.transports import GET, transport
 
 
@@ -316,3 +317,29 @@ async def test_request_that_names_a_user_itself_keeps_it(backend: Any, config: C
     async with transport(replace(config, identity=ACTING)) as sender:
         await sender.send(Request("GET", "/", headers={"impersonate-user": "john"}))
     assert seen == [[("Impersonate-User", "john")]]
+
+
+@pytest.mark.parametrize("kind", [GET, Request("GET", "/api/v1/pods", (("watch", "1"),))], ids=["request", "watch"])
+async def test_client_after_its_authority_is_replaced_verifies_by_the_new_one(
+    backend: Any, authority: Any, tmp_path: Path, kind: Request
+) -> None:
+    file = tmp_path / "authority.crt"
+    file.write_bytes(Authority().pem)
+    async with transport(ClientConfig(backend.url, file.read_bytes(), str(file))) as sender:
+        with pytest.raises(TransportError, match="CERTIFICATE_VERIFY_FAILED"):
+            await sender.send(kind)
+        file.write_bytes(authority.pem)
+        assert (await sender.send(kind)).status == 404
+        assert sender.authorities == authority.pem
+
+
+async def test_in_a_pod_the_authority_is_read_again(backend: Any, authority: Any, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_bytes(Authority().pem)
+    _, _, port = backend.url.rpartition(":")
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    async with transport(in_cluster(environ, tmp_path)) as sender:
+        with pytest.raises(TransportError):
+            await sender.send(GET)
+        (tmp_path / "ca.crt").write_bytes(authority.pem)
+        assert (await sender.send(GET)).status == 404
