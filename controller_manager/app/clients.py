@@ -80,7 +80,8 @@ class ClientOptions(Options):
 
     clusterconfig: str = flag(
         "",
-        "client configuration file; without it and --master, the service account of the pod is used",
+        "client configuration file; without it and --master, the files that $KUBECONFIG lists are used, and without "
+        "these the service account of the pod",
         aliases=("kubeconfig",),
         metavar="file",
     )

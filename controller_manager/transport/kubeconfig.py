@@ -206,10 +206,14 @@ _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8
 
 
 def from_flags(path: str, master: str = "", *, environ: Mapping[str, str] = os.environ) -> ClientConfig:
-    """Return what `--clusterconfig` and `--master` say; the pod's own service account when both are empty."""
+    """Return what `--clusterconfig` and `--master` say. If both are empty, return the current context of the files in
+    `$KUBECONFIG`, or the pod's own service account without that variable. Raises `ConfigError`.
+    """
     if path:
         return load(path, master=master)
-    return ClientConfig(server=_server(master, "--master", secure=False)) if master else in_cluster(environ)
+    if master:
+        return ClientConfig(server=_server(master, "--master", secure=False))
+    return load(environ=environ) if environ.get("KUBECONFIG") else in_cluster(environ)
 
 
 def load(
@@ -257,7 +261,8 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(
-            "no client configuration is given, and KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
+            "no client configuration is given: pass --kubeconfig or set KUBECONFIG; KUBERNETES_SERVICE_HOST and "
+            "KUBERNETES_SERVICE_PORT of a pod are not set either"
         )
     token, authority, namespace = root / "token", root / "ca.crt", root / "namespace"
     if not token.is_file():

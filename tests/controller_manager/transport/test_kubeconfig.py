@@ -261,3 +261,15 @@ def test_flags(tmp_path: Path) -> None:
         from_flags("", "https://")
     with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST"):
         from_flags("", environ={})
+
+
+def test_flags_left_out_use_the_files_of_the_environment_variable(tmp_path: Path) -> None:
+    one = str(write(tmp_path / "one", document({"server": "https://one"})))
+    two = str(write(tmp_path / "two", document({"server": "https://two"})))
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    environ = {**pod, "KUBECONFIG": f"{tmp_path}/none:{one}:{two}"}
+    assert from_flags("", environ=environ).server == "https://one"
+    assert from_flags(two, environ=environ).server == "https://two"
+    assert from_flags("", "https://other", environ=environ).server == "https://other"
+    with pytest.raises(ConfigError, match="none do not exist"):
+        from_flags("", environ={**pod, "KUBECONFIG": f"{tmp_path}/none"})
