@@ -53,10 +53,10 @@ class Endpoint:
 
     server: str
     ca: bytes = field(default=b"", repr=False)
-    ca_file: str = ""
     insecure: bool = False
     tls_server_name: str = ""
     proxy_url: str = field(default="", repr=False)
+    ca_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

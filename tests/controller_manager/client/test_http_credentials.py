@@ -325,7 +325,7 @@ async def test_client_after_its_authority_is_replaced_verifies_by_the_new_one(
 ) -> None:
     file = tmp_path / "authority.crt"
     file.write_bytes(Authority().pem)
-    async with transport(ClientConfig(backend.url, file.read_bytes(), str(file))) as sender:
+    async with transport(ClientConfig(backend.url, file.read_bytes(), ca_file=str(file))) as sender:
         with pytest.raises(TransportError, match="CERTIFICATE_VERIFY_FAILED"):
             await sender.send(kind)
         file.write_bytes(authority.pem)

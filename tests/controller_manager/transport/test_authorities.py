@@ -18,7 +18,7 @@ OLD, NEW = (make_ca(name).certificate for name in ("old", "new"))
 def opened(tmp_path: Path, registry: CollectorRegistry | None = None) -> tuple[Path, ServerAuthorities]:
     file = tmp_path / "ca.crt"
     file.write_bytes(OLD)
-    return file, ServerAuthorities(Endpoint("https://x", OLD, str(file)), TransportMetrics(registry))
+    return file, ServerAuthorities(Endpoint("https://x", OLD, ca_file=str(file)), TransportMetrics(registry))
 
 
 @pytest.mark.virtual
