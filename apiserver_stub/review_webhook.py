@@ -222,8 +222,9 @@ def _open(config_file: str, named: str, limits: ReviewLimits, dialer: Dialer | N
         config = load(config_file)
         connections = ConnectionLimits(limits.calls, limits.attempt, limits.attempt, limits.answer)
         url = urlsplit(config.server)
-        # Credentials are for no one who listens.
-        obtain = from_identity(Identity()) if url.scheme == "http" else None
+        # Without TLS no credentials are sent, since anyone may read them.
+        bare = Identity(impersonation=config.identity.impersonation)
+        obtain = from_identity(bare) if url.scheme == "http" else None
         transport = HttpTransport(config, obtain=obtain, shared=Connections(config, connections, dialer=dialer))
     except ConfigError as error:
         raise ConfigError(f"{named}: {error}") from error

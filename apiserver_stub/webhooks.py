@@ -36,7 +36,6 @@ from controller_manager.transport.transport import NO_CREDENTIAL, Credential, En
 _HTTPS = 443
 _ITSELF = ("kubernetes.default.svc", _HTTPS)
 _HEADERS = ("user-agent: kube-apiserver-admission", "accept: application/json, */*", "content-type: application/json")
-_NO_TRACE: Mapping[str, str] = {}
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)  # OpenSSL: self-signed, or by an issuer nobody has
 _FAILURES = (OSError, TimeoutError, ApiError, CannotStart)
 _REDIRECTS, _AS_IT_IS = (301, 302, 303, 307, 308), (307, 308)
@@ -174,12 +173,12 @@ class WebhookClient:
         target, span = config.target(timeout), current_span()
         deadline = asyncio.get_running_loop().time() + timeout
         try:
-            shown = _NO_TRACE if webhook.credentials is None else await _authorization(webhook.credentials, deadline)
+            shown = () if webhook.credentials is None else await _identifying(webhook.credentials, deadline)
             if span is None:
                 response = await self._ask(webhook, config, _Message(target, body, headers=shown), deadline)
             else:
                 with span.client("POST", config.url(target)) as call:
-                    message = _Message(target, body, headers={**call.headers, **shown})
+                    message = _Message(target, body, headers=(*call.headers.items(), *shown))
                     response = await self._ask(webhook, config, message, deadline)
                     call.note({"http.response.status_code": response.status})
         except _FAILURES as error:
@@ -265,11 +264,14 @@ class WebhookClient:
             self._webhooks.pop(old).pool.close()
 
 
-async def _authorization(credentials: Credentials, deadline: float) -> Mapping[str, str]:
-    """Return the header that tells who asks, if anything does. Raises `ConfigError` and `TimeoutError`."""
+async def _identifying(credentials: Credentials, deadline: float) -> tuple[tuple[str, str], ...]:
+    """Return the header lines that name the caller: its token, and the user it acts as. Raises `ConfigError` and
+    `TimeoutError`.
+    """
     async with asyncio.timeout_at(deadline):
-        token = (await credentials.current()).token
-    return {"authorization": f"Bearer {token}"} if token else _NO_TRACE
+        credential = await credentials.current()
+    token = (("authorization", f"Bearer {credential.token}"),) if credential.token else ()
+    return *token, *credential.impersonate
 
 
 def decode_review(data: bytes, group: str, versions: Sequence[str], kind: str) -> Tree:
@@ -312,12 +314,12 @@ class _Message(NamedTuple):
     target: str
     body: bytes
     method: str = "POST"
-    headers: Mapping[str, str] = _NO_TRACE
+    headers: tuple[tuple[str, str], ...] = ()
 
     def written(self, config: WebhookConfig) -> bytes:
         """Return the bytes of the request."""
         head = _head(self.method, self.target, config.authority)
-        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items()).encode()
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers).encode()
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(self.body), more, self.body)
 
     def redirected(self, config: WebhookConfig, response: Response) -> "_Message | None":

@@ -2,6 +2,7 @@
 trust.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,26 +51,28 @@ def uid_of(secret: Secret) -> str:
 
 
 class RootCAs:
-    """The authorities: what is in the file, or the `default` if none is named. Raises ConfigError."""
+    """The authorities: what is in the file, or what `default` returns if none is named. Raises ConfigError."""
 
-    def __init__(self, file: str, default: bytes, log: Logger) -> None:
+    def __init__(self, file: str, default: Callable[[], bytes], log: Logger) -> None:
         self._file = file
+        self._default = default
         self._log = log
         self._problem = ""
-        self.text = read_root_cas(file) if file else default.decode("utf-8", "replace")
+        self.text = self._read()
 
     def changed(self) -> bool:
-        """Look at the file again; whether it holds other authorities than before. One of no use changes nothing."""
-        if not self._file:
-            return False
+        """Look again; return whether there are other authorities than before. A file of no use changes nothing."""
         try:
-            text, problem = read_root_cas(self._file), ""
+            text, problem = self._read(), ""
         except ConfigError as error:
             text, problem = self.text, str(error)
         if problem and problem != self._problem:
             self._log.error("the authorities cannot be used; those before them stay published", problem=problem)
         changed, self.text, self._problem = text != self.text, text, problem
         return changed
+
+    def _read(self) -> str:
+        return read_root_cas(self._file) if self._file else self._default().decode("utf-8", "replace")
 
 
 def read_root_cas(file: str) -> str:

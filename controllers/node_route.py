@@ -170,6 +170,7 @@ SPECS = (
         reconciler=NodeRoutes,
         options=NodeRangeOptions,
         asked_for=lambda options: options.configure_cloud_routes and bool(options.cluster_cidr),
+        needs_flags=("cluster-cidr",),
         cloud="routes",
         retry_delays=(LEAST_INTERVAL, 300.0),
         watches=(Mapped(NODES), Mapped(NODES, _node_changed, gate=WATCHES)),

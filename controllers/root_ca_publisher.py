@@ -54,7 +54,7 @@ class RootCaPublisher:
         self._client = context.client
         self._namespaces = context.informers.get(NAMESPACES)
         self._published = context.informers.get(CONFIG_MAPS, fields=_OF_THAT_NAME)
-        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
+        self._authorities = RootCAs(options.root_ca_file, lambda: context.client.authorities, context.log)
         self._syncs = Counters(_SYNCS, context.runtime.registry)
         self._duration = Histograms(_DURATION, context.runtime.registry)
 

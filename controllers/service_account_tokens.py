@@ -79,7 +79,7 @@ class ServiceAccountTokens:
         self._key = _signing_key(file) if file else None
         if self._key is None:
             context.log.warning("secrets get no tokens, since no private key is named", flag=_FLAG)
-        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
+        self._authorities = RootCAs(options.root_ca_file, lambda: context.client.authorities, context.log)
 
     async def run(self, add: Add) -> None:
         """Have every secret looked at when the file of authorities changes."""

@@ -60,7 +60,7 @@ class TrustBundlePublisher:
     def __init__(self, context: Context, options: ServiceAccountOptions) -> None:
         self._context = context
         self._client = context.client
-        self._authorities = RootCAs(options.root_ca_file, context.client.authorities, context.log)
+        self._authorities = RootCAs(options.root_ca_file, lambda: context.client.authorities, context.log)
         self._bundles: Informer[ClusterTrustBundle] | None = None
         self._add: Add
         self._resource = TRUST_BUNDLES

@@ -2,13 +2,12 @@
 (Kubernetes documentation, Configure the Aggregation Layer).
 """
 
-import re
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
 from apiserver_stub.relay import without_caller
-from controller_manager.api.wire import Request
+from controller_manager.api.wire import Request, escape_header_key, with_headers
 from controller_manager.serving.authentication import RequestHeaderConfig, User
 from controller_manager.serving.tls import KeyPair
 
@@ -23,7 +22,6 @@ def no_pair() -> KeyPair | None:
 
 USER, UID, GROUP, EXTRA = "x-remote-user", "x-remote-uid", "x-remote-group", "x-remote-extra-"
 _NO_PROXIES = RequestHeaderConfig()
-_ESCAPED = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")
 
 
 def forwarded(
@@ -40,12 +38,7 @@ def forwarded(
 
 def in_the_name_of(user: User, request: Request) -> Request:
     """Return a request with the headers that name a user."""
-    told: dict[str, tuple[str, ...]] = {}
-    for name, value in _identity(user):
-        told[name] = (*told.get(name, ()), value)
-    joined = {name: ", ".join(values) for name, values in told.items()}
-    apart = {name: values for name, values in told.items() if len(values) > 1}
-    return replace(request, headers={**request.headers, **joined}, repeated={**request.repeated, **apart})
+    return with_headers(request, _identity(user))
 
 
 def _identity(user: User) -> Iterator[tuple[str, str]]:
@@ -56,9 +49,4 @@ def _identity(user: User) -> Iterator[tuple[str, str]]:
         yield GROUP, group
     for key, values in user.extra.items():
         for value in values:
-            yield EXTRA + _escaped(key), value
-
-
-def _escaped(key: str) -> str:
-    """Return the key of an extra as the name of a header has it (RFC 9110, section 5.6.2; RFC 3986, section 2.1)."""
-    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02x}" for byte in found[0].encode()), key).lower()
+            yield EXTRA + escape_header_key(key), value

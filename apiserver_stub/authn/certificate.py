@@ -31,6 +31,8 @@ class ClientCertificates:
         self._trust = trust
         self._open: WeakKeyDictionary[EndingStream | EndingUpgrade, Certificate] = WeakKeyDictionary()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        """When the alarm rings; handles of uvloop that are due do not tell."""
         if trust is not None:
             trust.subscribe(self._end_some)
 
@@ -87,11 +89,11 @@ class ClientCertificates:
         """Look at open answers again when the first of their certificates expires, and now and then: clocks jump."""
         loop = asyncio.get_running_loop()
         when = loop.time() + min(max(expiry - wall_seconds(), 0.0), _LONGEST)
-        if self._alarm is not None and self._alarm.when() > when:
+        if self._alarm is not None and self._alarm_at > when:
             self._alarm.cancel()
             self._alarm = None
         if self._alarm is None:
-            self._alarm = loop.call_at(when, self._ring)
+            self._alarm, self._alarm_at = loop.call_at(when, self._ring), when
 
     def _ring(self) -> None:
         self._alarm = None

@@ -122,18 +122,20 @@ class Authorities:
         if not self._connects(file, server, trust):
             client = self._issue_client(identity)
             key = {"client-certificate-data": _base64(client.certificate), "client-key-data": _base64(client.key)}
-            _write_kubeconfig(file, server, trust, key, identity.user)
+            cluster = {"server": server, "certificate-authority-data": _base64(trust)}
+            _write_kubeconfig(file, cluster, key, identity.user)
 
     def renewable_kubeconfig(self, file: Path, server: str, identity: CertificateIdentity) -> None:
-        """The same for a process that runs on: the certificate and its key are in one file beside it, which such a
-        process reads again.
+        """Have `file`, in the folder, connect a process that runs on: it names the files of the serving authority and
+        of the certificate and its key, which such a process reads again.
         """
         held = file.with_suffix(".pem")
         if not self._certifies(_read_certificate(held)):
             client = self._issue_client(identity)
             write_atomically(held, client.certificate + client.key)
         key = {"client-certificate": held.name, "client-key": held.name}
-        _write_kubeconfig(file, server, self.serving.pair.certificate, key, identity.user)
+        cluster = {"server": server, "certificate-authority": self.serving.certificate_file.name}
+        _write_kubeconfig(file, cluster, key, identity.user)
 
     def _issue_client(self, identity: CertificateIdentity) -> KeyPair:
         pair = self.clients.pair
@@ -164,8 +166,11 @@ class Authorities:
         return certificate is not None and self.clients.issued(certificate) and self._lasts(certificate)
 
     def _lasts(self, certificate: x509.Certificate) -> bool:
-        """Return whether more than a third of its time is left."""
-        return certificate.not_valid_after_utc - utc_now() > self._enough
+        """Return whether a certificate is valid and more than a third of its time is left. One that becomes valid later
+        was issued before the clock was set back.
+        """
+        now = utc_now()
+        return certificate.not_valid_before_utc <= now and certificate.not_valid_after_utc - now > self._enough
 
 
 def _read_certificate(file: Path) -> x509.Certificate | None:
@@ -175,12 +180,12 @@ def _read_certificate(file: Path) -> x509.Certificate | None:
         return None
 
 
-def _write_kubeconfig(file: Path, server: str, trust: bytes, user: Mapping[str, str], name: str) -> None:
+def _write_kubeconfig(file: Path, cluster: Mapping[str, str], user: Mapping[str, str], name: str) -> None:
     """A kubeconfig with one cluster, one user and a context of both; one that says the same is left alone."""
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": _CLUSTER, "cluster": {"server": server, "certificate-authority-data": _base64(trust)}}],
+        "clusters": [{"name": _CLUSTER, "cluster": dict(cluster)}],
         "users": [{"name": name, "user": dict(user)}],
         "contexts": [{"name": _CLUSTER, "context": {"cluster": _CLUSTER, "user": name}}],
         "current-context": _CLUSTER,

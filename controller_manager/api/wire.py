@@ -1,7 +1,8 @@
 """One request and one answer of the HTTP API, as plain values; both the client and the server speak in these."""
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_ESCAPED = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")
 
 
 class Certificate(Struct, frozen=True):
@@ -74,6 +76,33 @@ class Request(Struct, frozen=True):
         if apart is not None:
             return apart
         return (self.headers[header],) if header in self.headers else ()
+
+    def header_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield name and value of each header line; a header that is sent several times has several lines."""
+        if not self.repeated:
+            yield from self.headers.items()
+            return
+        for name in self.headers:
+            for value in self.values(name):
+                yield name, value
+
+
+def with_headers(request: Request, lines: Iterable[tuple[str, str]]) -> Request:
+    """Return the request with more header lines, in place of those of the same names. Lines of one name stay apart."""
+    added: dict[str, tuple[str, ...]] = {}
+    for name, value in lines:
+        added[name] = (*added.get(name, ()), value)
+    joined = {name: ", ".join(values) for name, values in added.items()}
+    kept = {name: values for name, values in request.repeated.items() if name not in added}
+    apart = {name: values for name, values in added.items() if len(values) > 1}
+    return replace(request, headers={**request.headers, **joined}, repeated={**kept, **apart})
+
+
+def escape_header_key(key: str) -> str:
+    """Return a key of a user's extra as part of a header name: lower case, and percent-encoded where a header name
+    does not allow a character (RFC 9110, section 5.6.2; RFC 3986, section 2.1).
+    """
+    return _ESCAPED.sub(lambda found: "".join(f"%{byte:02x}" for byte in found[0].encode()), key).lower()
 
 
 class DuplexStream(Protocol):

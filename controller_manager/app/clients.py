@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from pydantic import model_validator
 
 from controller_manager.app.catalog import AnySpec
+from controller_manager.app.reachability import ObservedTransport, Reachability
 from controller_manager.app.service_accounts import Account
 from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.runtime import Runtime
@@ -79,7 +80,8 @@ class ClientOptions(Options):
 
     clusterconfig: str = flag(
         "",
-        "client configuration file; without it and --master, the service account of the pod is used",
+        "client configuration file; without it and --master, the files that $KUBECONFIG lists are used, and without "
+        "these the service account of the pod",
         aliases=("kubeconfig",),
         metavar="file",
     )
@@ -147,7 +149,8 @@ class Clients:
         self._network = network
         self._name = runtime.name
         self._log = runtime.log("service-accounts")
-        self._transport = network.connect(options.clusterconfig, options.master)
+        self.reachability = Reachability()
+        self._transport = self._connect()
         self.metrics = ClientMetrics(runtime.registry)
         self._bodies = RequestEncoder(options.cluster_api_content_type)
         self.unlimited = Client(
@@ -202,8 +205,14 @@ class Clients:
     def _with_credentials_of(self, account: str) -> Transport:
         if account not in self._accounts:
             obtain = Account(self._tokens, account, self._log)
-            self._accounts[account] = self._network.connect(self._options.clusterconfig, self._options.master, obtain)
+            self._accounts[account] = self._connect(obtain)
         return self._accounts[account]
+
+    def _connect(self, obtain: Obtain | None = None) -> Transport:
+        options = self._options
+        return ObservedTransport(
+            self._network.connect(options.clusterconfig, options.master, obtain), self.reachability
+        )
 
 
 _RATE_LIMIT = Family(

@@ -306,6 +306,7 @@ class Manager:
         health = Health(runtime.log("health"))
         health.add("leaderElection", self._check_lead, ("healthz", "livez"))
         health.add("leaderElection", lambda: "", ("readyz",), note=self._standing_by)
+        health.add("apiServer", self._clients.reachability.problem, ("readyz",))
         health.add("informers", self._check_informers, ("readyz",))
         for controller in self._controllers:
             name = controller.name
@@ -335,6 +336,8 @@ def _always() -> bool:
 #   waits for informers, refused ones for example     ok       ok         fails
 #   has crashed, and waits to be started again        ok       ok         fails
 #   has kept crashing for ten minutes                 ok       fails      fails
+#
+# An API server that cannot be reached fails /readyz only: a restart of the manager does not bring it back.
 
 
 def _why_not_healthy(controller: Controller | SharedController) -> str:

@@ -3,8 +3,10 @@ to the accounts of controllers in a cluster without the chart.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
+from operator import eq
 from typing import Any
 
 import yaml
@@ -14,7 +16,9 @@ from controller_manager.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GR
 from controller_manager.api.resource import Key, Resource
 from controller_manager.app import catalog
 from controller_manager.client import Client
+from controller_manager.component.features import OURS, known_gates
 from controller_manager.controller import PolicyRule
+from controller_manager.options import gates_at
 
 Tree = dict[str, Any]
 
@@ -27,12 +31,16 @@ EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
 
 def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
-    """Return what these controllers, the `SPECS` of a module, may do, as values of the chart: what informers read, and
-    for each controller the rules for all else and the service account it may act as, empty for the process itself.
+    """Return what these controllers, the `SPECS` of a module, may do, as values of the chart.
+
+    Of each controller: when it runs, what its informers read, its rules for all else, and the service account it may
+    act as, empty for the process itself. `gates` are the defaults of the feature gates that decide on any of that.
     """
     every = tuple(specs)
-    controllers = [{"name": one.name, "account": one.account, "rules": list(map(_located, one.rbac))} for one in every]
-    rbac = {"reads": list(map(_rule, reads(every))), "controllers": controllers}
+    gates = {
+        gate: _default(gate) for gate in sorted({gate for spec in every for gate in (*spec.gates, *_part_gates(spec))})
+    }
+    rbac = {"gates": gates, "controllers": list(map(_controller, every))}
     head = _HEAD.format(f" {module}" if module else "")
     return head + yaml.safe_dump({"rbac": rbac}, sort_keys=False, width=120)
 
@@ -72,13 +80,52 @@ def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
     return [PolicyRule((group,), tuple(plurals), everything.verbs) for group, plurals in found.items()]
 
 
+def _controller(spec: catalog.AnySpec) -> Tree:
+    flags = [*(("cloud-provider",) if spec.cloud else ()), *spec.needs_flags]
+    conditions = {
+        "aliases": list(spec.aliases),
+        "onlyByName": not spec.default_on,
+        "gates": list(spec.gates),
+        "flags": flags,
+    }
+    return {
+        "name": spec.name,
+        "account": spec.account,
+        **{name: value for name, value in conditions.items() if value},
+        "reads": list(_reads(spec)),
+        "rules": list(map(_located, spec.rbac)),
+    }
+
+
+def _reads(spec: catalog.AnySpec) -> Iterator[Tree]:
+    """Yield what the informers of a controller read, then what they read besides where a feature is on."""
+    always = reads([spec.with_features(lambda _: False)])
+    yield from map(_rule, always)
+    for gate in _part_gates(spec):
+        for rule in reads([spec.with_features(partial(eq, gate))]):
+            if rule not in always:
+                yield {**_rule(rule), "gate": gate}
+
+
+def _part_gates(spec: catalog.AnySpec) -> list[str]:
+    """Return the gates that watches and rules of a controller depend on."""
+    gates = (*(getattr(watch, "gate", "") for watch in spec.watches), *(rule.gate for rule in spec.rbac))
+    return list(dict.fromkeys(filter(None, gates)))
+
+
+def _default(name: str) -> Tree:
+    (gate,) = (gate for gate in gates_at(known_gates(), OURS) if gate.name == name)
+    return {"default": gate.default, "stage": gate.stage.capitalize()}
+
+
 def _rule(rule: PolicyRule) -> Tree:
     named = {"resourceNames": list(rule.names)} if rule.names else {}
     return {"apiGroups": list(rule.groups), "resources": list(rule.resources), "verbs": list(rule.verbs), **named}
 
 
 def _located(rule: PolicyRule) -> Tree:
-    return {"namespace": rule.namespace, **_rule(rule)} if rule.namespace else _rule(rule)
+    where = {"namespace": rule.namespace} if rule.namespace else {}
+    return {**where, **_rule(rule), **({"gate": rule.gate} if rule.gate else {})}
 
 
 def _main(arguments: Sequence[str]) -> str:

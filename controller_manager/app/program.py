@@ -64,6 +64,7 @@ _SUMMARY = (
     "Runs the control loops that bring the state of a cluster to what its users asked for. Several replicas may run: "
     "one leads, the others stand by."
 )
+_AUTHOR_DEFAULTS: Mapping[str, Any] = {"secure-port": None, "use-client-config-for-access-checks": True}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -84,11 +85,13 @@ def manager_program() -> Program:
 
 
 def author_program(name: str, specs: Sequence[catalog.AnySpec], *, builtins: bool = False) -> Program:
-    """A program of somebody's own. Its lease is called like it, and its port is one that is free: its author runs it
-    beside other managers. Raises ValueError for a name that no lease can have, or two controllers of one name.
+    """A program of an author's own. Its lease has its name, its port is a free one, since it runs beside other
+    managers, and its client configuration is used for access checks too.
+
+    Raises ValueError for a name that no lease can have, or two controllers of one name.
     """
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"the name of a program has lower-case letters, digits and dashes, 63 at most: not {name!r}")
     every = catalog.in_order((*specs, *catalog.installed()) if builtins else specs)
-    flags = flag_set(every, defaults={"leader-elect-resource-name": name, "secure-port": None})
+    flags = flag_set(every, defaults={"leader-elect-resource-name": name, **_AUTHOR_DEFAULTS})
     return Program(name, every, flags, catalog.notes(every))

@@ -106,6 +106,8 @@ class MovingDeadlines:
     def __init__(self) -> None:
         self._open: dict[Deadline, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
+        """When the timer fires; handles of uvloop that are due do not tell."""
 
     def __len__(self) -> int:
         """Return how many blocks are entered and not over."""
@@ -118,7 +120,7 @@ class MovingDeadlines:
     def add(self, one: Deadline) -> None:
         """Have one expire."""
         self._open[one] = None
-        if self._timer is None or one.due < self._timer.when():
+        if self._timer is None or one.due < self._looks_at:
             self._look_at(one.due, one.loop)
 
     def remove(self, one: Deadline) -> None:
@@ -131,6 +133,7 @@ class MovingDeadlines:
     def _look_at(self, due: float, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._looks_at = due
         self._timer = call_housekeeping_at(loop, due, self._look, due, loop)
 
     def _look(self, now: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -23,7 +23,15 @@ from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cluster_up.children import API_SERVER, Child, children_of, pod_runners
 from controller_manager.cluster_up.kubeconfigs import ManagerKubeconfigs
 from controller_manager.cluster_up.options import ClusterOptions
-from controller_manager.cluster_up.probes import POLL_SECONDS, answers_ready, is_free, leading_port, without_verifying
+from controller_manager.cluster_up.probes import (
+    POLL_SECONDS,
+    answers_ready,
+    free_ports,
+    is_free,
+    leading_port,
+    without_verifying,
+)
+from controller_manager.cluster_up.restarts import Restarts
 from controller_manager.cluster_up.watch import Screen, watch
 from controller_manager.component.signals import obey_signals
 from controller_manager.serving.listening import listener_on
@@ -37,6 +45,7 @@ T = TypeVar("T")
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
+_POLL_RESTARTED = 0.2  # seconds between two looks at a process that was started again
 _LAST_LINES = 12
 _LOCK = "cluster-up.lock"
 
@@ -48,7 +57,7 @@ class LocalCluster:
     """
 
     def __init__(self, options: ClusterOptions, screen: Screen) -> None:
-        self._options = options
+        self._options = options = _with_ports(options)
         self._screen = screen
         self._say = say = screen.say
         self._folder = Path(options.data_dir).absolute()
@@ -155,11 +164,14 @@ class LocalCluster:
             await transport.close()
 
     async def _bring_up(self, manager: Child, tls: ssl.SSLContext) -> None:
+        self._begin(manager)
+        await self._until_ready(manager, tls)
+
+    def _begin(self, manager: Child) -> None:
         """Let a manager that was launched begin."""
         stdin = self._processes[manager.name].stdin
         assert stdin is not None
         stdin.write(b"\n")  # one that has ended already is noticed by who waits for it
-        await self._until_ready(manager, tls)
 
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
@@ -176,17 +188,22 @@ class LocalCluster:
         while not self._stop.is_set():
             if process.returncode is not None:
                 raise CannotStart(self._obituary(child, process.returncode))
-            if await answers_ready(child.port, tls):
-                self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
+            if await self._is_ready(child, tls):
                 return
             if monotonic() > deadline:
                 raise CannotStart(f"{child.name} is not ready after {_START_SECONDS:.0f} s; its log is {child.log}")
             await asyncio.sleep(POLL_SECONDS)
 
+    async def _is_ready(self, child: Child, tls: ssl.SSLContext) -> bool:
+        ready = await answers_ready(child.port, tls)
+        if ready:
+            self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
+        return ready
+
     async def _watch_over(self) -> int:
-        """Report children that end by themselves; 1 when the API server or the last manager did."""
+        """Start children again that fail; return 1 when the API server or the last manager has ended for good."""
         async with Tasks() as tasks:
-            waiting = {tasks.start(process.wait(), name=name): name for name, process in self._processes.items()}
+            waiting = {tasks.start(self._supervise(child), name=name): name for name, child in self._children.items()}
             stop = tasks.start(self._stop.wait(), name="stop")
             tasks.start(self._kubeconfigs.keep(), name="kubeconfigs")
             if self._options.watch:
@@ -196,10 +213,33 @@ class LocalCluster:
                 if stop in done:
                     return 0
                 for task in done:
-                    name = waiting.pop(task)
-                    self._say(self._obituary(self._children[name], task.result()))
+                    waiting.pop(task)
                 if self._is_over(set(waiting.values())):
                     return 1
+
+    async def _supervise(self, child: Child) -> None:
+        """Start a child again whenever it fails; return once it has ended for good."""
+        restarts, tls = Restarts(), without_verifying()
+        while True:
+            began = monotonic()
+            status = await self._processes[child.name].wait()
+            self._say(self._obituary(child, status))
+            pause = restarts.pause_after(status, monotonic() - began)
+            if pause is None:
+                self._say(f"{child.name} is not started again")
+                return
+            self._say(f"{child.name} is started again in {pause:.0f} s")
+            await asyncio.sleep(pause)
+            await self._launch(child)
+            if child.name != API_SERVER:
+                self._begin(child)
+            await self._until_ready_or_ended(child, tls)
+
+    async def _until_ready_or_ended(self, child: Child, tls: ssl.SSLContext) -> None:
+        while self._processes[child.name].returncode is None:
+            if await self._is_ready(child, tls):
+                return
+            await asyncio.sleep(_POLL_RESTARTED)
 
     async def _show(self) -> None:
         """Show the cluster in the terminal, as an administrator sees it, until cancelled."""
@@ -211,7 +251,7 @@ class LocalCluster:
         port = await self._leading_port()
         (child,) = (child for child in self._managers if child.port == port)
         authority = b"".join(file.read_bytes() for file in (self._folder / child.name).glob("*.crt"))
-        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority))
+        transport = HttpTransport(replace(admin, server=f"https://127.0.0.1:{port}", ca=authority, ca_file=""))
         try:
             client = Client(transport)
             await watch(self._screen, lambda: client.raw(Call("GET", STATE_PATH)))
@@ -250,6 +290,19 @@ class LocalCluster:
             log.seek(self._logged[child.name])
             lines = log.read().decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
         return "\n".join([f"{child.name} {how}; its last log lines:", *(f"  {line}" for line in lines)])
+
+
+def _with_ports(options: ClusterOptions) -> ClusterOptions:
+    """Return the options with free ports in place of those that are 0. Raises CannotStart."""
+    api_port, manager_port = options.api_port, options.manager_port
+    try:
+        if not api_port and not manager_port:
+            api_port = free_ports(1 + options.managers)
+            manager_port = api_port + 1
+        api_port, manager_port = api_port or free_ports(1), manager_port or free_ports(options.managers)
+    except OSError as error:
+        raise CannotStart(f"--api-port, --manager-port: {error.strerror}; name ports that are free") from None
+    return options.model_copy(update={"api_port": api_port, "manager_port": manager_port})
 
 
 def _lock(folder: Path) -> int:

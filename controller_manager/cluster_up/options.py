@@ -14,12 +14,15 @@ class ClusterOptions(Options):
     """Cluster"""
 
     data_dir: str = flag(".cluster", "Folder of the store, the certificates, the kubeconfigs and the logs.")
-    api_port: int = flag(6443, "Port of the API server, on 127.0.0.1.", minimum=1, maximum=65535)
+    api_port: int = flag(6443, "Port of the API server, on 127.0.0.1; 0 chooses a free one.", minimum=0, maximum=65535)
     api_workers: int = flag(
         1, "How many processes of the API server answer requests, each on a core of its own.", minimum=1, maximum=64
     )
     manager_port: int = flag(
-        10257, "Port of the first controller manager, on 127.0.0.1; the others follow.", minimum=1, maximum=65000
+        10257,
+        "Port of the first controller manager, on 127.0.0.1; the others follow. 0 chooses free ones.",
+        minimum=0,
+        maximum=65000,
     )
     managers: int = flag(2, "How many controller managers to start; one of them leads.", minimum=0, maximum=20)
     scheduler: bool = flag(

@@ -4,10 +4,13 @@ Without an HTTP library, since the start counts milliseconds.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Sequence
 
+_MOST_TRIES = 100
+_PORTS = 1 << 16
 _STANDING_BY = b"standing by"
 _LEAD_SECONDS = 3.0
 _LONGEST_ANSWER = 64 * 1024
@@ -24,6 +27,17 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def free_ports(count: int) -> int:
+    """Return the first of `count` consecutive ports that are free. Raises OSError if there are none."""
+    for _ in range(_MOST_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first: int = probe.getsockname()[1]
+        if first + count <= _PORTS and all(is_free(port) for port in range(first, first + count)):
+            return first
+    raise OSError(errno.EADDRINUSE, "no free ports in a row")
 
 
 def without_verifying() -> ssl.SSLContext:

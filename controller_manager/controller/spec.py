@@ -161,7 +161,8 @@ class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
     is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
     started. With `default_on` false it runs only when `--controllers` names it, with `gates` only where these features
-    are on, with `asked_for(options)` only where its flags ask for it, and with `cloud` only where there is a provider
+    are on, with `asked_for(options)` only where its flags ask for it (`needs_flags` names those that are not set by
+    default, so that it gets permissions only where they are given), and with `cloud` only where there is a provider
     that has this: instances, load_balancers or routes. What failed is tried again after `retry_delays`: the seconds
     after the first failure, doubled after each one more, and the longest of them. Each controller has the request rate
     of `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it
@@ -186,6 +187,7 @@ class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     workers: Callable[[O], int] = _one
     check: Callable[[O], None] = _fine
     asked_for: Callable[[O], bool] = _always
+    needs_flags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     queue: str = ""
     default_on: bool = True

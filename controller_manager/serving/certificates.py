@@ -158,7 +158,7 @@ class SelfSigned:
         return KeyPair(leaf.certificate + ca.certificate, leaf.key)
 
     def _serves(self, pair: KeyPair) -> bool:
-        """Return whether the pair fits together and, if it is our own, lasts a while and names every host."""
+        """Return whether the pair fits together and, if it is our own, is valid, lasts a while and names every host."""
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, password=None)
@@ -169,8 +169,8 @@ class SelfSigned:
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
             return False
-        lasts = certificate.not_valid_after_utc - _RENEW_BEFORE > utc_now()
-        return not ours or (lasts and all(alternative_name(host) in names for host in self._hosts))
+        valid = certificate.not_valid_before_utc <= utc_now() < certificate.not_valid_after_utc - _RENEW_BEFORE
+        return not ours or (valid and all(alternative_name(host) in names for host in self._hosts))
 
     @property
     def _authority(self) -> str:

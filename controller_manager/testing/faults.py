@@ -312,9 +312,14 @@ class _Link:
     """One transport on a network."""
 
     def __init__(self, network: FaultyNetwork, inner: Transport) -> None:
-        self.host, self.authorities = inner.host, inner.authorities
+        self.host = inner.host
         self._network = network
         self._inner = inner
+
+    @property
+    def authorities(self) -> bytes:
+        """See `Transport`."""
+        return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
         """The answer, if the network lets both pass. Raises TransportError."""

@@ -79,9 +79,14 @@ class PermittedTransport:
     """A transport that carries what is permitted."""
 
     def __init__(self, inner: Transport, enforcer: RBACEnforcer) -> None:
-        self.host, self.authorities = inner.host, inner.authorities
+        self.host = inner.host
         self._inner = inner
         self._enforcer = enforcer
+
+    @property
+    def authorities(self) -> bytes:
+        """See `Transport`."""
+        return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
         """The answer of the server, or a refusal. Raises TransportError."""

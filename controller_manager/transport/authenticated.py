@@ -12,7 +12,10 @@ class CredentialedTransport(Protocol):
     """A transport that is given a credential with each request."""
 
     host: str
-    authorities: bytes
+
+    @property
+    def authorities(self) -> bytes:
+        """See `Transport`."""
 
     async def send(self, request: Request, credential: Credential) -> Response:
         """See `Transport`."""
@@ -30,9 +33,14 @@ class AuthenticatedTransport:
     """
 
     def __init__(self, inner: CredentialedTransport, obtain: Obtain) -> None:
-        self.host, self.authorities = inner.host, inner.authorities
+        self.host = inner.host
         self._inner = inner
         self._credentials = Credentials(obtain)
+
+    @property
+    def authorities(self) -> bytes:
+        """See `Transport`."""
+        return self._inner.authorities
 
     async def send(self, request: Request) -> Response:
         """See `Transport`. Raises `TransportError` also when there are no credentials to be had."""

@@ -5,11 +5,12 @@ import ssl
 import aiohttp
 import msgspec
 
+from controller_manager.transport.authorities import ServerAuthorities
 from controller_manager.transport.connection_pool import ConnectionPool
 from controller_manager.transport.dialer import Dialer
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.session import session
-from controller_manager.transport.transport import ConfigError, Endpoint, TransportError, client_context
+from controller_manager.transport.transport import ConfigError, Endpoint, TransportError
 
 _MOST_CONTEXTS = 4
 CertificateAndKey = tuple[bytes, bytes]
@@ -46,9 +47,11 @@ class Connections:
         if dialer is not None and endpoint.proxy_url:
             raise ConfigError(f"the server {endpoint.server} has a proxy-url, but is reached by an egress selection")
         self._dialer = dialer
-        self.endpoint = endpoint
         self.limits = limits
         self.metrics = metrics or TransportMetrics()
+        self._authorities = ServerAuthorities(endpoint, self.metrics)
+        self.generation = 0
+        """Counts changes of the authorities; contexts of an earlier generation must not be used for new requests."""
         self._users = 0
         self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
         self.pool = ConnectionPool(
@@ -92,6 +95,22 @@ class Connections:
             self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches
 
+    @property
+    def authorities(self) -> bytes:
+        """Return the authorities (PEM) that the server is verified by; empty for those of the system."""
+        return self._authorities.endpoint.ca
+
+    def refresh(self) -> None:
+        """Use the authorities that their file holds now, if it is time to look; to be called before each request."""
+        if self._authorities.renewed():
+            self.generation += 1
+            self.metrics.closed(len(self._contexts))
+            self._contexts.clear()
+
+    def distrust(self) -> None:
+        """Look at the authorities before the next request, since the server could not be verified."""
+        self._authorities.distrust()
+
     def context(self, pair: CertificateAndKey) -> ssl.SSLContext:
         """One context per certificate and key, so that its connections are used again: those of others never are.
 
@@ -99,7 +118,7 @@ class Connections:
         """
         found = self._contexts.get(pair)
         if found is None:
-            found = self._contexts[pair] = client_context(self.endpoint, *pair)
+            found = self._contexts[pair] = self._authorities.context(*pair)
             self.metrics.made_context()
             if len(self._contexts) > _MOST_CONTEXTS:
                 del self._contexts[next(iter(self._contexts))]

@@ -6,7 +6,6 @@ They come from values, from files, or from a program (KEP-541, `client.authentic
 import asyncio
 import math
 import os
-import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -24,7 +23,7 @@ from controller_manager.base.log import get_logger
 from controller_manager.base.programs import TooMuchOutputError, run_program
 from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.transport.metrics import TransportMetrics
-from controller_manager.transport.transport import ConfigError, Credential, TransportError
+from controller_manager.transport.transport import ConfigError, Credential, TransportError, is_of_tls
 
 FILES_LAST = 60.0
 _PAUSE_AFTER_FAILURE = 10.0
@@ -75,7 +74,7 @@ class Credentials:
         try:
             return await exchange(request, credential)
         except TransportError as error:
-            if _is_of_tls(error):
+            if is_of_tls(error):
                 self._distrust(credential)
             raise
 
@@ -109,13 +108,6 @@ class Credentials:
         return replace(old, renew_at=min(now + _PAUSE_AFTER_FAILURE, old.expires))
 
 
-def _is_of_tls(error: BaseException | None) -> bool:
-    """Return whether TLS is behind an error, whatever library it went through."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__
-    return error is not None
-
-
 def from_identity(identity: Identity) -> Obtain:
     """Reads the values and files of an identity without a plugin; the files at least once a minute."""
 
@@ -136,6 +128,7 @@ def read_files(identity: Identity, now: float) -> Credential:
         certificate=_read(identity.certificate_file, "client-certificate") or identity.certificate,
         key=_read(identity.key_file, "client-key") or identity.key,
         renew_at=now + FILES_LAST if files else math.inf,
+        impersonate=identity.impersonate,
     )
 
 
@@ -170,7 +163,7 @@ def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetr
     async def obtain(now: float) -> Credential:
         found = read_output(plugin, await _run(plugin, _environment(config, plugin), metrics), now)
         metrics.certified(plugin.command, found.certificate)
-        return found
+        return replace(found, impersonate=config.identity.impersonate)
 
     return obtain
 
@@ -234,6 +227,8 @@ def _environment(config: ClientConfig, plugin: ExecPlugin) -> dict[str, str]:
             "tls-server-name": config.tls_server_name,
             "insecure-skip-tls-verify": config.insecure,
             "certificate-authority-data": config.ca,
+            **({"proxy-url": config.proxy_url} if config.proxy_url else {}),
+            **plugin.cluster_info,
         }
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     return {**os.environ, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(), **dict(plugin.env)}

@@ -24,6 +24,7 @@ from controller_manager.transport.transport import (
     Endpoint,
     TransportError,
     UnaskedUpgrade,
+    is_of_tls,
     is_watch,
     with_offer,
 )
@@ -46,7 +47,6 @@ class EndpointTransport:
     def __init__(self, endpoint: Endpoint, shared: Connections | None = None) -> None:
         url = urlsplit(endpoint.server)
         self.host = url.netloc.rpartition("@")[2]
-        self.authorities = endpoint.ca
         self._endpoint = endpoint
         self._path = url.path.rstrip("/")
         self._root = f"{url.scheme}://{self.host}{self._path}"
@@ -56,12 +56,18 @@ class EndpointTransport:
         if shared is None:
             self._connections.context((b"", b""))
         self._connections.join()
-        self._last: tuple[Credential, Origin] | None = None
+        self._last: tuple[Credential, int, Origin] | None = None
         self._closed = False
+
+    @property
+    def authorities(self) -> bytes:
+        """See `Transport`."""
+        return self._connections.authorities
 
     async def send(self, request: Request, credential: Credential = NO_CREDENTIAL) -> Response:
         """The answer. Raises `TransportError`, and `ConfigError` for a certificate that is not of its key."""
         try:
+            self._connections.refresh()
             if is_watch(request):
                 return await self._open(request, credential)
             if self._endpoint.proxy_url:
@@ -78,6 +84,7 @@ class EndpointTransport:
         """See `Transport`. Not through a proxy, which raises `TransportError`."""
         offer = with_offer(request)
         try:
+            self._connections.refresh()
             if self._endpoint.proxy_url:
                 raise TransportError("no protocol can be changed through a proxy")
             written = self._written(offer, credential)
@@ -115,26 +122,29 @@ class EndpointTransport:
         return f"{request.method} {self._root}{request.path}"
 
     def _failure(self, request: Request, error: BaseException) -> TransportError:
+        if is_of_tls(error):
+            self._connections.distrust()
         return TransportError(f"{self._named(request)}: {reason(error)}")
 
     def _origin(self, credential: Credential) -> Origin:
-        if self._last is None or self._last[0] is not credential:
+        generation = self._connections.generation
+        if self._last is None or self._last[0] is not credential or self._last[1] != generation:
             tls = self._connections.context((credential.certificate, credential.key)) if self._secure else None
-            self._last = credential, Origin(*self._address, tls, self._endpoint.tls_server_name or None)
-        return self._last[1]
+            self._last = credential, generation, Origin(*self._address, tls, self._endpoint.tls_server_name or None)
+        return self._last[2]
 
     def _written(self, request: Request, credential: Credential) -> bytes:
         """The request as it is sent (RFC 9112)."""
-        headers = {"host": self.host, **credential.headers(request)}
+        lines = [("host", self.host), *credential.sign(request).header_lines()]
         if request.body or request.method in ("POST", "PUT", "PATCH"):
-            headers["content-length"] = str(len(request.body))
-        return head(request, self._path, headers.items()) + request.body
+            lines.append(("content-length", str(len(request.body))))
+        return head(request, self._path, lines) + request.body
 
     def _arguments(self, request: Request, credential: Credential) -> dict[str, Any]:
         return {
             "method": request.method,
             "url": URL(self._root + target(request), encoded=True),
-            "headers": credential.headers(request),
+            "headers": list(credential.sign(request).header_lines()),
             "data": request.body or None,
             "ssl": self._connections.context((credential.certificate, credential.key)),
             "server_hostname": self._endpoint.tls_server_name or None,

@@ -5,23 +5,33 @@ the pod it runs in.
 import base64
 import binascii
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import inspect
 
 from controller_manager.api.model import Model
-from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.base.log import get_logger
+from controller_manager.transport.config import ClientConfig, ExecPlugin, Identity, Impersonation
 from controller_manager.transport.transport import ConfigError
 
 T = TypeVar("T")
 
 
+class NamedExtension(Model):
+    """`extensions[]`, of which only the one for exec plugins is read."""
+
+    name: str
+    extension: Any = None
+
+
 class ClusterEntry(Model, rename="kebab"):
-    """`clusters[].cluster`."""
+    """`clusters[].cluster`. We never ask for compression, so `disable-compression` changes nothing."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -29,6 +39,8 @@ class ClusterEntry(Model, rename="kebab"):
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
     proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: tuple[NamedExtension, ...] = ()
 
 
 class ExecEnv(Model):
@@ -59,9 +71,15 @@ class UserEntry(Model, rename="kebab"):
     client_key_data: str = ""
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
+    impersonate: str = msgspec.field(default="", name="as")
+    impersonate_uid: str = msgspec.field(default="", name="as-uid")
+    impersonate_groups: tuple[str, ...] = msgspec.field(default=(), name="as-groups")
+    impersonate_extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict, name="as-user-extra")
     exec: Exec | None = None
     username: str = ""
+    password: str = ""
     auth_provider: Mapping[str, Any] | None = None
+    extensions: tuple[NamedExtension, ...] = ()
 
 
 class ContextEntry(Model):
@@ -70,6 +88,7 @@ class ContextEntry(Model):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
+    extensions: tuple[NamedExtension, ...] = ()
 
 
 class _NamedCluster(Model):
@@ -88,6 +107,10 @@ class _NamedContext(Model):
 
 
 class _File(Model, rename="kebab"):
+    kind: str = "Config"
+    api_version: str = msgspec.field(default="v1", name="apiVersion")
+    preferences: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    extensions: tuple[NamedExtension, ...] = ()
     current_context: str = ""
     clusters: tuple[_NamedCluster, ...] = ()
     users: tuple[_NamedUser, ...] = ()
@@ -137,24 +160,60 @@ def _parse(path: Path) -> _File:
     from controller_manager.base.plain_yaml import NotPlain, read_yaml, without_nulls  # for which --help has no use
 
     try:
-        return msgspec.convert(without_nulls(read_yaml(path.read_bytes()) or {}), _File)
+        tree = without_nulls(read_yaml(path.read_bytes()) or {})
+        file = msgspec.convert(tree, _File)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
     except NotPlain as error:
         raise ConfigError(f"{path} is no YAML: {error}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path} is no kubeconfig: {error}") from None
+    if (file.kind, file.api_version) != ("Config", "v1"):
+        raise ConfigError(f"{path} is no kubeconfig: kind and apiVersion are not Config and v1")
+    for field, entries in (("clusters", file.clusters), ("users", file.users), ("contexts", file.contexts)):
+        names = [entry.name for entry in entries]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{path}: {field} holds several entries of one name")
+    if unknown := list(_unknown_fields(tree, inspect.type_info(_File), "")):
+        get_logger("kubeconfig").warning("ignoring unknown fields of a kubeconfig", file=str(path), fields=unknown)
+    return file
+
+
+def _unknown_fields(value: object, of: inspect.Type, path: str) -> Iterator[str]:
+    """Yield the paths of the fields in a converted tree that its type does not have."""
+    match value, of:
+        case dict(), inspect.StructType():
+            known = {field.encode_name: field.type for field in of.fields}
+            for name, member in value.items():
+                at = f"{path}.{name}" if path else str(name)
+                if name in known:
+                    yield from _unknown_fields(member, known[name], at)
+                else:
+                    yield at
+        case list(), inspect.VarTupleType():
+            for index, item in enumerate(value):
+                yield from _unknown_fields(item, of.item_type, f"{path}[{index}]")
+        case _, inspect.UnionType():
+            for member_type in of.types:
+                yield from _unknown_fields(value, member_type, path)
 
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_PROXIES = ("http", "https")
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 def from_flags(path: str, master: str = "", *, environ: Mapping[str, str] = os.environ) -> ClientConfig:
-    """Return what `--clusterconfig` and `--master` say; the pod's own service account when both are empty."""
+    """Return what `--clusterconfig` and `--master` say. If both are empty, return the current context of the files in
+    `$KUBECONFIG`, or the pod's own service account without that variable. Raises `ConfigError`.
+    """
     if path:
         return load(path, master=master)
-    return ClientConfig(server=_server(master, "--master", secure=False)) if master else in_cluster(environ)
+    if master:
+        return ClientConfig(server=_server(master, "--master", secure=False))
+    return load(environ=environ) if environ.get("KUBECONFIG") else in_cluster(environ)
 
 
 def load(
@@ -198,11 +257,12 @@ def identities(path: Path) -> tuple[Mapping[str, Identity], str]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACCOUNT) -> ClientConfig:
-    """The configuration of a pod; its token is read again at least once a minute."""
+    """The configuration of a pod; its token and its authorities are read again at least once a minute."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(
-            "no client configuration is given, and KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
+            "no client configuration is given: pass --kubeconfig or set KUBECONFIG; KUBERNETES_SERVICE_HOST and "
+            "KUBERNETES_SERVICE_PORT of a pod are not set either"
         )
     token, authority, namespace = root / "token", root / "ca.crt", root / "namespace"
     if not token.is_file():
@@ -210,6 +270,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
     return ClientConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         ca=authority.read_bytes() if authority.is_file() else b"",
+        ca_file=str(authority) if authority.is_file() else "",
         namespace=namespace.read_text().strip() if namespace.is_file() else "",
         identity=Identity(token_file=str(token)),
     )
@@ -227,22 +288,35 @@ def _usual_files(environ: Mapping[str, str]) -> list[Path]:
 def _config(found: Located[ClusterEntry], identity: Identity, namespace: str, master: str) -> ClientConfig:
     cluster = found.value
     authority = _data(found, "certificate-authority-data", cluster.certificate_authority_data)
-    if not authority and cluster.certificate_authority:
-        authority = _file(found, "certificate-authority", cluster.certificate_authority)
+    authority_file = "" if authority else _path(found, cluster.certificate_authority)
+    if authority_file:
+        authority = _file(found, "certificate-authority", authority_file)
     if authority and cluster.insecure_skip_tls_verify:
         raise found.error("insecure-skip-tls-verify", "contradicts certificate-authority")
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in _PROXIES:
+        raise found.error("proxy-url", "is not a http or https URL; other proxies are not supported")
+    if identity.plugin is not None:
+        identity = replace(identity, plugin=replace(identity.plugin, cluster_info=_cluster_info(cluster)))
     shows_certificate = bool(identity.certificate or identity.certificate_file)
     secure = bool(authority or cluster.insecure_skip_tls_verify or shows_certificate)
     where = "--master" if master else f"{found.file}: {found.field}.server"
     return ClientConfig(
         server=_server(master or cluster.server, where, secure=secure),
         ca=authority,
+        ca_file=authority_file,
         insecure=cluster.insecure_skip_tls_verify,
         tls_server_name=cluster.tls_server_name,
         proxy_url=cluster.proxy_url,
         namespace=namespace,
         identity=identity,
     )
+
+
+def _cluster_info(cluster: ClusterEntry) -> Mapping[str, Any]:
+    """Return what exec plugins are told of a cluster, besides what `ClientConfig` holds."""
+    told: dict[str, Any] = {"disable-compression": True} if cluster.disable_compression else {}
+    config = next((each.extension for each in cluster.extensions if each.name == _EXEC_EXTENSION), None)
+    return told if config is None else {**told, "config": config}
 
 
 def _server(text: str, where: str, *, secure: bool) -> str:
@@ -259,8 +333,9 @@ def _server(text: str, where: str, *, secure: bool) -> str:
 
 def _identity(found: Located[UserEntry]) -> Identity:
     user = found.value
-    if user.username:
-        raise found.error("username", "asks for basic authentication, which is not supported")
+    for field, value in (("username", user.username), ("password", user.password)):
+        if value:
+            raise found.error(field, "asks for basic authentication, which is not supported")
     if user.auth_provider is not None:
         raise found.error("auth-provider", "is not supported; an exec plugin does the same")
     if not user.token.isprintable():
@@ -273,10 +348,31 @@ def _identity(found: Located[UserEntry]) -> Identity:
         key=_data(found, "client-key-data", user.client_key_data),
         key_file="" if user.client_key_data else _path(found, user.client_key),
         plugin=_plugin(found, user.exec) if user.exec else None,
+        impersonation=_impersonation(found),
     )
     if bool(identity.certificate or identity.certificate_file) != bool(identity.key or identity.key_file):
         raise found.error("client-certificate", "and client-key must be given together")
     return replace(identity, plugin=None) if identity.token or identity.token_file else identity
+
+
+def _impersonation(found: Located[UserEntry]) -> Impersonation | None:
+    user = found.value
+    rest = {
+        "as-uid": bool(user.impersonate_uid),
+        "as-groups": bool(user.impersonate_groups),
+        "as-user-extra": bool(user.impersonate_extra),
+    }
+    if not user.impersonate:
+        for field, given in rest.items():
+            if given:
+                raise found.error(field, "needs a user to act as, in the field as")
+        return None
+    asked = Impersonation(
+        user.impersonate, user.impersonate_uid, user.impersonate_groups, tuple(user.impersonate_extra.items())
+    )
+    if any(_CONTROL.search(value) for _, value in asked.headers()):
+        raise found.error("as", "and the fields that belong to it must not hold control characters")
+    return asked
 
 
 def _plugin(found: Located[UserEntry], plugin: Exec) -> ExecPlugin:
@@ -297,15 +393,15 @@ def _plugin(found: Located[UserEntry], plugin: Exec) -> ExecPlugin:
     )
 
 
-def _path(found: Located[UserEntry], text: str) -> str:
+def _path(found: Located[ClusterEntry] | Located[UserEntry], text: str) -> str:
     return str(found.file.parent.absolute() / text) if text else ""
 
 
-def _file(found: Located[ClusterEntry], field: str, text: str) -> bytes:
+def _file(found: Located[ClusterEntry], field: str, path: str) -> bytes:
     try:
-        return (found.file.parent / text).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
-        raise found.error(field, f"{text} can't be read: {error.strerror}") from error
+        raise found.error(field, f"{path} can't be read: {error.strerror}") from error
 
 
 def _data(found: Located[ClusterEntry] | Located[UserEntry], field: str, text: str) -> bytes:

@@ -24,6 +24,12 @@ _DROPPED = Family(
     "TLS contexts dropped since their certificates were replaced.",
     "counter",
 )
+_RELOADED = Family(
+    "rest_client_transport_ca_reload_total",
+    "Number of reads of files with authorities of servers, by result and reason.",
+    "counter",
+    ("result", "reason"),
+)
 _CALLS = Family(
     "rest_client_exec_plugin_call_total",
     "Runs of credential plugins, by exit status and what became of them.",
@@ -54,6 +60,7 @@ class TransportMetrics(Collector):
         self._contexts = Gauges(_ENTRIES, registry)
         self._created = Counters(_CREATED, registry)
         self._dropped = Counters(_DROPPED, registry)
+        self._reloaded = Counters(_RELOADED, registry)
         self._calls = Counters(_CALLS, registry)
         self._age = Histograms(_AGE, registry)
         # When the certificate in use began and ends to be valid, by plugin.
@@ -78,6 +85,10 @@ class TransportMetrics(Collector):
     def closed(self, contexts: int) -> None:
         """Connections and their contexts are gone."""
         self._count(-contexts)
+
+    def reloaded_authorities(self, result: str, reason: str) -> None:
+        """Count a read of a file with authorities."""
+        self._reloaded.add(result, reason)
 
     def ran(self, exit_status: int, found: bool = True) -> None:
         """A plugin ran, or was not even found."""

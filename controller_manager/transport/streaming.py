@@ -142,7 +142,7 @@ def url_of(origin: Origin, request: Request) -> str:
 
 
 def _headers(request: Request) -> list[tuple[str, str]]:
-    return [(name, value) for name in request.headers if name != "host" for value in request.values(name)]
+    return [(name, value) for name, value in request.header_lines() if name != "host"]
 
 
 def _folded(headers: CIMultiDictProxy[str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:

@@ -2,14 +2,22 @@
 
 import math
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade, check_offered
+from controller_manager.api.wire import (
+    Certificate,
+    DuplexStream,
+    Request,
+    Response,
+    Upgrade,
+    check_offered,
+    with_headers,
+)
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.files import memory_file
 from controller_manager.base.log import get_logger
@@ -17,6 +25,7 @@ from controller_manager.base.tasks import Tasks, contain
 from controller_manager.transport.duplex import PipeStream, pipe, serve_upgrade
 
 LARGEST_BODY = 1 << 30
+IMPERSONATE_USER = "impersonate-user"
 _DIGITS = 18
 _EARLY = 60.0  # seconds
 
@@ -39,7 +48,7 @@ class UnaskedUpgrade(TransportError):
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities
-    of the system.
+    of the system; a client reads those of `ca_file` again while it runs.
     """
 
     server: str
@@ -47,17 +56,22 @@ class Endpoint:
     insecure: bool = False
     tls_server_name: str = ""
     proxy_url: str = field(default="", repr=False)
+    ca_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A proof of identity; times are wall seconds. Two are equal when they prove the same."""
+    """A proof of identity; times are wall seconds. Two are equal when they prove the same.
+
+    `impersonate` are the header lines that name the user to act as.
+    """
 
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     renew_at: float = field(default=math.inf, compare=False)
     expires: float = field(default=math.inf, compare=False)
+    impersonate: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def until(cls, expires: float, now: float, *, token: str, certificate: bytes, key: bytes) -> "Credential":
@@ -65,9 +79,15 @@ class Credential:
         renew_at = expires - min(_EARLY, max(expires - now, 0.0) / 4) if math.isfinite(expires) else expires
         return cls(token=token, certificate=certificate, key=key, renew_at=renew_at, expires=expires)
 
-    def headers(self, request: Request) -> Mapping[str, str]:
-        """The headers of a request with the bearer token, if there is one (RFC 6750, section 2.1)."""
-        return {**request.headers, "authorization": f"Bearer {self.token}"} if self.token else request.headers
+    def sign(self, request: Request) -> Request:
+        """Return the request with the bearer token, if there is one (RFC 6750, section 2.1), and the user to act as,
+        unless the request names one itself.
+        """
+        if self.token:
+            request = replace(request, headers={**request.headers, "authorization": f"Bearer {self.token}"})
+        if self.impersonate and IMPERSONATE_USER not in request.headers:
+            request = with_headers(request, self.impersonate)
+        return request
 
 
 NO_CREDENTIAL = Credential()
@@ -181,8 +201,7 @@ class HandlerTransport:
         return Response(101, {**response.headers, "upgrade": upgrade.protocol}), ours
 
     async def _exchange(self, request: Request, credential: Credential) -> Response:
-        headers = credential.headers(request)
-        return await self._handle(replace(request, headers=headers, certificate=self._certificate))
+        return await self._handle(replace(credential.sign(request), certificate=self._certificate))
 
     async def close(self) -> None:
         """Break the streams; there is nothing else to give back."""
@@ -218,6 +237,13 @@ def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SS
     if certificate:
         _show(context, certificate, key)
     return context
+
+
+def is_of_tls(error: BaseException | None) -> bool:
+    """Return whether TLS is behind an error, whatever library it went through."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__
+    return error is not None
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -224,6 +224,7 @@ SPECS = (
         reconciler=NodeIpamController,
         options=NodeRangeOptions,
         asked_for=lambda options: options.allocate_node_cidrs,
+        needs_flags=("allocate-node-cidrs",),
         workers=lambda _: WORKERS,
         watches=(Mapped(NODES, _concerned),),
         rbac=(PolicyRule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch", "patch")),),

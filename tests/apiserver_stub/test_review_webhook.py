@@ -65,6 +65,13 @@ async def test_a_review_is_posted_to_the_path_of_the_file(hook: Webhook, opened:
     assert hook.seen[-1][0].path == "/"
 
 
+async def test_review_by_impersonating_user_has_its_headers(hook: Webhook, opened: Open) -> None:
+    await opened(kubeconfig(hook, {"token": "secret", "as": "jane", "as-groups": ["a,b", "c"]})).post(REVIEW)
+    ((request, _),) = hook.seen
+    assert request.headers.getall("Impersonate-User") == ["jane"]
+    assert request.headers.getall("Impersonate-Group") == ["a,b", "c"]
+
+
 async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")

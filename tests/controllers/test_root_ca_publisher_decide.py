@@ -87,7 +87,7 @@ def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, co
 def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text(PEM)
-    bundle = RootCAs(str(file), b"unused", get_logger("test"))
+    bundle = RootCAs(str(file), bytes, get_logger("test"))
     assert (bundle.text, bundle.changed()) == (PEM, False)
     file.write_text(f"# two of them\n{PEM}{OTHER}")
     assert bundle.changed()
@@ -103,6 +103,10 @@ def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
     assert bundle.text == OTHER
 
 
-def test_without_a_file_it_is_what_the_client_believes() -> None:
-    bundle = RootCAs("", PEM.encode(), get_logger("test"))
+def test_bundle_without_a_file_follows_the_authorities_of_the_client() -> None:
+    trusted = [PEM]
+    bundle = RootCAs("", lambda: trusted[-1].encode(), get_logger("test"))
     assert (bundle.text, bundle.changed()) == (PEM, False)
+    trusted.append(OTHER)
+    assert bundle.changed()
+    assert bundle.text == OTHER

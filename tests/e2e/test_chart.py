@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller_manager.app.catalog import installed
+from controller_manager.app.catalog import AnySpec, choose, installed
 from controller_manager.app.election import ElectionOptions, locks
+from controller_manager.app.permissions import reads
 from controller_manager.app.program import flag_set
 from controller_manager.controller import PolicyRule
 
@@ -46,11 +47,31 @@ EVERYTHING = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"enabled": True},
     "dashboard": {"enabled": True},
+    "networkPolicy": {
+        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "egress": [{"ports": [{"port": 6443, "protocol": "TCP"}]}],
+    },
 }
 CASES = {
     "idle": {},
     "plain": {"controllers": ["*"]},
-    "beside": {"controllers": ["namespace-controller"], "leaseName": "kube-controller-manager"},
+    "beside": {
+        "controllers": ["namespace-controller"],
+        "leaseName": "kube-controller-manager",
+        "networkPolicy": {"enabled": False},
+    },
+    "gated": {
+        "controllers": ["-ttl", "*", "scheduler", "ttl-controller", "nodeipam"],
+        "featureGates": {"AllAlpha": True, "AllBeta": True, "DRAResourcePoolStatus": False, "APIServerIdentity": True},
+        "extraArgs": ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8"],
+    },
+    "ungated": {
+        "controllers": ["*", "selinux-warning-controller"],
+        "featureGates": {"AllBeta": False},
+        "extraArgs": ["--allocate-node-cidrs=false"],
+    },
+    "hidden-controllers": {"controllers": ["*"], "extraArgs": ["--controllers=ttl-controller"]},
+    "hidden-gates": {"controllers": ["*"], "extraArgs": ["--feature-gates=AllAlpha=true"]},
     "full": EVERYTHING,
     "single": {"replicas": 1, "controllers": ["*"]},
     "shared": {
@@ -195,31 +216,76 @@ def test_the_command_line_is_one_the_manager_takes(told: Told, release: str) -> 
     assert settings["leader-elect-resource-name"] == (EVERYTHING["leaseName"] if release == "full" else release)
 
 
-def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told: Told) -> None:
-    found = objects(told, "plain")
-    declared = [rule for spec in installed() for rule in spec.rbac]
-    assert permissions(told, "plain", "plain-controllers") == declared_rules(declared)
-    assert not any(name.startswith("plain:") for _, name in found)
+def running(told: Told, release: str) -> list[AnySpec]:
+    """The controllers that a manager with the command line of a release runs, where there is no cloud."""
+    (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
+    return [spec for spec in choose(installed(), flag_set(installed()).parse(container["args"])) if not spec.cloud]
+
+
+def by_group(rules: Iterable[tuple[Iterable[str], Iterable[str], Iterable[str]]]) -> dict[str, set[str]]:
+    return {group: set(resources) for groups, resources, _ in rules for group in groups}
+
+
+@pytest.mark.parametrize("release", ["plain", "beside", "gated", "ungated"])
+def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told: Told, release: str) -> None:
+    found, specs = objects(told, release), running(told, release)
+    declared = declared_rules([rule for spec in specs for rule in spec.rbac])
+    assert permissions(told, release, f"{release}-controllers") == {"": [], **declared}
+    own, reviews = 1, 2
+    informers = rules_of(found["ClusterRole", release])[own + reviews :]
+    assert by_group(informers) == by_group((rule.groups, rule.resources, rule.verbs) for rule in reads(specs))
+    assert not any(name.startswith(f"{release}:") for _, name in found)
+
+
+def test_roles_of_gated_and_flagged_controllers_come_with_gate_and_flag(told: Told) -> None:
+    gated, plain = ({spec.name for spec in running(told, release)} for release in ("gated", "plain"))
+    assert {"node-ipam-controller", "storageversion-garbage-collector-controller", "scheduler"} <= gated - plain
+    rules = permissions(told, "gated", "gated-controllers")[""]
+    assert any("devicetaintrules/status" in resources for _, resources, _ in rules)
+
+
+def test_idle_release_has_no_roles_of_controllers(told: Told) -> None:
+    assert permissions(told, "idle", "idle-controllers") == {"": []}
+
+
+def test_arguments_that_the_roles_would_not_follow_are_refused(told: Told) -> None:
+    for release in ("hidden-controllers", "hidden-gates"):
+        assert "extraArgs" in told[release]["error"]
+
+
+def test_network_policy_allows_connections_to_the_secure_port_alone(told: Told) -> None:
+    plain = objects(told, "plain")["NetworkPolicy", "plain"]["spec"]
+    assert plain["ingress"] == [{"ports": [{"port": "https", "protocol": "TCP"}]}]
+    assert plain["policyTypes"] == ["Ingress"]
+    pod = objects(told, "plain")["Deployment", "plain"]["spec"]["template"]["metadata"]
+    assert plain["podSelector"]["matchLabels"].items() <= pod["labels"].items()
+    full = objects(told, "full")["NetworkPolicy", "full"]["spec"]
+    assert full["ingress"][0]["from"] == EVERYTHING["networkPolicy"]["from"]
+    assert (full["policyTypes"], full["egress"]) == (["Ingress", "Egress"], EVERYTHING["networkPolicy"]["egress"])
+    assert ("NetworkPolicy", "beside") not in objects(told, "beside")
 
 
 def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None:
-    found = objects(told, "full")
+    found, specs = objects(told, "full"), running(told, "full")
     assert ("ClusterRole", "full-controllers") not in found
-    for spec in installed():
+    assert {name for kind, name in found if kind == "ClusterRole" and ":" in name} == {
+        f"full:{one.name}" for one in specs
+    }
+    for spec in specs:
         declared = declared_rules([EVENTS, *spec.rbac])
         assert permissions(told, "full", f"full:{spec.name}") == declared
         (subject,) = found["ClusterRoleBinding", f"full:{spec.name}"]["subjects"]
         assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "kube-system")
     _, tokens = found["Role", "full-accounts"]["rules"]
     assert (tokens["resources"], tokens["verbs"]) == (["serviceaccounts/token"], ["create"])
-    assert tokens["resourceNames"] == sorted({spec.account for spec in installed()} - {""})
+    assert tokens["resourceNames"] == sorted({spec.account for spec in specs} - {""})
 
 
 def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(told: Told) -> None:
     found = objects(told, "shared")
     (container,) = found["Deployment", "shared"]["spec"]["template"]["spec"]["containers"]
     parsed = flag_set(installed()).parse(container["args"])
-    every = {lock.name for lock in locks(parsed[ElectionOptions], installed())}
+    every = {lock.name for lock in locks(parsed[ElectionOptions], running(told, "shared"))}
     (names,) = [set(one["resourceNames"]) for one in found["Role", "shared"]["rules"] if "update" in one["verbs"]]
     assert {f"shared-{name}" for name in every} | {"shared", "shared-replica-0"} <= names
     assert all(name.startswith("shared") for name in names)

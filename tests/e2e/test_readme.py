@@ -5,6 +5,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +14,23 @@ from typing import Any
 
 import pytest
 
+from controller_manager.cluster_up.probes import without_verifying
+
 pytestmark = pytest.mark.e2e
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def status_of(port: str, path: str, token: str) -> int:
+    """Return the status of a page of a program on this machine, asked with a token or with none."""
+    asked = urllib.request.Request(f"https://127.0.0.1:{port}{path}")
+    if token:
+        asked.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(asked, context=without_verifying(), timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def example() -> str:
@@ -53,7 +69,14 @@ def test_your_own_controller_runs_as_it_stands_beside_what_make_run_starts(
             assert greeting == "hi", (tmp_path / "log").read_text()
             holder = kubectl("get", "lease", "greeter", "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
             assert holder
-            assert '"serving"' in (tmp_path / "log").read_text()
+            found = re.search(r'"serving".* port=(\d+)', (tmp_path / "log").read_text())
+            assert found
+            kubectl("create", "serviceaccount", "scraper", "-n", namespace)
+            rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:scraper")
+            kubectl("create", "clusterrolebinding", namespace, *rights)
+            token = kubectl("create", "token", "scraper", "-n", namespace)
+            assert [status_of(found[1], path, token) for path in ("/metrics", "/debug/controllers")] == [200, 200]
+            assert [status_of(found[1], "/metrics", other) for other in ("forged", "")] == [401, 403]
         finally:
             child.terminate()
             assert child.wait(30) == 0

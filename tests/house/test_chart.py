@@ -6,12 +6,20 @@ from pathlib import Path
 
 from controller_manager.app.catalog import installed
 from controller_manager.app.permissions import chart_values
+from controller_manager.app.program import flag_set
 
 CHART = Path("charts/cluster-controller-manager")
 
 
 def test_the_roles_are_what_the_controllers_declare(root: Path) -> None:
     assert (root / CHART / "rbac.yaml").read_text() == chart_values(installed())
+
+
+def test_controllers_that_wait_for_flags_name_these_for_the_chart() -> None:
+    waiting = [spec for spec in installed() if not spec.asked_for(spec.options())]
+    assert [spec.name for spec in waiting if not spec.needs_flags] == []
+    names = {flag.name for flag in flag_set(installed())}
+    assert {name for spec in installed() for name in spec.needs_flags} <= names
 
 
 def test_the_dashboard_is_what_its_script_prints(root: Path) -> None:

@@ -25,7 +25,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - {{ $lease }}-replica-{{ $number }}
 {{- end }}
 {{- $shards := .Values.controllerShards }}
-{{- range (include "manager.rbac" . | fromYaml).controllers }}
+{{- range (include "manager.running" . | fromYaml).controllers }}
 {{- $name := .name }}
 {{- if hasKey $shards $name }}
 {{- range $index := until (int (get $shards $name)) }}
@@ -41,6 +41,72 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the controllers may do: those of a program of your own, or the built-in ones. */}}
 {{- define "manager.rbac" -}}
 {{- if .Values.rbac.controllers }}{{ toYaml .Values.rbac }}{{ else }}{{ (.Files.Get "rbac.yaml" | fromYaml).rbac | toYaml }}{{ end }}
+{{- end }}
+
+{{/* Whether a feature gate is on: context, rbac, name. */}}
+{{- define "manager.gate" -}}
+{{- $given := (index . 0).Values.featureGates }}
+{{- $gate := get (index . 1).gates (index . 2) }}
+{{- $all := printf "All%s" $gate.stage }}
+{{- $on := $gate.default }}
+{{- if hasKey $given (index . 2) }}{{ $on = get $given (index . 2) }}{{ else if hasKey $given $all }}{{ $on = get $given $all }}{{ end }}
+{{- if $on }}true{{ end }}
+{{- end }}
+
+{{/* Whether extraArgs have a flag: context, name. */}}
+{{- define "manager.flag" -}}
+{{- $flag := printf "^--?%s(=|$)" (index . 1) }}
+{{- range (index . 0).Values.extraArgs }}{{ if and (regexMatch $flag .) (not (hasSuffix "=false" .)) (not (hasSuffix "=" .)) }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* Of the controllers that run: name, account, reads and rules, without what features need that are off. */}}
+{{- define "manager.running" -}}
+{{- $root := . }}
+{{- $rbac := include "manager.rbac" . | fromYaml }}
+{{- $wanted := splitList "," (include "manager.controllers" .) }}
+{{- $running := list }}
+{{- range $controller := $rbac.controllers }}
+{{- $names := prepend ($controller.aliases | default list) $controller.name }}
+{{- $on := and (has "*" $wanted) (not $controller.onlyByName) }}
+{{- $named := false }}
+{{- range $wanted }}
+{{- if and (not $named) (has (trimPrefix "-" .) $names) }}
+{{- $named = true }}
+{{- $on = not (hasPrefix "-" .) }}
+{{- end }}
+{{- end }}
+{{- range $controller.gates }}{{ if not (include "manager.gate" (list $root $rbac .)) }}{{ $on = false }}{{ end }}{{ end }}
+{{- range $controller.flags }}{{ if not (include "manager.flag" (list $root .)) }}{{ $on = false }}{{ end }}{{ end }}
+{{- if $on }}
+{{- $kept := dict "name" $controller.name "account" $controller.account }}
+{{- range $part := list "reads" "rules" }}
+{{- $rules := list }}
+{{- range get $controller $part }}
+{{- if or (not .gate) (include "manager.gate" (list $root $rbac (.gate | default ""))) }}{{ $rules = append $rules (omit . "gate") }}{{ end }}
+{{- end }}
+{{- $_ := set $kept $part $rules }}
+{{- end }}
+{{- $running = append $running $kept }}
+{{- end }}
+{{- end }}
+{{- dict "controllers" $running | toYaml }}
+{{- end }}
+
+{{/* What the informers of running controllers list and watch: a rule for each group, or everything. */}}
+{{- define "manager.reads" -}}
+{{- $groups := dict }}
+{{- range (include "manager.running" . | fromYaml).controllers }}
+{{- range .reads }}
+{{- $group := first .apiGroups }}
+{{- $_ := set $groups $group (concat (get $groups $group | default list) .resources | uniq) }}
+{{- end }}
+{{- end }}
+{{- if hasKey $groups "*" }}{{ $groups = dict "*" (list "*") }}{{ end }}
+{{- $rules := list }}
+{{- range $group, $resources := $groups }}
+{{- $rules = append $rules (dict "apiGroups" (list $group) "resources" $resources "verbs" (list "get" "list" "watch")) }}
+{{- end }}
+{{- dict "rules" $rules | toYaml }}
 {{- end }}
 
 {{/* The controllers that run: those that are named, or all of a program of your own. Otherwise none. */}}

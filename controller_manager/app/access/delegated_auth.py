@@ -21,7 +21,7 @@ from controller_manager.app.access.options import (
     believe_files,
     follow_files,
 )
-from controller_manager.app.clients import Network
+from controller_manager.app.clients import ClientOptions, Network
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.runtime import Runtime
@@ -209,10 +209,11 @@ class DelegatedAuth:
         authentication, authorization = parsed[AuthenticationOptions], parsed[AuthorizationOptions]
         self._log = runtime.log("access")
         self._name = f"{runtime.name}/access"
-        self._network = network
+        self._network, self._own = network, parsed[ClientOptions]
         self._client_metrics = client_metrics
         self._transports: list[Transport] = []
         self._authentication, self._trust = authentication, trust
+        self._falls_back = authentication.use_client_config_for_access_checks
         believe_files(authentication, trust)
         client = self._client(authentication.authentication_clusterconfig)
         proxies = RequestHeaderAuthenticator(trust, RequestHeaderConfig(**authentication.header_lists()))
@@ -251,10 +252,16 @@ class DelegatedAuth:
             await transport.close()
 
     def _client(self, clusterconfig: str) -> Client | None:
-        """A client that nothing holds up; None where no configuration is given."""
-        if not clusterconfig:
+        """A client without a rate limit; None if no configuration is given and that of the process is not to be
+        used.
+        """
+        if not clusterconfig and not self._falls_back:
             return None
-        transport = self._network.connect(clusterconfig)
+        transport = (
+            self._network.connect(clusterconfig)
+            if clusterconfig
+            else self._network.connect(self._own.clusterconfig, self._own.master)
+        )
         self._transports.append(transport)
         return Client(transport, metrics=self._client_metrics, user_agent=self._name)
 
@@ -286,5 +293,5 @@ def _wanted(options: AuthenticationOptions, given: Mapping[str, str]) -> Wanted:
         clients=not options.client_ca_file and not options.authentication_skip_lookup,
         proxies=not options.requestheader_client_ca_file and not options.authentication_skip_lookup,
         stated={field: getattr(config, field) for field, name in REQUEST_HEADER_NAMES.items() if name in given},
-        tolerant=options.authentication_tolerate_lookup_failure,
+        tolerant=options.authentication_tolerate_lookup_failure or not options.authentication_clusterconfig,
     )

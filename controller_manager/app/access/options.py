@@ -29,6 +29,11 @@ class AuthenticationOptions(RequestHeaderOptions):
         aliases=("authentication-kubeconfig",),
         metavar="file",
     )
+    use_client_config_for_access_checks: bool = flag(
+        False,
+        "where --authentication-kubeconfig or --authorization-kubeconfig is not given, ask the API server of the "
+        "client configuration, with its credentials; if no published authorities can be looked up, start without them",
+    )
     authentication_skip_lookup: bool = flag(
         False,
         "do not look up what the flags leave open in the ConfigMap kube-system/extension-apiserver-authentication",

@@ -25,7 +25,7 @@ _ABOUT = {
     "/debug/controllers": "what each controller does, what fails and why, and how fresh its local copies are",
     "/healthz": "whether this process should be left running, controller by controller with ?verbose",
     "/livez": "whether this process is alive",
-    "/readyz": "whether its controllers have read what they need, with ?verbose which ones wait for what",
+    "/readyz": "whether it reaches the API server and has read what its controllers need; ?verbose names what waits",
     "/metrics": "numbers for Prometheus",
     "/metrics/slis": "the health checks as numbers for Prometheus",
     "/configz": "the settings in effect, as JSON",

@@ -10,7 +10,7 @@ import pytest
 from apiserver_stub.admission.webhooks.credentials import WebhookAdmissionConfiguration, check, identity_for
 from apiserver_stub.service_resolver import ServiceAddress
 from apiserver_stub.webhooks import WebhookClient, WebhookConfig
-from controller_manager.transport.config import Identity
+from controller_manager.transport.config import Identity, Impersonation
 from controller_manager.transport.kubeconfig import identities
 from tests.apiserver_stub.webhook import Webhook
 
@@ -74,3 +74,14 @@ async def test_a_token_is_shown_only_to_whom_it_is_for(tmp_path: Path) -> None:
             await client.close()
         assert [request.headers.get("Authorization") for request, _ in hook.seen] == ["Bearer secret", None]
         assert asked == [("127.0.0.1", hook.port)]
+
+
+async def test_webhook_asked_by_impersonating_user_gets_its_headers(tmp_path: Path) -> None:
+    async with Webhook(tmp_path) as hook:
+        acting = Identity(token="secret", impersonation=Impersonation("jane", groups=("a,b", "c")))
+        client = WebhookClient(NoServices(), identify=lambda host, port: acting)
+        await client.post(WebhookConfig.of(hook.config), b"{}", 5)
+        await client.close()
+        ((request, _),) = hook.seen
+        assert request.headers.getall("Impersonate-User") == ["jane"]
+        assert request.headers.getall("Impersonate-Group") == ["a,b", "c"]

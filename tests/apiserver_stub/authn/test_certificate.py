@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+import uvloop
 
 from apiserver_stub.authn.certificate import ClientCertificates
 from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
@@ -89,3 +90,15 @@ async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
     with suppress(asyncio.CancelledError):
         await task
     assert task.cancelled()
+
+
+def test_certificates_that_expire_at_once_do_not_hinder_others_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (__name__, "apiserver_stub.authn.certificate", "controller_manager.serving.trust"):
+        monkeypatch.setattr(f"{module}.wall_seconds", lambda: 1000.0)
+
+    async def ask() -> None:
+        streams = Streams()
+        for lasts in (0.0004, 0.0003):  # uvloop calls back at once what is due within half a millisecond
+            await streams.ask("/stream", lasts)
+
+    uvloop.run(ask())

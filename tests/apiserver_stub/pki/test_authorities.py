@@ -1,5 +1,6 @@
 """The server's own authorities: what they issue, keep and issue again."""
 
+import asyncio
 import base64
 import ssl
 from datetime import timedelta
@@ -11,8 +12,10 @@ from cryptography import x509
 
 from apiserver_stub.pki.addresses import server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, Authorities, CertificateIdentity
+from controller_manager.base.clock import utc_now
 from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.tls import context_of, issue, make_ca
+from controller_manager.testing.virtual import VirtualLoop
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 URL = "https://127.0.0.1:6443"
@@ -83,11 +86,33 @@ def test_what_ends_before_long_is_issued_again(tmp_path: Path) -> None:
     assert not ending[0] & ending[1]
 
 
+@pytest.mark.virtual
+async def test_certificates_from_the_future_are_issued_again(tmp_path: Path) -> None:
+    """As after the clock was set back."""
+    authorities, manager = Authorities(tmp_path), tmp_path / "manager.kubeconfig"
+
+    def issued() -> list[x509.Certificate]:
+        authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
+        authorities.renewable_kubeconfig(manager, URL, CertificateIdentity("manager"))
+        shown = certificate(authorities.server_files(HOSTS)[0])
+        return [shown, admin_certificate(tmp_path / "admin.kubeconfig"), certificate(manager.with_suffix(".pem"))]
+
+    before, proxy = issued(), authorities.proxy_pair()
+    assert (issued(), authorities.proxy_pair(proxy)) == (before, proxy)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.jump(-timedelta(days=2).total_seconds())
+    assert authorities.proxy_pair(proxy) != proxy
+    assert not {*issued()} & {*before}
+    assert all(one.not_valid_before_utc <= utc_now() for one in issued())
+
+
 def test_a_process_that_runs_on_finds_its_new_certificate_where_the_old_one_was(tmp_path: Path) -> None:
     file = tmp_path / "manager.kubeconfig"
     Authorities(tmp_path).renewable_kubeconfig(file, URL, CertificateIdentity("manager", ("a",)))
-    user = yaml.safe_load(file.read_text())["users"][0]["user"]
-    assert user == {"client-certificate": "manager.pem", "client-key": "manager.pem"}
+    document = yaml.safe_load(file.read_text())
+    assert document["users"][0]["user"] == {"client-certificate": "manager.pem", "client-key": "manager.pem"}
+    assert document["clusters"][0]["cluster"] == {"server": URL, "certificate-authority": "ca.crt"}
     ssl.create_default_context().load_cert_chain(tmp_path / "manager.pem")
     assert certificate(tmp_path / "manager.pem").subject.rfc4514_string() == "CN=manager,O=a"
 

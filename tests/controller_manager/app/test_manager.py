@@ -210,6 +210,29 @@ async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
             one.manager.stop("done")
 
 
+@pytest.mark.parametrize("argv", [(), ("--leader-elect=false",)], ids=["standby", "without election"])
+async def test_readyz_while_the_api_server_is_unreachable_fails_by_name(argv: tuple[str, ...]) -> None:
+    async with cluster() as (api, _, group):
+        leader = Replica(api, "leader", group)
+        await asyncio.sleep(1)
+        replica = Replica(api, "replica", group, *argv)
+        await asyncio.sleep(5)
+        replica.network.cut()
+        await asyncio.sleep(10)
+        assert (await replica.page("/readyz"))[0] == 200
+        await asyncio.sleep(20)
+        status, text = await replica.page("/readyz")
+        assert status == 500
+        assert "[-]apiServer failed: reason withheld\n" in text
+        assert text.count("[-]") == 1
+        assert (await replica.page("/livez"))[0] == (await replica.page("/healthz"))[0] == 200
+        replica.network.mend()
+        await asyncio.sleep(60)
+        assert (await replica.page("/readyz"))[0] == 200
+        for one in (replica, leader):
+            one.manager.stop("done")
+
+
 async def test_what_runs_at_a_stop_is_finished_with_its_events_and_a_standby_is_fenced():
     class Slow(Labeller):
         async def reconcile(self, key: Key) -> Requeue | None:

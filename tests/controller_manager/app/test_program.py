@@ -40,6 +40,12 @@ def test_it_has_a_lease_of_its_own_and_a_free_port() -> None:
     assert (theirs["leader-elect-resource-name"], theirs["secure-port"]) == ("cluster-controller-manager", 10257)
 
 
+def test_author_program_checks_access_by_its_client_configuration() -> None:
+    name = "use-client-config-for-access-checks"
+    own, theirs = author_program("greeter", (greeter(),)), manager_program()
+    assert [program.flags.parse([]).settings()[name] for program in (own, theirs)] == [True, False]
+
+
 def test_its_lease_and_port_can_be_set() -> None:
     flags = author_program("greeter", (greeter(),)).flags
     set_to = flags.parse(["--leader-elect-resource-name=x", "--secure-port=4"]).settings()

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+import uvloop
 
 from controller_manager.base.deadlines import Deadlines, MovingDeadlines
 from controller_manager.testing.virtual import VirtualLoop, run
@@ -227,4 +229,21 @@ def test_many_deadlines_that_move_have_one_timer(monkeypatch: pytest.MonkeyPatch
 
     run(all_of_them())
     assert ended == [(25, 25), (80, 80), (80, 80), (90, 90), (100, 100)]
+    assert len(deadlines) == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_deadline_that_is_due_at_once_does_not_hinder_others_on_uvloop(seconds: float) -> None:
+    deadlines = MovingDeadlines()
+
+    async def is_over(due: float) -> None:
+        with pytest.raises(TimeoutError):
+            await hangs(partial(deadlines.deadline, due))
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            for due in (seconds, seconds - 1):
+                group.create_task(is_over(due))
+
+    uvloop.run(both())
     assert len(deadlines) == 0

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from controller_manager.api.wire import Request
 from controller_manager.client import (
     ClientConfig,
     HttpTransport,
     TransportError,
 )
-from controller_manager.transport.config import ExecPlugin, Identity
+from controller_manager.transport.config import ExecPlugin, Identity, Impersonation
 from controller_manager.transport.kubeconfig import in_cluster
 from controller_manager.transport.transport import Credential
+from tests.controller_manager.client.conftest import Authority
 from tests.controller_manager.client.transports import GET, transport
 
 
@@ -223,3 +225,121 @@ async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
         (root / "token").write_text("second\n")
         backend.handler, _ = accepting("second")
         assert (await sender.send(GET)).status == 200
+
+
+ACTING = Identity(token="t", impersonation=Impersonation("jane", "7", ("a,b", "c"), (("k", ("1", "2")),)))
+IMPERSONATION = [
+    ("Impersonate-User", "jane"),
+    ("Impersonate-Uid", "7"),
+    ("Impersonate-Group", "a,b"),
+    ("Impersonate-Group", "c"),
+    ("Impersonate-Extra-K", "1"),
+    ("Impersonate-Extra-K", "2"),
+]
+
+
+def impersonation_of(request: web.BaseRequest) -> list[tuple[str, str]]:
+    return [(name.title(), value) for name, value in request.headers.items() if name.lower().startswith("impersonate")]
+
+
+@pytest.mark.parametrize(
+    "request_sent",
+    [GET, Request("GET", "/api/v1/pods", (("watch", "1"),)), Request("GET", "/exec", headers={"upgrade": "echo/1"})],
+    ids=["request", "watch", "upgrade"],
+)
+async def test_request_with_impersonation_sends_every_header_line(
+    backend: Any, config: ClientConfig, request_sent: Request
+) -> None:
+    seen: list[list[tuple[str, str]]] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(impersonation_of(request))
+        return web.Response(status=404)
+
+    backend.handler = handler
+    async with transport(replace(config, identity=ACTING)) as sender:
+        send = sender.upgrade if "upgrade" in request_sent.headers else sender.send
+        await send(request_sent)
+    assert seen == [IMPERSONATION]
+
+
+async def test_credentials_of_another_account_are_sent_without_impersonation(
+    backend: Any, config: ClientConfig
+) -> None:
+    """Controllers that use credentials of their own service accounts act as these, as with kube-controller-manager."""
+    seen: list[tuple[str | None, list[tuple[str, str]]]] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append((request.headers.get("Authorization"), impersonation_of(request)))
+        return web.Response()
+
+    async def account(_: float) -> Credential:
+        return Credential(token="account")
+
+    backend.handler = handler
+    async with transport(replace(config, identity=ACTING)) as sender:
+        own = sender.with_credentials(account)
+        await own.send(GET)
+        await own.close()
+    assert seen == [("Bearer account", [])]
+
+
+async def test_credentials_of_a_plugin_are_sent_with_impersonation(
+    backend: Any, config: ClientConfig, tmp_path: Path
+) -> None:
+    script = tmp_path / "plugin"
+    script.write_text(
+        '#!/bin/sh\necho \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+        ' "status": {"token": "t"}}\'\n'
+    )
+    script.chmod(0o700)
+    seen: list[list[tuple[str, str]]] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(impersonation_of(request))
+        return web.Response()
+
+    backend.handler = handler
+    acting = Identity(plugin=ExecPlugin(str(script)), impersonation=ACTING.impersonation)
+    async with transport(replace(config, identity=acting)) as sender:
+        await sender.send(GET)
+    assert seen == [IMPERSONATION]
+
+
+async def test_request_that_names_a_user_itself_keeps_it(backend: Any, config: ClientConfig) -> None:
+    seen: list[list[tuple[str, str]]] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(impersonation_of(request))
+        return web.Response()
+
+    backend.handler = handler
+    async with transport(replace(config, identity=ACTING)) as sender:
+        await sender.send(Request("GET", "/", headers={"impersonate-user": "john"}))
+    assert seen == [[("Impersonate-User", "john")]]
+
+
+@pytest.mark.parametrize("kind", [GET, Request("GET", "/api/v1/pods", (("watch", "1"),))], ids=["request", "watch"])
+async def test_client_after_its_authority_is_replaced_verifies_by_the_new_one(
+    backend: Any, authority: Any, tmp_path: Path, kind: Request
+) -> None:
+    file = tmp_path / "authority.crt"
+    file.write_bytes(Authority().pem)
+    async with transport(ClientConfig(backend.url, file.read_bytes(), ca_file=str(file))) as sender:
+        with pytest.raises(TransportError, match="CERTIFICATE_VERIFY_FAILED"):
+            await sender.send(kind)
+        file.write_bytes(authority.pem)
+        assert (await sender.send(kind)).status == 404
+        assert sender.authorities == authority.pem
+
+
+async def test_in_a_pod_the_authority_is_read_again(backend: Any, authority: Any, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_bytes(Authority().pem)
+    _, _, port = backend.url.rpartition(":")
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    async with transport(in_cluster(environ, tmp_path)) as sender:
+        with pytest.raises(TransportError):
+            await sender.send(GET)
+        (tmp_path / "ca.crt").write_bytes(authority.pem)
+        assert (await sender.send(GET)).status == 404

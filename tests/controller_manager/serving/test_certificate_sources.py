@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from controller_manager.base.clock import utc_now
 from controller_manager.serving import tls
 from controller_manager.serving.certificates import FilePair, SelfSigned
+from controller_manager.testing.virtual import VirtualLoop
 
 HOSTS = ("localhost", "127.0.0.1")
 
@@ -71,6 +72,19 @@ async def test_in_memory_and_in_a_folder_it_is_renewed_before_it_expires(tmp_pat
         after = x509.load_pem_x509_certificate(one.read().certificate)
         assert after != x509.load_pem_x509_certificate(before.certificate)
         assert after.not_valid_after_utc - utc_now() > timedelta(days=300)
+
+
+@pytest.mark.virtual
+async def test_pair_from_the_future_is_made_again(tmp_path: Path) -> None:
+    """As after the clock was set back."""
+    source, kept = SelfSigned("manager", HOSTS), SelfSigned("manager", HOSTS, tmp_path)
+    first = source.read(), kept.read()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.jump(-timedelta(days=2).total_seconds())
+    for pair in (source.read(), kept.read()):
+        assert pair not in first
+        assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc <= utc_now()
 
 
 def test_no_secret_is_shown_by_mistake():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from controller_manager.transport.config import ExecPlugin, Identity
 from controller_manager.transport.kubeconfig import from_flags, in_cluster, load
@@ -121,6 +122,15 @@ BAD_EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "x"}
             "insecure-skip-tls-verify contradicts",
         ),
         (document(cluster=None, user={"username": "a", "password": "secret"}), "basic authentication"),
+        (document(user={"password": "secret"}), r"users\[main\]\.user\.password asks for basic authentication"),
+        (document(user={"as-uid": "1"}), r"users\[main\]\.user\.as-uid needs a user to act as"),
+        (document(user={"as-groups": ["a"]}), "as-groups needs a user to act as"),
+        (document(user={"as-user-extra": {"a": ["b"]}}), "as-user-extra needs a user to act as"),
+        (document(user={"as": "a\nb"}), "must not hold control characters"),
+        (document(user={"as": "a", "as-user-extra": {"k": ["\r"]}}), "must not hold control characters"),
+        (document({"server": "https://x", "proxy-url": "socks5://proxy"}), "proxy-url is not a http or https URL"),
+        ({**document(), "kind": "Other"}, "kind and apiVersion are not Config and v1"),
+        ({**document(), "users": [{"name": "a"}, {"name": "a"}]}, "users holds several entries of one name"),
         (document(user={"auth-provider": {"name": "gcp"}}), "auth-provider is not supported"),
         (document(user={"client-certificate-data": b64("secret")}), "client-key must be given together"),
         (document(user={"client-key-data": "secret!"}), "client-key-data is not base64"),
@@ -139,6 +149,79 @@ def test_what_is_wrong_is_one_sentence_with_file_and_field(tmp_path: Path, tree:
     assert str(path) in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_kubeconfig_user_with_as_fields_becomes_impersonation_headers(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "jane", "as-uid": "7", "as-groups": ["a,b", "c"], "as-user-extra": {"X/y": ["1", "2"]}}
+    identity = load(write(tmp_path / "config", document(user=user))).identity
+    assert identity.impersonate == (
+        ("impersonate-user", "jane"),
+        ("impersonate-uid", "7"),
+        ("impersonate-group", "a,b"),
+        ("impersonate-group", "c"),
+        ("impersonate-extra-x%2fy", "1"),
+        ("impersonate-extra-x%2fy", "2"),
+    )
+
+
+# Every field of clusters, users and contexts in client-go's clientcmd/api/v1, but for those that are refused.
+CLUSTER_FIELDS = {
+    "server": "https://x",
+    "tls-server-name": "y",
+    "insecure-skip-tls-verify": True,
+    "certificate-authority": "",
+    "certificate-authority-data": "",
+    "proxy-url": "http://p",
+    "disable-compression": True,
+    "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"any": 1}}],
+}
+EXEC_FIELDS = {
+    "command": "get-token",
+    "args": [],
+    "env": [{"name": "a", "value": "b"}],
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "installHint": "",
+    "provideClusterInfo": True,
+    "interactiveMode": "Never",
+}
+USER_FIELDS = {
+    **dict.fromkeys(("client-certificate", "client-key", "token", "tokenFile", "username", "password"), ""),
+    **dict.fromkeys(("client-certificate-data", "client-key-data"), ""),
+    "as": "jane",
+    "as-uid": "",
+    "as-groups": [],
+    "as-user-extra": {},
+    "auth-provider": None,
+    "exec": EXEC_FIELDS,
+    "extensions": [{"name": "a", "extension": {"any": 1}}],
+}
+
+
+def test_kubeconfig_with_every_documented_field_logs_no_warning(tmp_path: Path) -> None:
+    tree = document(CLUSTER_FIELDS, USER_FIELDS, namespace="ns", extensions=[])
+    with capture_logs() as lines:
+        found = load(write(tmp_path / "config", {**tree, "preferences": {"colors": True}, "extensions": []}))
+    assert lines == []
+    assert found.identity.plugin is not None
+    assert found.identity.plugin.cluster_info == {"disable-compression": True, "config": {"any": 1}}
+
+
+def test_kubeconfig_with_unknown_fields_logs_their_paths(tmp_path: Path) -> None:
+    tree = document(
+        {"server": "https://x", "certificateAuthority": "secret"}, {"exec": {**BAD_EXEC, "stdin": "secret"}}
+    )
+    tree["contexts"][0]["context"]["users"] = "secret"
+    with capture_logs() as lines:
+        load(write(tmp_path / "config", {**tree, "clutsers": "secret"}))
+    (line,) = lines
+    assert line["log_level"] == "warning"
+    assert sorted(line["fields"]) == [
+        "clusters[0].cluster.certificateAuthority",
+        "clutsers",
+        "contexts[0].context.users",
+        "users[0].user.exec.stdin",
+    ]
+    assert "secret" not in str(line)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -178,3 +261,15 @@ def test_flags(tmp_path: Path) -> None:
         from_flags("", "https://")
     with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST"):
         from_flags("", environ={})
+
+
+def test_flags_left_out_use_the_files_of_the_environment_variable(tmp_path: Path) -> None:
+    one = str(write(tmp_path / "one", document({"server": "https://one"})))
+    two = str(write(tmp_path / "two", document({"server": "https://two"})))
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    environ = {**pod, "KUBECONFIG": f"{tmp_path}/none:{one}:{two}"}
+    assert from_flags("", environ=environ).server == "https://one"
+    assert from_flags(two, environ=environ).server == "https://two"
+    assert from_flags("", "https://other", environ=environ).server == "https://other"
+    with pytest.raises(ConfigError, match="none do not exist"):
+        from_flags("", environ={**pod, "KUBECONFIG": f"{tmp_path}/none"})

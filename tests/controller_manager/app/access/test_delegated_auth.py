@@ -132,6 +132,28 @@ async def test_tokens_are_looked_at_only_with_a_server_that_knows_them(server):
         assert server.users[-1]["groups"] == ["system:unauthenticated"]
 
 
+@pytest.mark.flag("use-client-config-for-access-checks")
+async def test_without_configurations_of_their_own_access_checks_use_that_of_the_client(server):
+    connected = []
+    connect = server.network.connect
+
+    def noted(clusterconfig="", master="", obtain=None):
+        connected.append((clusterconfig, master))
+        return connect(clusterconfig, master, obtain)
+
+    server.network.connect = noted
+    flags = "--use-client-config-for-access-checks", "--kubeconfig=own", "--master=https://x"
+    async with guarded(server, *flags) as guard:
+        assert await judge(guard, with_token("good")) == 200
+        assert server.users[-1]["user"] == "alice"
+        assert await judge(guard, with_token("forged")) == 401
+        assert await judge(guard, NOBODY) == 403
+    assert connected == [("own", "https://x")] * 2
+    server.refuses = {"configmaps", "tokenreviews"}
+    async with guarded(server, *flags) as guard:
+        assert await judge(guard, with_token("good")) == 401  # the API server does not take the review
+
+
 @pytest.mark.flag("authorization-clusterconfig")
 async def test_without_a_server_that_decides_all_but_open_paths_are_forbidden(server, tmp_path):
     (tmp_path / "ca").write_bytes(CLIENT_CA.certificate)
