@@ -34,7 +34,9 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     elif (outcome := await sent.repeated()) is not None:
         return outcome.reply()
     otherwise = None if request.subresource else creation(request, sent.create, nothing)
-    return (await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))).reply()
+    outcome = await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))
+    sent.note_unchanged()
+    return outcome.reply()
 
 
 class _Sent:
@@ -44,6 +46,7 @@ class _Sent:
         self._scope = scope
         self._request = request
         self._application: Application | None = None
+        self._unchanged: Unchanged | None = None
         found = None if request.kind.custom else scope.unchanged.find(request)
         self.known = found if found is not None and found.sent == _digest(request) else None
 
@@ -85,9 +88,16 @@ class _Sent:
             tree = detached(load.shared(), live) if may_share(self._request.kind) else load()
             return Edited(tree, self.known.warnings, completed=True)
         edited = self.read().edit(load)
-        if not self._request.kind.custom and edited.tree == live:
-            self._scope.unchanged.note(self._request, Unchanged(revision, _digest(self._request), edited.warnings))
+        is_unchanged = not self._request.kind.custom and edited.tree == live
+        self._unchanged = Unchanged(revision, _digest(self._request), edited.warnings) if is_unchanged else None
         return edited
+
+    def note_unchanged(self) -> None:
+        """Note in the scope that the configuration left its object as it was, if `edit` found so. Edits may run in the
+        offload thread; call this on the event loop.
+        """
+        if self._unchanged is not None:
+            self._scope.unchanged.note(self._request, self._unchanged)
 
 
 def _digest(request: APIRequest) -> bytes:
