@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Schemas
 from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.patch.field_set import of, ordered, paths
 from apiserver_stub.patch.typed import IndistinctError
