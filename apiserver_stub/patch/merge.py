@@ -3,7 +3,9 @@ and strategic merge patch, whose lists are merged as the schema says, steered by
 
 In the latter, maps merge, also those server-side apply treats as atomic, unless their patch strategy is `replace`.
 Lists are replaced unless their strategy is `merge`; then objects are matched by the merge key and scalars form a set.
-The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
+The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`. As in
+kube-apiserver, those in a part of the patch that is not merged, such as a new element of a list, stay in the result:
+they are unknown fields there.
 """
 
 from collections import Counter, deque
@@ -141,7 +143,7 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
         else:
             changes.append((_identity(item, key), item))
     if replace:
-        items = [_members(item) for _, item in changes]
+        items = [deep_copy(item) for _, item in changes]
         return _ordered(_all_known(items, key), [], items, key), current
     if len(changes) > _MOST_REPEATS and max(Counter(one for one, _ in changes).values()) > _MOST_REPEATS:
         raise BadRequest(f"a list of a patch has more than {_MOST_REPEATS} elements with the same {key!r}")
@@ -153,7 +155,7 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
     for identity, change in changes:
         found = places.setdefault(identity, len(merged))
         if found == len(merged):
-            merged.append((identity, _members(change)))
+            merged.append((identity, deep_copy(change)))
         else:
             merged[found] = identity, _merge_map(merged[found][1], change, schema.items or ANYTHING)
     before = [item for _, item in merged]
@@ -254,10 +256,10 @@ def _plain(value: Any) -> Any:
 
 
 def _members(patch: Tree) -> Tree:
-    """Return the members that a patch sets, without directives and nulls."""
+    """Return the members that a patch sets, without nulls."""
     members: Tree = {}
     for name, value in patch.items():
-        if value is None or (name[:1] == "$" and _is_directive(name)):
+        if value is None:
             continue
         if type(value) in _CONTAINERS:
             value = _plain(value)

@@ -73,7 +73,7 @@ MAPS: dict[str, Case] = {
                     {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
                     {"spec": {"strategy": {"type": "Recreate"}}}),
     "$retainKeys of nothing": ({}, {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
-                               {"spec": {"strategy": {"type": "Recreate"}}}),
+                               {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
     "another type replaces": ({"spec": {"strategy": "x"}}, {"spec": {"strategy": {"type": "Recreate"}}},
                               {"spec": {"strategy": {"type": "Recreate"}}}),
     "unknown fields merge as maps": ({"x": {"a": {"b": 1}}}, {"x": {"a": {"c": 2}}}, {"x": {"a": {"b": 1, "c": 2}}}),
@@ -174,7 +174,11 @@ LISTS: dict[str, Case] = {
     ),
     "a new volume": (
         {}, {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {}}]},
-        {"volumes": [{"name": "v", "secret": {}}]},
+        {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {}}]},
+    ),
+    "directives in a new element": (
+        {"containers": [{"name": "a"}]}, {"containers": [{"name": "b", "resources": {"$patch": "replace"}}]},
+        {"containers": [{"name": "b", "resources": {"$patch": "replace"}}, {"name": "a"}]},
     ),
     "the order alone": (
         {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]},
@@ -312,10 +316,10 @@ def test_malformed_patches_are_refused(patch: Any, refusal: type[Exception]) -> 
     assert tree == before
 
 
-def test_an_element_whose_merge_key_is_null_is_added_without_it() -> None:
+def test_element_with_null_merge_key_is_added() -> None:
     patch = {"spec": {"containers": [{"name": None, "image": "i"}]}}
     merged = merge.apply_strategic({"spec": {"containers": [{"name": "a"}]}}, patch, THING)
-    assert merged["spec"]["containers"] == [{"image": "i"}, {"name": "a"}]
+    assert merged["spec"]["containers"] == [{"name": None, "image": "i"}, {"name": "a"}]
 
 
 def test_unchanged_parts_are_shared() -> None:
