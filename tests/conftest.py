@@ -62,18 +62,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def decoded_rows_are_as_stored() -> Iterator[None]:
-    """Fail tests of servers that keep the tree of an object which is another than the bytes they store."""
+    """Fail tests in which a cached tree differs from the stored bytes, as when a request writes into it: each tree is
+    compared when it is read and when another one takes its place.
+    """
     wrong: list[str] = []
-    usual = DecodedRows.read
+    usual_read, usual_replace = DecodedRows.read, DecodedRows.replace
 
-    def compared(self: DecodedRows, kind: ResourceInfo, row: Row) -> dict[str, Any]:
-        tree, stored = usual(self, kind, row), read(kind, row.data)
+    def compare(kind: ResourceInfo, row: Row, tree: dict[str, Any]) -> None:
+        stored = read(kind, row.data)
         if msgspec.json.encode(tree, order="sorted") != msgspec.json.encode(stored, order="sorted"):
             wrong.append(f"{kind.name} {row.key}: {tree} instead of {stored}")
+
+    def compared(self: DecodedRows, kind: ResourceInfo, row: Row) -> dict[str, Any]:
+        tree = usual_read(self, kind, row)
+        compare(kind, row, tree)
         return tree
+
+    def replaced(self: DecodedRows, row: Row | None, kind: ResourceInfo, written: Row, tree: dict[str, Any]) -> None:
+        if row is not None and kind.is_read_as_written:
+            compare(kind, row, usual_read(self, kind, row))
+        usual_replace(self, row, kind, written, tree)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(DecodedRows, "read", compared)
+        patched.setattr(DecodedRows, "replace", replaced)
         yield
     assert wrong == []
 

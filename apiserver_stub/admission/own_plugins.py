@@ -142,7 +142,7 @@ def _each(rules: Rules, context: AdmissionContext, guard: Guard) -> Rules:
 
 
 def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
-    """Return a function that changes an object of its own, which is fitted to its schema then."""
+    """Return `admit` on copies of the objects; what it makes of the new object is fitted to the schema and taken."""
 
     async def guarded(attributes: Attributes) -> None:
         changed = deep_copy(attributes.object)
@@ -160,7 +160,7 @@ def _mutating(admit: Admit, context: AdmissionContext) -> Admit:
 
 
 def _validating(admit: Admit, context: AdmissionContext) -> Admit:
-    """Return a function that looks at an object of its own."""
+    """Return `admit` on copies of the objects."""
 
     async def guarded(attributes: Attributes) -> None:
         await _asked(admit, context, attributes, deep_copy(attributes.object))
@@ -170,7 +170,8 @@ def _validating(admit: Admit, context: AdmissionContext) -> Admit:
 
 async def _asked(admit: Admit, context: AdmissionContext, attributes: Attributes, tree: Tree | None) -> None:
     try:
-        if (waiting := admit(msgspec.structs.replace(attributes, object=tree))) is not None:
+        shown = msgspec.structs.replace(attributes, object=tree, old_object=deep_copy(attributes.old_object))
+        if (waiting := admit(shown)) is not None:
             await waiting
     except ApiError:
         raise

@@ -189,7 +189,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         on_delete=_definition_on_delete, deletion_finalizer=CLEANUP_FINALIZER,
         unconditional_update=False,
     ),
-    "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),
+    "daemonsets.apps": Strategy(
+        generation=True, owns_annotations=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update,
+    ),
     "deployments.apps": Strategy(
         generation=True, counts_annotations=True, reset_fields=MappingProxyType({"status": ("labels",)})
     ),

@@ -40,6 +40,7 @@ from apiserver_stub.patch.managed_fields import (
     identity_of,
     in_order,
     owned_part,
+    writable,
 )
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
@@ -121,10 +122,12 @@ class Applied(NamedTuple):
     label_changes: Tree | None = None
 
 
-def create(request: ApplyRequest, time: str) -> Applied:
-    """Make a new object of the configuration. Raises `UnknownError` for list elements that cannot be told apart."""
+def create(request: ApplyRequest, sent: Tree, time: str) -> Applied:
+    """Make a new object of `sent`, the configuration and the fields beside it that nobody owns. Raises `UnknownError`
+    for list elements that cannot be told apart.
+    """
     own = _declared(request, _known_spec(request)).own
-    tree = deep_copy(request.config)
+    tree = deep_copy(sent)
     fit_tree(tree, request.kind.schema, nulls=True)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
 
@@ -346,8 +349,11 @@ def _declared_specs(_schema: Schema) -> Findings[Fields]:
 
 
 def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:
-    """Return managed fields for an object that has none: all its fields are owned by a manager of before."""
-    fields = type_of(request.kind.schema).initial(owned_part(live))
+    """Return managed fields for an object that has none: its fields, as far as the request may write them, are owned by
+    a manager of before.
+    """
+    written = writable(live, request.kind.strategy, request.author.subresource)
+    fields = type_of(request.kind.schema).initial(owned_part(written))
     author = request.author._replace(manager=_BEFORE_FIRST_APPLY, operation=UPDATE)
     return [author.entry_in_order(fields, time)] if fields else []
 

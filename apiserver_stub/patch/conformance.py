@@ -113,18 +113,19 @@ def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tu
     for index, item in enumerate(value):
         step = f"[{index}]"
         if schema.list_type in ("set", "map"):
-            step, why = _step(item, schema)
+            key, why = _step(item, schema)
             if why:
                 yield path, f"element {index}: {why}"
                 return
-            if step in seen and not again:
+            step = render((key,))
+            if key in seen and not again:
                 yield path, f"duplicate entries for key {step}"
-            seen.add(step)
+            seen.add(key)
         yield from _misfits(item, schema.items or ANYTHING, path + step, again=again)
 
 
 def _step(item: Any, schema: Schema) -> tuple[str, str]:
-    """Return how an element of a set or a map is named, or why it has no name."""
+    """Return the step to an element of a set or a map, or why there is none."""
     if schema.list_type == "set":
         if item is None:
             return "", "associative list without keys has an element that's an explicit null"
@@ -132,7 +133,7 @@ def _step(item: Any, schema: Schema) -> tuple[str, str]:
             return "", "associative list without keys has an element that's a map type"
         if type(item) is list:
             return "", "not supported: associative list with lists as elements"
-        return render((to_value(_scalar(item)),)), ""
+        return to_value(_scalar(item)), ""
     return _keyed_step(item, schema)
 
 
@@ -154,4 +155,4 @@ def _keyed_step(item: Any, schema: Schema) -> tuple[str, str]:
         listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
         omits = f"associative list with keys has an element that omits all key fields [{listed}]"
         return "", f"{omits} (and doesn't have default values for any key fields)"
-    return render((to_keyed(named),)), ""
+    return to_keyed(named), ""

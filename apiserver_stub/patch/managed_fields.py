@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
+from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.conversions import Conversions
 from apiserver_stub.patch.field_set import Fields, difference, gained, ordered, parse, union
 from apiserver_stub.patch.typed import FieldChanges, Typed
@@ -262,6 +264,27 @@ def owned_part(tree: Tree) -> Tree:
     rest = {name: value for name, value in tree.items() if name not in _TYPE}
     rest["metadata"] = metadata
     return rest
+
+
+def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
+    """Return the part of an object that is written through a subresource, or through none if its name is empty."""
+    paths = strategy.subresources.get(subresource)
+    if paths is None:
+        found = dict(tree)
+        for paths in strategy.subresources.values():
+            for path in paths:
+                if path[0] in found and path != strategy.finalizers:  # who says them owns them, in vain though it is
+                    put_in(found, path, None)
+        return found
+    metadata = {
+        name: value
+        for name, value in tree["metadata"].items()
+        if name not in strategy.reset_fields.get(subresource, ())
+    }
+    found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
+    for path in paths:
+        put_in(found, path, get_in(tree, path))
+    return found
 
 
 def _differing(tree: Tree, other: Tree) -> Tree:

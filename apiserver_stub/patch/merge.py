@@ -3,11 +3,14 @@ and strategic merge patch, whose lists are merged as the schema says, steered by
 
 In the latter, maps merge, also those server-side apply treats as atomic, unless their patch strategy is `replace`.
 Lists are replaced unless their strategy is `merge`; then objects are matched by the merge key and scalars form a set.
-The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
+The directives are `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`. As in
+kube-apiserver, those in a part of the patch that is not merged, such as a new element of a list, stay in the result:
+they are unknown fields there.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
@@ -67,7 +70,7 @@ def _merge(target: Any, patch: Tree) -> Tree:
 def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:
     match _directive(patch):
         case "replace":
-            return _members(patch)
+            return {name: deep_copy(value) for name, value in patch.items() if name != _PATCH}
         case "delete":
             return {}
     merged = _retained(target, patch)
@@ -81,7 +84,9 @@ def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:
             merged[name] = value
         else:
             value = _merge_value(merged.get(name, _GONE), value, patch.get(_ORDER + name), _child(schema, name))
-            if value is not _GONE:
+            if value is _GONE:
+                merged.pop(name, None)
+            else:
                 merged[name] = value
     for name in directives:
         if name.startswith(_DELETE):
@@ -92,32 +97,38 @@ def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:
 
 
 def _merge_value(current: Any, value: Any, order: Any, schema: Schema) -> Any:
-    """Merge an object or a list."""
-    replaced = type(current) is not type(value) or "replace" in schema.patch_strategy
-    if type(value) is dict and not replaced:
+    """Merge an object or a list; `_GONE` if nothing is left."""
+    if type(value) is list:
+        return _merge_list(current if type(current) is list else _GONE, value, order, schema)
+    if type(current) is dict and "replace" not in schema.patch_strategy:
         return _merge_map(current, value, schema)
-    if type(value) is list and not replaced and "merge" in schema.patch_strategy:
-        return _merge_list(current, value, order, schema)
     return _plain(value)
 
 
-def _merge_list(current: list[Any], patch: list[Any], order: Any, schema: Schema) -> list[Any]:
+def _merge_list(current: Any, patch: list[Any], order: Any, schema: Schema) -> list[Any]:
+    """Merge a list, or set one where there is none; `order` is what `$setElementOrder` says, if anything."""
     key = schema.patch_merge_key
-    if key:
-        merged, wanted = _merge_keyed(current, patch, schema)
-    else:
-        wanted = [_identity(value, key) for value in patch]
-        merged = list(dict(zip(_identities(current + patch, key), current + patch, strict=True)).items())
     listed = _listed(order, key)
     if listed:
-        _check_order(wanted, listed)
-    return _ordered(merged, listed or wanted, current, key)
+        _check_order(patch, listed, key)
+    before = [] if current is _GONE else current
+    if current is _GONE or "merge" not in schema.patch_strategy or "replace" in schema.patch_strategy:
+        merged = _plain(patch)
+    elif key:
+        merged, before = _merge_keyed(current, patch, schema)
+    else:
+        both = current + patch
+        known = dict(zip(_identities(both, key), both, strict=True))
+        merged = _ordered(list(known.items()), _identities(patch, key), current, key)
+    return merged if order is None else _ordered(_all_known(merged, key), listed, before, key)
 
 
-def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[list[_Known], list[Identity]]:
-    """Return the merged elements in no particular order, and the identities that the patch sets, in its order.
+def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[list[Any], list[Any]]:
+    """Merge the elements that have the same merge key. An element with `$patch: replace` only says that the others
+    replace the whole list.
 
-    An element with `$patch: replace` only says that the others replace the whole list.
+    Returns the merged list, and the list that says where elements stood: as in kube-apiserver, new elements count as
+    standing in the places, at the end, that deleted ones leave.
     """
     key = schema.patch_merge_key
     changes: list[tuple[Identity, Tree]] = []
@@ -132,34 +143,37 @@ def _merge_keyed(current: list[Any], patch: list[Any], schema: Schema) -> tuple[
         else:
             changes.append((_identity(item, key), item))
     if replace:
-        return [(identity, _members(item)) for identity, item in changes], []
+        items = [deep_copy(item) for _, item in changes]
+        return _ordered(_all_known(items, key), [], items, key), current
     if len(changes) > _MOST_REPEATS and max(Counter(one for one, _ in changes).values()) > _MOST_REPEATS:
         raise BadRequest(f"a list of a patch has more than {_MOST_REPEATS} elements with the same {key!r}")
-    merged = [one for one in _all_known(current, key) if one[0] not in removed]
+    left = [one for one in _all_known(current, key) if one[0] not in removed]
+    merged = left.copy()
     places: dict[Identity | None, int] = {}
     for place, (known, _) in enumerate(merged):
         places.setdefault(known, place)
     for identity, change in changes:
         found = places.setdefault(identity, len(merged))
         if found == len(merged):
-            merged.append((identity, _members(change)))
+            merged.append((identity, deep_copy(change)))
         else:
             merged[found] = identity, _merge_map(merged[found][1], change, schema.items or ANYTHING)
-    return merged, [identity for identity, _ in changes]
+    before = [item for _, item in merged]
+    wanted = [identity for identity, _ in changes]
+    return _ordered(merged, wanted, before[: len(left)], key), before[: len(current)]
 
 
-def _ordered(known: Sequence[_Known], wanted: list[Identity], before: list[Any], key: str) -> list[Any]:
-    """Return the elements in order: those that the patch orders as it says, the others before the first ordered
-    element that came after them in the list as it was.
+def _ordered(known: Sequence[_Known], wanted: Sequence[Identity], before: list[Any], key: str) -> list[Any]:
+    """Return the elements in order: those that are wanted in the order in which they first are, the others before the
+    first of them that came after them in the list as it was. Elements with the same identity stand together.
     """
-    if [identity for identity, _ in known] == wanted:
-        return [item for _, item in known]
     rank = _ranks(wanted)
     ours = sorted((one for one in known if one[0] in rank), key=lambda one: rank[one[0]])
     if len(ours) == len(known):
         return [item for _, item in ours]
     was = _ranks(_known(item, key) for item in before)
-    theirs = deque(one for one in known if one[0] not in rank)
+    others = ((was.get(one[0], place), one) for place, one in enumerate(known) if one[0] not in rank)
+    theirs = deque(one for _, one in sorted(others, key=itemgetter(0)))
     result: list[Any] = []
     for identity, item in ours:
         place = was.get(identity)
@@ -178,9 +192,24 @@ def _reorder(merged: Tree, name: str, order: Any, schema: Schema) -> None:
         merged[name] = _ordered(_all_known(current, child.patch_merge_key), listed, current, child.patch_merge_key)
 
 
-def _check_order(wanted: list[Identity], listed: list[Identity]) -> None:
-    rest = iter(listed)
-    if not all(identity in rest for identity in wanted):
+def _check_order(patch: list[Any], listed: list[Identity], key: str) -> None:
+    """Raises `UnknownError` for a patch whose elements are not in the order that is listed. Elements with a directive
+    have no place in it, but do not come after all of it.
+    """
+    directives = [item.get(_PATCH) if key and type(item) is dict else None for item in patch]
+    waiting = deque(
+        None if directive is not None else _identity(item, key)
+        for item, directive in zip(patch, directives, strict=True)
+        if directive != "delete"
+    )
+    for identity in listed:
+        while waiting and waiting[0] is None:
+            waiting.popleft()
+        if not waiting:
+            return
+        if waiting[0] == identity:
+            waiting.popleft()
+    if waiting:
         raise UnknownError("$setElementOrder does not list the elements of the patch in the same order")
 
 
@@ -216,20 +245,21 @@ def _retained(target: Tree, patch: Tree) -> Tree:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the patch where there is nothing to merge with; `_GONE` if it says `$patch: delete`."""
+    """Return a value of the patch where there is nothing to merge with; `_GONE` if it has a `$patch`, which would be
+    about what is there.
+    """
     if type(value) is dict:
-        return _GONE if _PATCH in value and _directive(value) == "delete" else _members(value)
+        return _GONE if _PATCH in value else _members(value)
     if type(value) is list:
-        kept = (item for item in value if type(item) is not dict or _PATCH not in item or _directive(item) != "replace")
-        return [item for item in map(_plain, kept) if item is not _GONE]
+        return [item for item in map(_plain, value) if item is not _GONE]
     return value
 
 
 def _members(patch: Tree) -> Tree:
-    """Return the members that a patch sets, without directives and nulls."""
+    """Return the members that a patch sets, without nulls."""
     members: Tree = {}
     for name, value in patch.items():
-        if value is None or (name[:1] == "$" and _is_directive(name)):
+        if value is None:
             continue
         if type(value) in _CONTAINERS:
             value = _plain(value)
@@ -239,10 +269,10 @@ def _members(patch: Tree) -> Tree:
 
 
 def _directive(patch: Tree) -> str:
-    """Return what `$patch` says: replace, delete or merge (the default)."""
-    directive = patch.get(_PATCH, "merge")
-    if directive not in ("merge", "replace", "delete"):
-        raise UnknownError(f"unknown $patch directive {directive!r}")
+    """Return what `$patch` says: replace or delete; empty if it is not there. Raises `UnknownError`."""
+    directive = patch.get(_PATCH, "")
+    if directive not in ("replace", "delete") and _PATCH in patch:
+        raise UnknownError(f"unknown $patch directive {directive!r}; use replace or delete")
     return str(directive)
 
 

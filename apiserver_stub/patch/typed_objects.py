@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
-from apiserver_stub.kinds.structural.schema import StructuralSchema
-from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
+from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, to_field
 from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, ListMap, Set, Typed, note
 
 _MISSING: Any = object()
@@ -28,8 +27,10 @@ class _Layout(NamedTuple):
 
 
 class Members(Typed):
-    """Values by name: fields of objects, and entries of maps. A null takes the place of a value until the object is
-    fitted to its schema.
+    """Values by name: fields of objects, and entries of maps.
+
+    Any value may be null, in a configuration and in objects whose schema allows it. Beside a value with members, null
+    counts as one without; beside an empty value or a scalar, it counts as another scalar.
     """
 
     @abstractmethod
@@ -69,9 +70,12 @@ class Members(Typed):
             before = old.get(name, _MISSING)
             if before is _MISSING:
                 changed[to_field(name)] = self._whole(name, value)
-            elif value is None and not before and before is not None:  # what is empty counts as one value then
-                changed[to_field(name)] = LEAF
-            elif before != value:
+            elif before == value:
+                continue
+            elif before is None or value is None:
+                members = self._members_of(name, value if before is None else before)
+                (removed if value is None and members else changed)[to_field(name)] = members
+            else:
                 note(changed, removed, to_field(name), self.member_type(name), before, value)
         for name in [name for name in old if name not in new]:
             removed[to_field(name)] = self._whole(name, old[name])
@@ -79,6 +83,11 @@ class Members(Typed):
 
     def _whole(self, name: str, value: Any) -> Fields:
         return LEAF if value is None else self.member_type(name).whole(value)
+
+    def _members_of(self, name: str, value: Any) -> Fields:
+        """Return the fields below a value that is not null; none if it is empty, or has one owner as a whole."""
+        whole = self._whole(name, value)
+        return {step: inner for step, inner in whole.items() if step != SELF}
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`."""
@@ -88,27 +97,27 @@ class Members(Typed):
             if before == value and (value is not None or name in merged):
                 continue
             if before is None or value is None:
-                is_taken = value is not None or not before or self.member_type(name).one
-                merged[name] = value if is_taken else before
+                is_kept = value is None and before is not None and self._members_of(name, before)
+                merged[name] = before if is_kept else value
             else:
                 merged[name] = self.member_type(name).merge(before, value)
         return merged
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
-        """See `Typed`. What loses its last member goes too, unless it is an object that is owned itself."""
+        """See `Typed`. A member that the schema names goes unless something in it is owned, any other one unless it is
+        owned itself. One that stays may become empty, but a list that the schema names goes with its last element.
+        """
         kept = dict(value)
         for step, inner in last.items():
             name = step[2:]
             if step[:2] != "f:" or name not in kept:
                 continue
-            ours = owned.get(step)
-            goes = ours is None if self.is_named(name) else is_member(inner) and (ours is None or not is_member(ours))
-            left = None if goes else self.member_type(name).prune(kept[name], inner, ours or LEAF)
-            stays = type(left) is dict and ours is not None and is_member(ours)
-            if left or stays or left == kept[name]:
+            is_named, before, ours = self.is_named(name), kept.pop(name), owned.get(step)
+            if ours is None if is_named else is_member(inner) and (ours is None or not is_member(ours)):
+                continue
+            left = None if before is None else self.member_type(name).prune(before, inner, ours or LEAF)
+            if left != [] or not before or not is_named:
                 kept[name] = left
-            else:
-                del kept[name]
         return kept
 
 
@@ -275,20 +284,6 @@ class DeducedType(OneOfSeveral):
         return _DEDUCED_ENTRIES if type(value) is dict else ATOMIC
 
 
-class NullableType(OneOfSeveral):
-    """A value that may be null."""
-
-    def __init__(self, kind: Typed) -> None:
-        self._kind = kind
-
-    def initial(self, value: Any) -> Fields:
-        """See `Typed`."""
-        return self._of(value).initial(value)
-
-    def _of(self, value: Any) -> Typed:
-        return ATOMIC if value is None else self._kind
-
-
 DEDUCED = DeducedType()
 _DEDUCED_ENTRIES = Map(DEDUCED)
 
@@ -301,12 +296,6 @@ def type_of(schema: Schema) -> Typed:
 
 
 def _type_of(schema: Schema) -> Typed:
-    kind = _plain_type_of(schema)
-    may_be_null = schema.nullable if isinstance(schema, StructuralSchema) else schema.null_when_absent
-    return NullableType(kind) if may_be_null and not kind.one else kind
-
-
-def _plain_type_of(schema: Schema) -> Typed:
     if schema.type == "array":
         return _list_type(schema)
     if schema.type != "object" or schema.map_type == "atomic":

@@ -8,11 +8,11 @@ from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_doc
 from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
-from apiserver_stub.patch.managed_fields import APPLY, Versions
+from apiserver_stub.patch.managed_fields import APPLY, Versions, writable
 from apiserver_stub.verbs.body_parts import applied_parts
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
-from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
+from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields
 from apiserver_stub.verbs.mutation import Edited, Load, Outcome, nothing
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
@@ -34,7 +34,9 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     elif (outcome := await sent.repeated()) is not None:
         return outcome.reply()
     otherwise = None if request.subresource else creation(request, sent.create, nothing)
-    return (await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))).reply()
+    outcome = await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))
+    sent.note_unchanged()
+    return outcome.reply()
 
 
 class _Sent:
@@ -44,6 +46,7 @@ class _Sent:
         self._scope = scope
         self._request = request
         self._application: Application | None = None
+        self._unchanged: Unchanged | None = None
         found = None if request.kind.custom else scope.unchanged.find(request)
         self.known = found if found is not None and found.sent == _digest(request) else None
 
@@ -85,9 +88,16 @@ class _Sent:
             tree = detached(load.shared(), live) if may_share(self._request.kind) else load()
             return Edited(tree, self.known.warnings, completed=True)
         edited = self.read().edit(load)
-        if not self._request.kind.custom and edited.tree == live:
-            self._scope.unchanged.note(self._request, Unchanged(revision, _digest(self._request), edited.warnings))
+        is_unchanged = not self._request.kind.custom and edited.tree == live
+        self._unchanged = Unchanged(revision, _digest(self._request), edited.warnings) if is_unchanged else None
         return edited
+
+    def note_unchanged(self) -> None:
+        """Note in the scope that the configuration left its object as it was, if `edit` found so. Edits may run in the
+        offload thread; call this on the event loop.
+        """
+        if self._unchanged is not None:
+            self._scope.unchanged.note(self._request, self._unchanged)
 
 
 def _digest(request: APIRequest) -> bytes:
@@ -98,12 +108,7 @@ def _digest(request: APIRequest) -> bytes:
 
 
 def _application(scope: RequestScope, request: APIRequest) -> "Application":
-    kind = request.kind
-    config, warnings, spec = _read(request)
-    written = writable(config, kind.strategy, request.subresource_name)
-    if written.get("spec") is not config.get("spec"):  # what is known is of all of it
-        spec = None
-    return Application(scope, request, written, warnings, spec)
+    return Application(scope, request, *_read(request))
 
 
 def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None]:
@@ -128,7 +133,11 @@ def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None
 
 
 class Application:
-    """A configuration of the kind of a request. Its edits make objects that say who owns what already."""
+    """A configuration of the kind of a request. Its edits make objects that say who owns what already.
+
+    Fields that are not written through the resource of the request are ignored when the object exists. A new object has
+    them, and its strategy decides whether they stay; nobody owns them.
+    """
 
     def __init__(
         self,
@@ -138,16 +147,20 @@ class Application:
         warnings: Warnings,
         spec: patch.AppliedSpec | None = None,
     ) -> None:
+        written = writable(config, request.kind.strategy, request.subresource_name)
+        if written.get("spec") is not config.get("spec"):  # findings are about the whole spec
+            spec = None
         author, force = field_manager_of(request, APPLY), bool(flag(request.query, "force"))
         self._request = request
-        self._applied = patch.ApplyRequest(config, request.kind, author, force, spec)
+        self._applied = patch.ApplyRequest(written, request.kind, author, force, spec)
+        self._config = config
         self._versions = Versions(scope.kinds, request.kind, request.conversions)
         self._warnings = warnings
 
     def create(self, _load: Load) -> Edited:
         """Return the configuration as a new object."""
         check_name(self._request, self._applied.config["metadata"])
-        tree, entries, _ = patch.create(self._applied, now())
+        tree, entries, _ = patch.create(self._applied, self._config, now())
         refuse_uid(self._request, tree["metadata"])
         self._request.kind.strategy.forget(tree["metadata"])
         put_managed_fields(tree, entries)

@@ -5,8 +5,7 @@ from functools import lru_cache, partial
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
-from apiserver_stub.kinds.strategy import Strategy
-from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch.conformance import is_typed
 from apiserver_stub.patch.field_set import Fields
 from apiserver_stub.patch.managed_fields import (
@@ -18,6 +17,7 @@ from apiserver_stub.patch.managed_fields import (
     accepted,
     owned_part,
     updated,
+    writable,
 )
 from apiserver_stub.patch.typed import FieldChanges
 from apiserver_stub.verbs.scope import RequestScope
@@ -86,27 +86,6 @@ def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManag
     """Return the manager of a request: the one it names, or its program."""
     manager = request.query.get("fieldManager", "") or _program(request.http.headers.get("user-agent", ""))
     return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.subresource_name)
-
-
-def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
-    """Return the part of an object that is written through a subresource, or through none if its name is empty."""
-    paths = strategy.subresources.get(subresource)
-    if paths is None:
-        found = dict(tree)
-        for paths in strategy.subresources.values():
-            for path in paths:
-                if path[0] in found and path != strategy.finalizers:  # who says them owns them, in vain though it is
-                    put_in(found, path, None)
-        return found
-    metadata = {
-        name: value
-        for name, value in tree["metadata"].items()
-        if name not in strategy.reset_fields.get(subresource, ())
-    }
-    found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
-    for path in paths:
-        put_in(found, path, get_in(tree, path))
-    return found
 
 
 def now() -> str:

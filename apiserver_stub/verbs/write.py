@@ -182,7 +182,8 @@ def _label_changes(request: APIRequest, draft: Draft) -> Tree | None:
     found = draft.label_changes or label_changes(new, old)
     if found is None or "generation" in found or found.keys().isdisjoint(LABELS):
         return None
-    return None if kind.strategy.counts_annotations and "annotations" in found else found
+    is_prepared = kind.strategy.counts_annotations or kind.strategy.owns_annotations
+    return None if is_prepared and "annotations" in found else found
 
 
 def _complete_label_changes(request: APIRequest, draft: Draft, changes: Tree) -> None:

@@ -183,3 +183,18 @@ async def test_a_patch_that_is_none_changes_nothing(api: Any, form: str, body: b
     status = (await api.patch(f"{CONFIGS}/a", body, form)).status
     assert status in (400, 422) or (form, body) == ("json-patch+json", b"[]")
     assert (await api.get(f"{CONFIGS}/a")).tree == before.tree
+
+
+async def test_template_generation_of_daemon_set_set_by_client_is_reset(api: Any) -> None:
+    """Only the server counts the templates of a daemon set, however often a client changes the annotation."""
+    daemon_sets, annotation = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
+    made = {**web(), "kind": "DaemonSet"}
+    assert (await api.ask("POST", daemon_sets, made)).tree["metadata"]["annotations"] == {annotation: "1"}
+    kept = {annotation: "1", "note": "a"}
+    for text in ("2", "7", "8", "9"):
+        patch = {"metadata": {"labels": {"round": text}, "annotations": {annotation: text, "note": "a"}}}
+        assert (await api.patch(f"{daemon_sets}/web", patch)).tree["metadata"]["annotations"] == kept
+    for text in ("3", "4", "5"):
+        applied = {**made, "metadata": {"name": "web", "annotations": {annotation: text}}}
+        url = f"{daemon_sets}/web?fieldManager=ci&force=true"
+        assert (await api.patch(url, applied, "apply-patch+yaml")).tree["metadata"]["annotations"] == kept

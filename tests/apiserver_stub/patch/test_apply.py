@@ -55,7 +55,7 @@ class World:
         self.ticks += 1
         time = f"2026-01-01T00:00:{self.ticks:02}Z"
         if self.tree is None:
-            return apply.create(claim, time)
+            return apply.create(claim, claim.config, time)
         return apply.change(claim, self.tree, self.entries, self.versions, time)
 
     def update(self, manager: str, spec: Tree) -> None:

@@ -73,7 +73,7 @@ def answers(force: bool = False, steps: Sequence[tuple[str, Tree]] = STEPS) -> I
         before = repr(live), repr(applied)
         try:
             found = (
-                apply.create(request, f"{number:03}")
+                apply.create(request, applied, f"{number:03}")
                 if live is None
                 else apply.change(request, live, entries, Versions(KINDS, KIND), f"{number:03}")
             )
@@ -205,7 +205,7 @@ def test_what_is_declared_is_told_by_names_alone() -> None:
     for round_ in range(2 * apply._MOST_DECLARED):
         for labels in ({"a": str(round_)}, {f"b{round_}": "c"}):
             applied = config(labels=labels)
-            entries = apply.create(apply.ApplyRequest(applied, KIND, author, False, known), "then").entries
+            entries = apply.create(apply.ApplyRequest(applied, KIND, author, False, known), applied, "then").entries
             assert entries[0]["fieldsV1"]["f:metadata"] == {"f:labels": {f"f:{name}": {} for name in labels}}
             assert len(known.declared) <= apply._MOST_DECLARED
     unnamed = config()

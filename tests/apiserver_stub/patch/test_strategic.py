@@ -65,13 +65,15 @@ MAPS: dict[str, Case] = {
     "$patch delete": ({"metadata": {"labels": {"a": "1"}}}, {"metadata": {"labels": {"$patch": "delete"}}},
                       {"metadata": {"labels": {}}}),
     "$patch delete of nothing": ({"metadata": {}}, {"metadata": {"labels": {"$patch": "delete"}}}, {"metadata": {}}),
-    "$patch merge": ({"metadata": {"labels": {"a": "1"}}}, {"metadata": {"labels": {"$patch": "merge", "b": "2"}}},
-                     {"metadata": {"labels": {"a": "1", "b": "2"}}}),
+    "$patch replace of nothing": ({"metadata": {}}, {"metadata": {"labels": {"$patch": "replace", "b": "2"}}},
+                                  {"metadata": {}}),
+    "$patch replace with null": ({"x": {"a": {"b": 1}}}, {"x": {"a": {"$patch": "replace", "c": None}}},
+                                 {"x": {"a": {"c": None}}}),
     "$retainKeys": ({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "1"}}}},
                     {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
                     {"spec": {"strategy": {"type": "Recreate"}}}),
     "$retainKeys of nothing": ({}, {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
-                               {"spec": {"strategy": {"type": "Recreate"}}}),
+                               {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
     "another type replaces": ({"spec": {"strategy": "x"}}, {"spec": {"strategy": {"type": "Recreate"}}},
                               {"spec": {"strategy": {"type": "Recreate"}}}),
     "unknown fields merge as maps": ({"x": {"a": {"b": 1}}}, {"x": {"a": {"c": 2}}}, {"x": {"a": {"b": 1, "c": 2}}}),
@@ -172,7 +174,11 @@ LISTS: dict[str, Case] = {
     ),
     "a new volume": (
         {}, {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {}}]},
-        {"volumes": [{"name": "v", "secret": {}}]},
+        {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {}}]},
+    ),
+    "directives in a new element": (
+        {"containers": [{"name": "a"}]}, {"containers": [{"name": "b", "resources": {"$patch": "replace"}}]},
+        {"containers": [{"name": "b", "resources": {"$patch": "replace"}}, {"name": "a"}]},
     ),
     "the order alone": (
         {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]},
@@ -194,6 +200,33 @@ LISTS: dict[str, Case] = {
         {"containers": [{"name": "a"}, {"name": "sidecar"}, {"name": "b"}]},
         {"$setElementOrder/containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}], "containers": [{"name": "c"}]},
         {"containers": [{"name": "a"}, {"name": "sidecar"}, {"name": "b"}, {"name": "c"}]},
+    ),
+    "elements with one key stand together": (
+        {"containers": [{"name": "a", "image": "1"}, {"name": "b"}, {"name": "a", "image": "2"}]},
+        {"$setElementOrder/containers": [{"name": "a"}, {"name": "b"}, {"name": "a"}],
+         "containers": [{"name": "b", "image": "3"}]},
+        {"containers": [{"name": "a", "image": "1"}, {"name": "a", "image": "2"}, {"name": "b", "image": "3"}]},
+    ),
+    "the first elements with one key say where all stand": (
+        {"containers": [{"name": "a"}, {"name": "b"}, {"name": "a", "image": "1"}]},
+        {"containers": []},
+        {"containers": [{"name": "a"}, {"name": "a", "image": "1"}, {"name": "b"}]},
+    ),
+    "an order that lists nothing": (
+        {"containers": [{"name": "a"}, {"name": "b"}]},
+        {"$setElementOrder/containers": [], "containers": [{"name": "b", "image": "1"}]},
+        {"containers": [{"name": "a"}, {"name": "b", "image": "1"}]},
+    ),
+    "order of a new list": (
+        {},
+        {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}, {"name": "b"}],
+         "containers": [{"name": "a", "image": "1"}, {"name": "b"}]},
+        {"containers": [{"name": "b"}, {"name": "a", "image": "1"}]},
+    ),
+    "elements with one key in the patch": (
+        {"containers": [{"name": "a"}, {"name": "b"}, {"name": "a", "image": "2"}]},
+        {"containers": [{"name": "a", "image": "1"}, {"name": "b"}, {"name": "a", "image": "3"}]},
+        {"containers": [{"name": "a", "image": "3"}, {"name": "a", "image": "2"}, {"name": "b"}]},
     ),
     "order inside an element": (
         {"containers": [{"name": "a", "env": [{"name": "X"}, {"name": "Y"}]}]},
@@ -251,6 +284,10 @@ CONTRADICTORY: list[Any] = [
 MALFORMED: list[Any] = [
     {"spec": {"$patch": "explode"}},
     {"spec": {"$patch": ["replace"]}},
+    {"spec": {"$patch": "merge"}},
+    {"spec": {"containers": [{"name": "a", "$patch": "merge"}]}},
+    {"spec": {"$setElementOrder/volumes": [{"name": "b"}], "volumes": [{"name": "a"}]}},
+    {"spec": {"$setElementOrder/containers": [{"name": "a"}], "containers": [{"name": "a"}, {"$patch": "replace"}]}},
     {"spec": {"containers": [{"image": "no name"}]}},
     {"spec": {"containers": [{"name": {}}]}},
     {"spec": {"containers": [{"name": "a", "$patch": "explode"}]}},
@@ -279,10 +316,10 @@ def test_malformed_patches_are_refused(patch: Any, refusal: type[Exception]) -> 
     assert tree == before
 
 
-def test_an_element_whose_merge_key_is_null_is_added_without_it() -> None:
+def test_element_with_null_merge_key_is_added() -> None:
     patch = {"spec": {"containers": [{"name": None, "image": "i"}]}}
     merged = merge.apply_strategic({"spec": {"containers": [{"name": "a"}]}}, patch, THING)
-    assert merged["spec"]["containers"] == [{"image": "i"}, {"name": "a"}]
+    assert merged["spec"]["containers"] == [{"name": None, "image": "i"}, {"name": "a"}]
 
 
 def test_unchanged_parts_are_shared() -> None:

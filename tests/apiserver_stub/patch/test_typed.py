@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Schemas
+from apiserver_stub.patch.conformance import check_typed
 from apiserver_stub.patch.field_set import of, ordered, paths
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
+from controller_manager.api.errors import UnknownError
 
 Tree = dict[str, Any]
 
@@ -120,12 +121,31 @@ def test_what_is_different(things, name: str) -> None:
     assert [" ".join(path) for path in paths(found.removed or {})] == removed
 
 
-def test_a_list_may_come_in_place_of_a_null_and_go_again() -> None:
-    hosts = {"type": "array", "items": {"type": "string"}, "listType": "set", "null": True}
-    kind = type_of(Schemas({"Thing": {"type": "object", "fields": {"hosts": hosts}}}).node("Thing"))
-    null, some = {"f:hosts": {}}, {"f:hosts": {".": {}, 'v:"a"': {}}}
-    assert kind.compare({"hosts": None}, {"hosts": ["a"]}) == (some, null)
-    assert kind.compare({"hosts": ["a"]}, {"hosts": None}) == (null, some)
+# Null and a value: the fields that differ when one takes the place of the other.
+BESIDE_NULL: dict[str, tuple[Tree, list[str]]] = {
+    "scalar": ({"mode": "a"}, []),
+    "atomic list": ({"args": ["a"]}, []),
+    "atomic map": ({"selector": {"a": "1"}}, []),
+    "empty map": ({"settings": {}}, []),
+    "empty set": ({"colors": []}, []),
+    "map": ({"settings": {"a": "1"}}, ["f:settings f:a"]),
+    "struct": ({"strategy": {"type": "a"}}, ["f:strategy f:type"]),
+    "set": ({"colors": ["a"]}, ['f:colors v:"a"']),
+    "keyed list": ({"steps": [{"name": "web"}]}, [f"f:steps {WEB}", f"f:steps {WEB} f:name"]),
+    "map without schema": ({"free": {"a": 1}}, ["f:free f:a"]),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_NULL)
+def test_null_beside_value_differs_in_its_members(things, name: str) -> None:
+    value, members = BESIDE_NULL[name]
+    kind, null = type_of(things.node.fields["spec"]), dict.fromkeys(value)
+    itself = [f"f:{field}" for field in value]
+    came, went = kind.compare(null, value), kind.compare(value, null)
+    assert [" ".join(path) for path in paths(came.changed or {})] == (members or itself)
+    assert came.removed is None
+    assert [" ".join(path) for path in paths(went.removed or {})] == members
+    assert [" ".join(path) for path in paths(went.changed or {})] == ([] if members else itself)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +191,12 @@ def test_a_null_takes_the_place_of_a_value_and_leaves_a_container(things) -> Non
     live = {"replicas": 1, "args": ["a"], "settings": {"a": "1"}}
     merged = type_of(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
     assert merged == {"replicas": None, "args": None, "settings": {"a": "1"}}
+
+
+@pytest.mark.parametrize(("live", "merged"), [("x", None), ([1], None), ({}, None), ({"a": 1}, {"a": 1}), (None, None)])
+def test_null_applied_to_value_without_schema_keeps_members(things, live: Any, merged: Any) -> None:
+    kind = type_of(things.node.fields["spec"])
+    assert kind.merge({"free": {"b": live}}, {"free": {"b": None}}) == {"free": {"b": merged}}
 
 
 def test_ambiguous_elements_are_replaced_by_one(things) -> None:
@@ -221,6 +247,16 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
         {"strategy": {"limit": "l"}},
     ),
     "scalar of a set": ({"colors": ["a", "b"]}, [("f:colors", 'v:"a"')], [("f:colors", 'v:"b"')], {"colors": ["b"]}),
+    "null": ({"settings": None, "mode": "a"}, [("f:settings",)], [], {"mode": "a"}),
+    "null of others": ({"settings": None}, [("f:settings",)], [("f:settings",)], {"settings": None}),
+    "null in a map": (
+        {"free": {"a": None, "b": 1}}, [("f:free", "f:a")], [("f:free", "f:b")], {"free": {"b": 1}},
+    ),
+    "last entry of a map of others": ({"settings": {"a": "1"}}, [("f:settings", "f:a")], [("f:settings",)],
+                                      {"settings": {}}),
+    "last entry of a map whose others are gone": ({"settings": {"a": "1"}}, [("f:settings", "f:a")],
+                                                  [("f:settings", "f:b")], {"settings": {}}),
+    "last element of a set of others": ({"colors": ["a"]}, [("f:colors", 'v:"a"')], [("f:colors",)], {}),
 }  # fmt: skip
 
 
@@ -228,6 +264,15 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
 def test_what_nobody_claims_goes(things, name: str) -> None:
     value, last, owned, left = PRUNED[name]
     assert type_of(things.node.fields["spec"]).prune(value, of(*last), of(*owned)) == left
+
+
+def test_long_keys_that_begin_alike_are_distinct(things) -> None:
+    """Elements are told apart by their whole keys, though messages show only the beginning."""
+    one, two = ("x" * 300 + end for end in "ab")
+    check_typed({"spec": {"steps": [{"name": one}, {"name": two}], "colors": [one, two]}}, things.node)
+    for again in ({"steps": [{"name": one}, {"name": one}]}, {"colors": [one, one]}):
+        with pytest.raises(UnknownError, match=r"duplicate entries for key \[.*x\.\.\.$"):
+            check_typed({"spec": again}, things.node)
 
 
 @settings(max_examples=150)

@@ -341,3 +341,19 @@ async def test_whatever_is_applied_is_done_or_refused(
         else:
             continue
         assert (is_told, api.store.revision) == (True, before)
+
+
+async def test_node_created_by_apply_keeps_status(apply, owners) -> None:
+    """As one that is posted does. Its applier does not own the status, which another apply does not change."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
+    made = (await apply("/api/v1/nodes/n", node)).tree
+    assert made["status"]["capacity"] == made["status"]["allocatable"] == {"cpu": "4"}
+    assert owners(made) == {}
+    node["status"]["capacity"]["cpu"] = "8"
+    assert (await apply("/api/v1/nodes/n", {**node, "spec": {"unschedulable": True}})).tree["status"] == made["status"]
+
+
+async def test_status_applied_to_new_deployment_is_dropped(apply, deployment, owners) -> None:
+    made = (await apply(f"{DEPLOYMENTS}/d", {**deployment(), "status": {"replicas": 3}})).tree
+    assert made["status"] == {}
+    assert not [path for path in owners(made)["one", "Apply", ""] if path.startswith(".status")]

@@ -99,6 +99,20 @@ async def test_an_empty_record_starts_over(api, apply, sent: Any, verb: str) -> 
         await apply(f"{CONFIGS}/a", config({"k": "3"}))
 
 
+async def test_first_apply_leaves_reset_fields_unowned(api, apply, deployment, owners) -> None:
+    """`before-first-apply` owns the fields that the request may write: without the status, or the status alone."""
+    made = await api.post(DEPLOYMENTS, deployment())
+    await api.put(f"{DEPLOYMENTS}/d/status", {**made, "status": {"replicas": 1}})
+    before = "before-first-apply"
+    for part, written in (("", ".spec"), ("/status", ".status")):
+        await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"managedFields": [{}]}})
+        config = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+        found = owners((await apply(f"{DEPLOYMENTS}/d{part}", config)).tree)
+        (owned,) = [fields for (manager, *_), fields in found.items() if manager == before]
+        assert {path[: len(written)] for path in owned} == {written}
+        assert (before, "Update", part[1:]) in found
+
+
 @pytest.mark.parametrize("record", ["left out", "null", "as read", "nonsense"])
 async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -> None:
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree

@@ -1,5 +1,6 @@
 """Configurations that leave their object as it was, and come again."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -90,3 +91,22 @@ async def test_what_would_change_an_object_is_shown_each_time(apply: Any, deploy
     for _ in range(3):
         shown = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=7), query="dryRun=All")).tree
         assert (shown["spec"]["replicas"], applied["spec"]["replicas"]) == (7, 2)
+
+
+async def test_large_unchanged_object_is_noted_on_the_loop(
+    apply: Any, deployment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large configuration is merged in the thread, but only the loop changes what all requests share."""
+    threads: list[threading.Thread] = []
+    usual = UnchangedObjects.note
+
+    def note(self: UnchangedObjects, request: Any, found: Unchanged) -> None:
+        threads.append(threading.current_thread())
+        usual(self, request, found)
+
+    monkeypatch.setattr(UnchangedObjects, "note", note)
+    large = deployment()
+    large["metadata"]["annotations"] = {f"a{number}": "x" * 60 for number in range(2000)}
+    for _ in range(2):
+        await apply(f"{DEPLOYMENTS}/d", large)
+    assert threads == [threading.main_thread()]

@@ -202,3 +202,37 @@ async def test_what_fails_is_one_request() -> None:
         assert made.data == {"found": "True"}
         made = await cluster.client.create(CONFIG_MAPS, config_map("plain"))
         assert made.data == {"a": "b"}
+
+
+REWRITING = """
+from apiserver_stub.admission import AdmissionPlugin, Rule
+
+def rewrite(attributes):
+    for tree in (attributes.old_object, attributes.object if PHASE == "validating" else None):
+        if tree is not None:
+            tree["metadata"]["labels"]["by"] = "plugin"
+            tree["spec"]["replicas"] = -5
+
+def make(context):
+    return AdmissionPlugin("Rewriting", **{PHASE: [Rule(rewrite, ("update",), ("deployments.apps",))]})
+"""
+
+
+@pytest.mark.parametrize("phase", ["mutating", "validating"])
+async def test_old_object_changed_by_own_plugin_is_not_stored(
+    started: Callable[..., Any], install: Install, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin that writes into the former object changes only its own copy."""
+    labels = {"app": "a"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    url = "/apis/apps/v1/namespaces/default/deployments"
+    monkeypatch.delitem(sys.modules, "rewriting", raising=False)
+    install("rewriting", f"PHASE = {phase!r}\n{REWRITING}", "rewriting:make", "Rewriting")
+    async with started("--enable-admission-plugins=Rewriting") as api:
+        assert (await api("POST", url, {"metadata": {"name": "d", "labels": labels}, "spec": spec}))[0] == 201
+        for number in range(3):
+            patch = {"metadata": {"labels": {"number": str(number)}}}
+            code, shown = await api("PATCH", f"{url}/d", patch, content_type="application/merge-patch+json")
+            assert (code, shown["metadata"]["generation"], shown["spec"]["replicas"]) == (200, 1, 1)
+            assert shown["metadata"]["labels"] == {**labels, "number": str(number)}
