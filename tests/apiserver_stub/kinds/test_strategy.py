@@ -1,6 +1,7 @@
 """Who may write what, what is counted, how long a deletion takes and what holds it."""
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,46 @@ def test_an_account_refers_to_secrets_by_name() -> None:
     changed: Tree = {"metadata": {}, "secrets": [{"name": "c", "namespace": "n"}]}
     strategy.prepare_update(changed, new)
     assert changed["secrets"] == [{"name": "c"}]
+
+
+LABELS = {"hash": "h1", "tier": "web"}
+KEYED: Tree = {"labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["hash", "missing"]}
+MERGED = [{"key": "hash", "operator": "In", "values": ["h1"]}]
+TERM: Tree = {**KEYED, "topologyKey": "zone", "mismatchLabelKeys": ["tier"]}
+MERGED_TERM = [*MERGED, {"key": "tier", "operator": "NotIn", "values": ["web"]}]
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "selector"),
+    [
+        *(
+            ({"affinity": {kind: {where: [item]}}}, ("affinity", kind, where, 0, *rest), MERGED_TERM)
+            for kind in ("podAffinity", "podAntiAffinity")
+            for where, item, *rest in ((REQUIRED, TERM), (PREFERRED, {"podAffinityTerm": TERM}, "podAffinityTerm"))
+        ),
+        ({"topologySpreadConstraints": [KEYED]}, ("topologySpreadConstraints", 0), MERGED),
+        (
+            {"topologySpreadConstraints": [{**KEYED, "labelSelector": {"matchExpressions": [{"key": "x"}]}}]},
+            ("topologySpreadConstraints", 0), [{"key": "x"}, *MERGED],
+        ),
+        ({"topologySpreadConstraints": [{**KEYED, "matchLabelKeys": ["missing"]}]}, ("topologySpreadConstraints", 0), None),
+    ],
+)  # fmt: skip
+def test_label_keys_of_a_new_pod_are_merged_into_selectors(spec: Tree, path: tuple[Any, ...], selector: Any) -> None:
+    pod = {"metadata": {"labels": LABELS}, "spec": copy.deepcopy(spec)}
+    PODS.prepare_create(pod)
+    found: Any = pod["spec"]
+    for step in path:
+        found = found[step]
+    assert found["labelSelector"].get("matchExpressions") == selector
+
+
+def test_label_keys_without_a_selector_are_not_merged() -> None:
+    pod: Tree = {"metadata": {"labels": LABELS}, "spec": {"topologySpreadConstraints": [{"matchLabelKeys": ["hash"]}]}}
+    PODS.prepare_create(pod)
+    assert pod["spec"]["topologySpreadConstraints"] == [{"matchLabelKeys": ["hash"]}]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,15 @@ I, R, N, F, D, X = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicat
 VOLUME, AT_VOLUME = "spec.volumes.", "spec.volumes"
 TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+IN_X = {"key": "x", "operator": "In", "values": ["1"]}
+SELECTING = {
+    "topologyKey": "zone",
+    "labelSelector": {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [IN_X, {"key": "app", "operator": "In", "values": ["web"]}],
+    },
+}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 @pytest.mark.parametrize(
@@ -212,6 +221,15 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
         (f"{ANTI}.0.topologyKey", "", [(f"{ANTI}[0].topologyKey", I), (f"{ANTI}[0].topologyKey", R)]),
         (f"{ANTI}.0.namespaces.0", "A", [(f"{ANTI}[0].namespace", I)]),
         (f"{ANTI}.0.matchLabelKeys", ["a b"], [(f"{ANTI}[0].matchLabelKeys[0]", I)]),
+        (f"{ANTI}.0.matchLabelKeys", ["app"], []),
+        (f"{ANTI}.0", {**SELECTING, "matchLabelKeys": ["y", "x"]}, []),
+        (f"{ANTI}.0", {**SELECTING, "matchLabelKeys": ["y", "app"]}, [(f"{ANTI}[0][1]", I)]),
+        (f"{ANTI}.0", {**SELECTING, "mismatchLabelKeys": ["app"]}, []),
+        ("spec.topologySpreadConstraints.0.labelSelector.matchExpressions", [IN_X, IN_X], []),
+        ("spec.topologySpreadConstraints.0", {**SELECTING, **SPREAD, "matchLabelKeys": ["app"]},
+         [("spec.topologySpreadConstraints[0][0]", I)]),
+        ("spec.topologySpreadConstraints.0", {**SPREAD, "matchLabelKeys": ["app"]},
+         [("spec.topologySpreadConstraints[0].matchLabelKeys", F)]),
         ("spec.initContainers.0.livenessProbe", {"exec": {"command": ["x"]}},
          [("spec.initContainers[0].livenessProbe", F)]),
         ("spec.initContainers.1.startupProbe", {}, [("spec.initContainers[1].startupProbe", R)]),
