@@ -46,8 +46,8 @@ class Strategy:
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
     `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
-    `counts_annotations` whether those of annotations that come through no subresource. `reset_fields` are, by
-    subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns
+    `counted_metadata` names the fields of metadata whose changes count too, through no subresource. `reset_fields` are,
+    by subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns
     of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
     through or none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
     of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
@@ -65,7 +65,7 @@ class Strategy:
     generation: bool = False
     first_generation: int = 1
     uncounted: frozenset[str] = _NOT_COUNTED
-    counts_annotations: bool = False
+    counted_metadata: frozenset[str] = frozenset()
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
     on_update: Callable[[Tree, Tree, str], None] = _nothing_owed
@@ -124,7 +124,7 @@ class Strategy:
         if self.gated:
             drop_gated(self.gated, new, old)
         self.on_update(new, old, "")
-        self._own_metadata(new, old, annotations=self.counts_annotations)
+        self._own_metadata(new, old, counted=self.counted_metadata)
 
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
@@ -154,7 +154,7 @@ class Strategy:
         """Return whether finalizers forbid the removal."""
         return bool(tree["metadata"].get("finalizers") or (self.finalizers and get_in(tree, self.finalizers)))
 
-    def _own_metadata(self, new: Tree, old: Tree, *, annotations: bool = False) -> None:
+    def _own_metadata(self, new: Tree, old: Tree, *, counted: frozenset[str] = frozenset()) -> None:
         metadata, before = new.setdefault("metadata", {}), old["metadata"]
         metadata.pop("selfLink", None)
         if metadata.get("creationTimestamp") != before.get("creationTimestamp"):
@@ -164,6 +164,6 @@ class Strategy:
                 metadata[name] = before[name]
         count = before.get("generation", 0)
         is_counted = self.generation and not same_but(self.uncounted, new, old)
-        if is_counted or (annotations and (metadata.get("annotations") or {}) != (before.get("annotations") or {})):
+        if is_counted or any((metadata.get(name) or {}) != (before.get(name) or {}) for name in counted):
             count += 1
         put_in(metadata, ("generation",), count or None)

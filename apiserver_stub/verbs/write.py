@@ -179,7 +179,7 @@ def _label_changes(request: APIRequest, draft: Draft) -> Tree | None:
     found = draft.label_changes or label_changes(new, old)
     if found is None or "generation" in found or found.keys().isdisjoint(LABELS):
         return None
-    return None if kind.strategy.counts_annotations and "annotations" in found else found
+    return found if kind.strategy.counted_metadata.isdisjoint(found) else None
 
 
 def _complete_label_changes(request: APIRequest, draft: Draft, changes: Tree) -> None:

@@ -80,7 +80,7 @@ def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
     here = (at, "port")
     if not name:
         errors.required((at, "name"))
-    elif why := names.old_label(name):
+    elif why := names.label(name):
         errors.invalid((at, "name"), name, why)
     if port.get("name") and port.get("number"):
         errors.invalid(backend, "", "cannot set both port name & port number")

@@ -258,6 +258,6 @@ def _status(new: Tree, _old: Tree, errors: ErrorList) -> None:
 
 RULES = {
     "v1/Service": KindRules(
-        _service, change, {"status": _status}, names.old_label, on_create=_new_service, by_schema=False,
+        _service, change, {"status": _status}, names.label, on_create=_new_service, by_schema=False,
     ),
 }  # fmt: skip

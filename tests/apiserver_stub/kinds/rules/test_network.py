@@ -19,7 +19,8 @@ PLAIN = {
 @pytest.mark.parametrize(
     ("kind", "changes", "causes"),
     [
-        (SERVICE, {"metadata.name": "1a"}, [("metadata.name", I)]),
+        (SERVICE, {"metadata.name": "1a"}, []),
+        (SERVICE, {"metadata.name": "a."}, [("metadata.name", I)]),
         (SERVICE, {"spec.ports": []}, [("spec.ports", R)]),
         (SERVICE, {"spec.ports.0.name": ""}, [("spec.ports[0].name", R)]),
         (SERVICE, {"spec.ports.1.name": "http"}, [("spec.ports[1].name", D)]),
@@ -72,6 +73,8 @@ PLAIN = {
         (INGRESS, {f"{PATH}.path": "/a/../b"}, [(f"{AT_PATH}.path", I)]),
         (INGRESS, {f"{PATH}.pathType": "Regex"}, [(f"{AT_PATH}.pathType", N)]),
         (INGRESS, {f"{PATH}.backend": {}}, [(f"{AT_PATH}.backend", I)]),
+        (INGRESS, {f"{PATH}.backend.service.name": "1a"}, []),
+        (INGRESS, {f"{PATH}.backend.service.name": "A"}, [(f"{AT_PATH}.backend.service.name", I)]),
         (INGRESS, {f"{PATH}.backend.service.port": {}}, [(f"{AT_PATH}.backend", R)]),
         (INGRESS, {f"{PATH}.backend.service.port.name": "x"}, [(f"{AT_PATH}.backend", I)]),
         (INGRESS, {"spec.rules.0.host": "10.0.0.1"}, [("spec.rules[0].host", I)]),
