@@ -245,6 +245,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "podtemplates": Strategy(generation=True, shows_deleted=True),
     "priorityclasses.scheduling.k8s.io": Strategy(
         generation=True, uncounted=frozenset({"metadata", "description", "globalDefault", "preemptionPolicy", "value"}),
+        undeletable=frozenset({"system-cluster-critical", "system-node-critical"}),
     ),
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "replicasets.apps": Strategy(generation=True),

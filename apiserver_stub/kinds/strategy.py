@@ -55,7 +55,8 @@ class Strategy:
     part; `dependents` is the propagation policy of a delete that names none, empty where objects have no
     dependents. `status_on_create` lets the creator set the status; `creates_on_update` says whether a PUT of a
     missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
-    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
+    `undeletable` are the names of objects that a delete of one object does not remove, `shows_deleted` says whether a
+    delete is answered with the object instead of a `Status`, `lists_deleted` whether a
     deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects
     expire that nobody writes any more. `gated` are the fields of features that are off.
     """
@@ -77,6 +78,7 @@ class Strategy:
     status_on_create: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
+    undeletable: frozenset[str] = frozenset()
     shows_deleted: bool = False
     lists_deleted: bool = True
     has_ttl: bool = False
