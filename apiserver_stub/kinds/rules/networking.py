@@ -81,12 +81,12 @@ def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
     if not name:
         errors.required((at, "name"))
     elif why := names.label(name):
-        errors.invalid((at, "name"), name, why)
+        errors.malformed((at, "name"), name, why)
     if port.get("name") and port.get("number"):
         errors.invalid(backend, "", "cannot set both port name & port number")
     elif port.get("name"):
         if why := names.port_name(port["name"]):
-            errors.invalid((here, "name"), port["name"], why)
+            errors.malformed((here, "name"), port["name"], why)
     elif port.get("number"):
         PORT(port["number"], (here, "number"), errors)
     else:

@@ -233,7 +233,7 @@ def _nominated(node: str, is_bound: bool, errors: ErrorList) -> None:
     """Check a node that a pod is newly nominated for."""
     at = (_STATUS, "nominatedNodeName")
     if why := names.subdomain(node):
-        errors.invalid(at, node, why)
+        errors.malformed(at, node, why)
     if is_bound:
         errors.forbidden(at, "may not be set for a pod that is bound to a node")
 
@@ -263,7 +263,7 @@ def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
         if generation < 0:
             errors.invalid(((at, index), "observedGeneration"), generation, "must not be negative")
         if name not in _SYSTEM_CONDITIONS and (why := names.qualified(name)):
-            errors.invalid(((at, index), "Type"), name, why)
+            errors.malformed(((at, index), "Type"), name, why)
 
 
 _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _conditions})
@@ -296,7 +296,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
             why = f"must match the extended resource name of an entry in {_CONTAINER_REQUESTS}"
             errors.invalid((where, "resourceName"), resource, why)
         if why := names.label(request):
-            errors.invalid((at, "requestName"), request, why)
+            errors.malformed((at, "requestName"), request, why)
         if (container, resource, request) in seen:
             for name in _MAPPING:
                 errors.duplicate((where, name), mapping.get(name) or "")
@@ -305,7 +305,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
     if not claim:
         errors.required((at, "resourceClaimName"))
     elif why := names.subdomain(claim):
-        errors.invalid((at, "resourceClaimName"), claim, why)
+        errors.malformed((at, "resourceClaimName"), claim, why)
 
 
 _MAPPING = ("containerName", "resourceName", "requestName")

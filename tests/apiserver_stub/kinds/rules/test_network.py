@@ -25,7 +25,7 @@ PLAIN = {
         (SERVICE, {"spec.ports.0.name": ""}, [("spec.ports[0].name", R)]),
         (SERVICE, {"spec.ports.1.name": "http"}, [("spec.ports[1].name", D)]),
         (SERVICE, {"spec.ports.0.port": 0}, [("spec.ports[0].port", I)]),
-        (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)]),
+        (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)] * 2),
         (SERVICE, {"spec.ports.0.nodePort": 70000}, [("spec.ports[0].nodePort", I)]),
         (SERVICE, {"spec.ports.1.protocol": "TCP"}, [("spec.ports[1]", D)]),
         (SERVICE, {"spec.ports.1.protocol": "ICMP"}, [("spec.ports[1].protocol", N)]),
