@@ -60,9 +60,21 @@ async def ensure_namespaces(objects: Objects, _: ClusterInfo) -> None:
 
 
 async def ensure_service_ranges(objects: Objects, cluster: ClusterInfo) -> None:
-    """Create the ServiceCIDR of the ranges of addresses; later ranges leave it as it is."""
-    if cluster.address.ranges:
-        await objects.ensure(_RANGES, {"metadata": {"name": _NAME}}, _service_range(cluster.address))
+    """Create the ServiceCIDR of the address ranges and mark it ready; a range that is there stays as it is."""
+    ranges = list(cluster.address.ranges)
+    if not ranges:
+        return
+
+    def ready(found: Tree) -> Tree | None:
+        conditions = (found.get("status") or {}).get("conditions") or []
+        is_known = any(each["type"] == "Ready" and each["status"] != "Unknown" for each in conditions)
+        if is_known or found["spec"]["cidrs"] != ranges or "deletionTimestamp" in found["metadata"]:
+            return None
+        others = [each for each in conditions if each["type"] != "Ready"]
+        return {**found, "status": {"conditions": [*others, _ready_range()]}}
+
+    await objects.ensure_created(_RANGES, _service_range(ranges))
+    await objects.revise(f"{_RANGES}/{_NAME}", "", ready, subresource="status")
 
 
 async def ensure_service(objects: Objects, cluster: ClusterInfo) -> None:
@@ -95,16 +107,20 @@ def _given(where: ServerAddress) -> Tree:
     return {"spec": {**addresses, "ipFamilies": [family], "ipFamilyPolicy": "SingleStack"}}
 
 
-def _service_range(where: ServerAddress) -> Tree:
+def _service_range(ranges: list[str]) -> Tree:
     """Return the ranges of addresses as an object."""
-    ready = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
     return {
         "kind": "ServiceCIDR",
         "apiVersion": f"networking.{GROUP_DOMAIN}/v1",
         "metadata": {"name": _NAME},
-        "spec": {"cidrs": list(where.ranges)},
-        "status": {"conditions": [{**ready, "lastTransitionTime": format_time(utc_now())}]},
+        "spec": {"cidrs": ranges},
     }
+
+
+def _ready_range() -> Tree:
+    """Return the condition of a range that services may have addresses of."""
+    told = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
+    return {**told, "lastTransitionTime": format_time(utc_now())}
 
 
 def _endpoints(where: ServerAddress) -> Tree:

@@ -44,6 +44,11 @@ class ErrorList:
         """A value breaks a rule."""
         self._add("Invalid", at, f"{_with('Invalid value', value)}: {why}")
 
+    def malformed(self, at: FieldPath, value: Any, why: str) -> None:
+        """A text has the wrong form; each line of `why` is a problem (`kinds/names.py`)."""
+        for problem in why.splitlines():
+            self.invalid(at, value, problem)
+
     def type_invalid(self, at: FieldPath, value: Any, why: str) -> None:
         """A value is of another type."""
         self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")

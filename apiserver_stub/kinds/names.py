@@ -1,10 +1,10 @@
-"""The forms that names, labels, keys and addresses may have; each check returns what is wrong, or an empty text."""
+"""The forms of names, labels, keys and addresses. A check returns what is wrong, a line a problem; empty if nothing."""
 
 import re
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # Addresses and ranges in the form almost everybody writes them in, read several times as fast as by `ipaddress`.
 
@@ -54,7 +54,7 @@ def _packed(address: str) -> bytes | None:
         return None
 
 
-# The forms names, labels and keys may have; each check returns what is wrong, or an empty text.
+# The forms of names, labels and keys.
 
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
@@ -87,7 +87,8 @@ _SUBDOMAIN = re.compile(_SUBDOMAIN_FORM, re.ASCII)
 _LOOSE_SUBDOMAIN = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _DATA_KEY = re.compile(_DATA_KEY_FORM, re.ASCII)
-_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_PORT_NAME = re.compile(r"[-a-z0-9]+", re.ASCII)
+_LETTER = re.compile("[a-z]")
 _ENV_NAME = re.compile(r"[ -<>-~]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -162,9 +163,12 @@ def host(name: str) -> str:
 
 
 def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
-    if len(name) > limit:
-        return _too_long(limit)
-    return "" if form.fullmatch(name) else rule
+    return problems(len(name) > limit and _too_long(limit), not form.fullmatch(name) and rule)
+
+
+def problems(*found: str | Literal[False]) -> str:
+    """Return several problems as one text; what is empty or False is none."""
+    return "\n".join(filter(None, found))
 
 
 def path_segment(name: str) -> str:
@@ -182,15 +186,13 @@ def qualified(name: str) -> str:
     if slash and "/" in prefix:
         rule = QUALIFIED_RULE.removeprefix("name part ")
         return f"a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-    if slash and not prefix:
-        return "prefix part must be non-empty"
-    if slash and (why := subdomain(prefix)):
-        return f"prefix part {why}"
-    if not rest:
-        return "name part must be non-empty"
-    if len(rest) > _LABEL_LIMIT:
-        return f"name part {_too_long(_LABEL_LIMIT, 'bytes')}"
-    return "" if _QUALIFIED.fullmatch(rest) else QUALIFIED_RULE
+    of_prefix = (subdomain(prefix) if prefix else "must be non-empty") if slash else ""
+    return problems(
+        *(f"prefix part {why}" for why in of_prefix.splitlines()),
+        not rest and "name part must be non-empty",
+        len(rest) > _LABEL_LIMIT and f"name part {_too_long(_LABEL_LIMIT, 'bytes')}",
+        not _QUALIFIED.fullmatch(rest) and QUALIFIED_RULE,
+    )
 
 
 def domain_prefixed(name: str) -> str:
@@ -201,29 +203,31 @@ def domain_prefixed(name: str) -> str:
 @_remembered
 def label_value(value: str) -> str:
     """Check the value of a label."""
-    if len(value) > _LABEL_LIMIT:
-        return _too_long(_LABEL_LIMIT, "bytes")
-    return "" if not value or _QUALIFIED.fullmatch(value) else _VALUE_RULE
+    return problems(
+        len(value) > _LABEL_LIMIT and _too_long(_LABEL_LIMIT, "bytes"),
+        value != "" and not _QUALIFIED.fullmatch(value) and _VALUE_RULE,
+    )
 
 
 def data_key(key: str) -> str:
     """Check a key of a ConfigMap or Secret."""
-    if len(key) > _SUBDOMAIN_LIMIT:
-        return _too_long(_SUBDOMAIN_LIMIT)
-    if not _DATA_KEY.fullmatch(key):
-        return _DATA_KEY_RULE
-    if key == ".":
-        return "must not be '.'"
-    return "must not be '..' or start with '..'" if key.startswith("..") else ""
+    return problems(
+        len(key) > _SUBDOMAIN_LIMIT and _too_long(_SUBDOMAIN_LIMIT),
+        not _DATA_KEY.fullmatch(key) and _DATA_KEY_RULE,
+        key == "." and "must not be '.'",
+        key.startswith("..") and "must not be '..' or start with '..'",
+    )
 
 
 def port_name(name: str) -> str:
     """Check the name of a container's port (RFC 6335)."""
-    if len(name) > _PORT_NAME_LIMIT:
-        return _too_long(_PORT_NAME_LIMIT)
-    if _PORT_NAME.fullmatch(name):
-        return ""
-    return "must have only lower case letters, digits and single '-' within, and contain at least one letter (a-z)"
+    return problems(
+        len(name) > _PORT_NAME_LIMIT and _too_long(_PORT_NAME_LIMIT),
+        not _PORT_NAME.fullmatch(name) and "must have only lower case letters, digits and '-'",
+        not _LETTER.search(name) and "must contain at least one letter (a-z)",
+        "--" in name and "must not contain '--'",
+        name != name.strip("-") and "must not begin or end with '-'",
+    )
 
 
 def env_name(name: str) -> str:

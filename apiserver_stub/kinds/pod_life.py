@@ -18,13 +18,46 @@ _LISTS = ("containers", "initContainers")
 
 
 def pod_on_create(pod: Tree) -> None:
-    """A new Pod waits; why, where its spec says so."""
+    """Give a new pod its first status and the fields that the server derives from others."""
     sync_app_armor(pod)
     spec = pod.get("spec", {})
+    merge_label_keys(spec, pod.get("metadata", {}).get("labels") or {})
     pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
     if spec.get("schedulingGates"):
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
         pod["status"]["conditions"] = [gated | {"message": "Scheduling is blocked due to non-empty scheduling gates"}]
+
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_LABEL_KEYS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+
+
+def merge_label_keys(spec: Tree, labels: Tree) -> None:
+    """Add the pod's own values of `matchLabelKeys` and `mismatchLabelKeys` to the selectors of its affinity terms and
+    spread constraints (KEP-3633, KEP-3243). A key that the pod has no label of adds nothing.
+    """
+    for term in (*_affinity_terms(spec.get("affinity") or {}), *(spec.get("topologySpreadConstraints") or ())):
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        added = [
+            {"key": name, "operator": operator, "values": [labels[name]]}
+            for field, operator in _LABEL_KEYS
+            for name in term.get(field) or ()
+            if name in labels
+        ]
+        if added:
+            selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *added]
+
+
+def _affinity_terms(affinity: Tree) -> Iterator[Tree]:
+    """Yield the terms of affinity and anti-affinity between pods."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        yield from rules.get(_REQUIRED) or ()
+        for weighted in rules.get(_PREFERRED) or ():
+            yield weighted.get("podAffinityTerm") or {}
 
 
 def pod_on_update(new: Tree, old: Tree, _part: str) -> None:

@@ -17,6 +17,7 @@ from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Stra
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
+from controller_manager.base.random import random_source
 
 _COUNT_ANNOTATION = "deprecated.daemonset.template.generation"
 _COUNT = ("metadata", "annotations", _COUNT_ANNOTATION)
@@ -71,6 +72,13 @@ def _namespace_on_create(namespace: Tree) -> None:
 
 def _namespace_on_delete(namespace: Tree) -> None:
     put_in(namespace, ("status", "phase"), "Terminating")
+
+
+def _limit_range_on_create(limits: Tree) -> None:
+    """Give a limit range without a name one, as Kubernetes does for this kind only."""
+    metadata = limits["metadata"]
+    if not metadata.get("name"):
+        metadata["name"] = random_source().uid()
 
 
 def _account_on_create(account: Tree) -> None:
@@ -193,14 +201,15 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         generation=True, owns_annotations=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update,
     ),
     "deployments.apps": Strategy(
-        generation=True, counts_annotations=True, reset_fields=MappingProxyType({"status": ("labels",)})
+        generation=True, counted_metadata=frozenset({"annotations"}),
+        reset_fields=MappingProxyType({"status": ("labels",)}),
     ),
     "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "devicetaintrules.resource.k8s.io": Strategy(
         generation=True, reset_fields=_ALL_RESET, on_update=_taint_rule_on_update, shows_deleted=True,
     ),
     "endpoints": Strategy(creates_on_update=True),
-    "endpointslices.discovery.k8s.io": Strategy(generation=True),
+    "endpointslices.discovery.k8s.io": Strategy(generation=True, counted_metadata=frozenset({"labels"})),
     "events": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
     "events.events.k8s.io": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
     "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
@@ -208,7 +217,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "ingresses.networking.k8s.io": Strategy(generation=True),
     "jobs.batch": Strategy(generation=True, on_create=label_job, dependents="Orphan"),
     "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
-    "limitranges": Strategy(creates_on_update=True),
+    "limitranges": Strategy(on_create=_limit_range_on_create, creates_on_update=True),
     "mutatingadmissionpolicies.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io": Strategy(
         generation=True, unconditional_update=False,
@@ -238,6 +247,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "podtemplates": Strategy(generation=True, shows_deleted=True),
     "priorityclasses.scheduling.k8s.io": Strategy(
         generation=True, uncounted=frozenset({"metadata", "description", "globalDefault", "preemptionPolicy", "value"}),
+        undeletable=frozenset({"system-cluster-critical", "system-node-critical"}),
     ),
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(generation=True, reset_fields=_ALL_RESET),
     "replicasets.apps": Strategy(generation=True),
@@ -255,7 +265,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "roles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "runtimeclasses.node.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
     "serviceaccounts": Strategy(on_create=_account_on_create, on_update=_account_on_update, shows_deleted=True),
-    "servicecidrs.networking.k8s.io": Strategy(reset_fields=_ALL_RESET, status_on_create=True),
+    "servicecidrs.networking.k8s.io": Strategy(reset_fields=_ALL_RESET),
     "services": Strategy(
         on_create=service_on_create, on_update=service_on_update, creates_on_update=True, shows_deleted=True,
     ),

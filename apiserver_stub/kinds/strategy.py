@@ -46,9 +46,9 @@ class Strategy:
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
     `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
-    `counts_annotations` whether those of annotations that come through no subresource. `owns_annotations` says that
-    `on_update` sets annotations. `reset_fields` are, by subresource, the fields of metadata it may not change, which
-    are reset. `on_create` fills what the server owns
+    `counted_metadata` names the fields of metadata whose changes count too, through no subresource. `owns_annotations` says
+    that `on_update` sets annotations. `reset_fields` are,
+    by subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns
     of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
     through or none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
     of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
@@ -56,7 +56,8 @@ class Strategy:
     part; `dependents` is the propagation policy of a delete that names none, empty where objects have no
     dependents. `status_on_create` lets the creator set the status; `creates_on_update` says whether a PUT of a
     missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
-    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
+    `undeletable` are the names of objects that a delete of one object does not remove, `shows_deleted` says whether a
+    delete is answered with the object instead of a `Status`, `lists_deleted` whether a
     deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects
     expire that nobody writes any more. `gated` are the fields of features that are off.
     """
@@ -66,7 +67,7 @@ class Strategy:
     generation: bool = False
     first_generation: int = 1
     uncounted: frozenset[str] = _NOT_COUNTED
-    counts_annotations: bool = False
+    counted_metadata: frozenset[str] = frozenset()
     owns_annotations: bool = False
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
@@ -79,6 +80,7 @@ class Strategy:
     status_on_create: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
+    undeletable: frozenset[str] = frozenset()
     shows_deleted: bool = False
     lists_deleted: bool = True
     has_ttl: bool = False
@@ -126,7 +128,7 @@ class Strategy:
         if self.gated:
             drop_gated(self.gated, new, old)
         self.on_update(new, old, "")
-        self._own_metadata(new, old, annotations=self.counts_annotations)
+        self._own_metadata(new, old, counted=self.counted_metadata)
 
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
@@ -156,7 +158,7 @@ class Strategy:
         """Return whether finalizers forbid the removal."""
         return bool(tree["metadata"].get("finalizers") or (self.finalizers and get_in(tree, self.finalizers)))
 
-    def _own_metadata(self, new: Tree, old: Tree, *, annotations: bool = False) -> None:
+    def _own_metadata(self, new: Tree, old: Tree, *, counted: frozenset[str] = frozenset()) -> None:
         metadata, before = new.setdefault("metadata", {}), old["metadata"]
         metadata.pop("selfLink", None)
         if metadata.get("creationTimestamp") != before.get("creationTimestamp"):
@@ -166,6 +168,6 @@ class Strategy:
                 metadata[name] = before[name]
         count = before.get("generation", 0)
         is_counted = self.generation and not same_but(self.uncounted, new, old)
-        if is_counted or (annotations and (metadata.get("annotations") or {}) != (before.get("annotations") or {})):
+        if is_counted or any((metadata.get(name) or {}) != (before.get(name) or {}) for name in counted):
             count += 1
         put_in(metadata, ("generation",), count or None)

@@ -17,7 +17,7 @@ from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, batches, success
 from apiserver_stub.verbs.write import write
 from apiserver_stub.watch_cache.row import CorruptRow, Row
-from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, invalid
+from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, forbidden, invalid
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import all_of
@@ -33,6 +33,9 @@ async def delete(scope: RequestScope, request: APIRequest) -> Reply:
     (`orphanDependents: false`); clients take every other delete for done at 200.
     """
     request, options = await read_options(scope, request)
+    if request.name in request.kind.strategy.undeletable:
+        kind = request.kind
+        raise forbidden(kind.group, kind.plural, request.name, "the system needs this object; it cannot be deleted")
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         annotate(_UNSAFE_DELETE, "")
         await check_unsafe_delete_authorized(scope.authorizer, request)

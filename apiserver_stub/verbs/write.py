@@ -182,8 +182,9 @@ def _label_changes(request: APIRequest, draft: Draft) -> Tree | None:
     found = draft.label_changes or label_changes(new, old)
     if found is None or "generation" in found or found.keys().isdisjoint(LABELS):
         return None
-    is_prepared = kind.strategy.counts_annotations or kind.strategy.owns_annotations
-    return None if is_prepared and "annotations" in found else found
+    if kind.strategy.owns_annotations and "annotations" in found:
+        return None
+    return found if kind.strategy.counted_metadata.isdisjoint(found) else None
 
 
 def _complete_label_changes(request: APIRequest, draft: Draft, changes: Tree) -> None:

@@ -106,8 +106,6 @@ class _PodTerm(Model):
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelectorSpec | None = None
     topology_key: str = ""
-    match_label_keys: tuple[str, ...] = ()
-    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class _WeightedPodTerm(Model):
@@ -229,8 +227,8 @@ def _requirements(cut: bytes) -> Requirements:
     near, far = affinity.pod_affinity or _PodAffinity(), affinity.pod_anti_affinity or _PodAffinity()
     nodes = affinity.node_affinity or _NodePreferences()
     spread = [_constraint(one, labels) for one in spec.topology_spread_constraints]
-    preferred = [_term(one.pod_affinity_term, namespace, labels, one.weight) for one in near.preferred]
-    preferred += [_term(one.pod_affinity_term, namespace, labels, -one.weight) for one in far.preferred]
+    preferred = [_term(one.pod_affinity_term, namespace, one.weight) for one in near.preferred]
+    preferred += [_term(one.pod_affinity_term, namespace, -one.weight) for one in far.preferred]
     sidecars = [one for one in spec.init_containers if one.restart_policy == "Always"]
     return Requirements(
         namespace=namespace,
@@ -251,8 +249,8 @@ def _requirements(cut: bytes) -> Requirements:
         constraints=tuple(one for hard, one in spread if hard),
         preferred_spread=tuple(one for hard, one in spread if not hard),
         spreads_itself=bool(spread),
-        affinity=tuple(_term(one, namespace, labels) for one in near.required),
-        anti_affinity=tuple(_term(one, namespace, labels) for one in far.required),
+        affinity=tuple(_term(one, namespace) for one in near.required),
+        anti_affinity=tuple(_term(one, namespace) for one in far.required),
         preferred_affinity=tuple(preferred),
     )
 
@@ -314,17 +312,13 @@ def _constraint(one: _Constraint, labels: Mapping[str, str]) -> tuple[bool, Spre
     )
 
 
-def _term(term: _PodTerm, namespace: str, labels: Mapping[str, str], weight: int = 0) -> AffinityTerm:
-    selector = _selector(term.label_selector)
-    if selector is not None:
-        same = [Requirement(key, "in", (labels[key],)) for key in term.match_label_keys if key in labels]
-        other = [Requirement(key, "notin", (labels[key],)) for key in term.mismatch_label_keys if key in labels]
-        selector = LabelSelector((*selector.requirements, *same, *other))
+def _term(term: _PodTerm, namespace: str, weight: int = 0) -> AffinityTerm:
+    """Return a term; the API server has merged `matchLabelKeys` and `mismatchLabelKeys` into its selector."""
     own = not (term.namespaces or term.namespace_selector)
     return AffinityTerm(
         namespaces=frozenset({namespace} if own else term.namespaces),
         of_namespaces=_selector(term.namespace_selector),
-        selector=selector,
+        selector=_selector(term.label_selector),
         topology_key=term.topology_key,
         weight=weight,
     )

@@ -189,3 +189,14 @@ async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more
         options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True, **more}
         assert 400 <= (await api.delete(f"{CONFIGS}/a", options)).status < 500
         assert (await api.get(f"{CONFIGS}/a")).status == 200
+
+
+async def test_a_delete_of_a_system_priority_class_is_forbidden(api: Any) -> None:
+    """The object stays, also in a dry run; classes of users go."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for query in ("", "?dryRun=All"):
+        refused = await api.delete(f"{classes}/system-node-critical{query}")
+        assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
+    assert (await api.get(f"{classes}/system-node-critical")).status == 200
+    await api.ask("POST", classes, {"metadata": {"name": "mine"}, "value": 1})
+    assert (await api.delete(f"{classes}/mine")).status == 200

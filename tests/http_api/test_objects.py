@@ -148,3 +148,20 @@ async def test_a_virtual_resource_answers_and_is_not_kept(api: Any) -> None:
     assert (answer.status, answer.tree["kind"]) == (201, "SelfSubjectAccessReview")
     assert answer.tree["status"]["allowed"] is True
     assert (await api.get(url)).status == 405
+
+
+async def test_pods_of_one_template_select_by_their_own_labels(api: Any) -> None:
+    """Label keys of a spread constraint stand for the values of each pod, also of the third of one template."""
+    await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    spec = {
+        "containers": [{"name": "c", "image": "i"}],
+        "topologySpreadConstraints": [{**constraint, "matchLabelKeys": ["hash"]}],
+    }
+    values = []
+    for value in ("1", "1", "1", "2", "1"):
+        metadata = {"generateName": "p", "labels": {"hash": value}}
+        pod = (await api.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})).tree
+        (merged,) = pod["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
+        values.append(merged["values"])
+    assert values == [["1"], ["1"], ["1"], ["2"], ["1"]]

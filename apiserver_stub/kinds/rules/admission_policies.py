@@ -64,11 +64,11 @@ def _param_kind(kind: Any, at: FieldPath, errors: ErrorList) -> None:
 def _group_version(text: str, at: FieldPath, errors: ErrorList) -> None:
     group, _, version = text.rpartition("/")
     if group and (why := names.subdomain(group)):
-        errors.invalid(at, group, why)
+        errors.malformed(at, group, why)
     if not version:
         errors.invalid(at, text, "version must be specified")
     elif why := names.old_label(version):
-        errors.invalid(at, version, why)
+        errors.malformed(at, version, why)
 
 
 def _message(message: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -83,7 +83,7 @@ def entries(form: Form | None, rule: Rule = nothing) -> Rule:
     def every(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
             if form is not None and (why := form(name)):
-                errors.invalid((at, key(name)), name, why)
+                errors.malformed((at, key(name)), name, why)
             rule(value, (at, key(name)), errors)
             if errors.full:
                 return
@@ -106,7 +106,7 @@ def form(check: Form) -> Rule:
 
     def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if why := check(value):
-            errors.invalid(at, value, why)
+            errors.malformed(at, value, why)
 
     return rule
 

@@ -29,6 +29,7 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.env import bulk, variables
 from apiserver_stub.kinds.rules.formats import LABEL, PORT, descending, header, no_backsteps, port_if_any, port_or_name
 from apiserver_stub.kinds.rules.quantities import RESOURCES
+from apiserver_stub.kinds.rules.windows import WINDOWS_OPTIONS
 
 _ID = between(0, GREATEST)
 _SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -71,7 +72,7 @@ _SHARED = {
     "runAsGroup": _ID,
     "seccompProfile": _profile("seccomp"),
     "appArmorProfile": _profile("AppArmor"),
-    "windowsOptions": record({"gmsaCredentialSpecName": form(names.subdomain)}),
+    "windowsOptions": WINDOWS_OPTIONS,
 }
 CONTAINER_CONTEXT = record({**_SHARED, "procMount": one_of("Default", "Unmasked")}, _privileges)
 POD_CONTEXT = record({
@@ -239,7 +240,7 @@ def _propagation(container: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _MOST_RULES, _MOST_CODES = 20, 255
 _RESTART_RULE = record({
-    "action": one_of("Restart"),
+    "action": one_of("Restart", "RestartAllContainers"),
     "exitCodes": record({"operator": one_of("In", "NotIn"), "values": at_most(_MOST_CODES)}),
 }, need("exitCodes", why="says after which exits"))  # fmt: skip
 

@@ -206,7 +206,10 @@ _POLICIES = ("PreemptLowerPriority", "Never")
 
 
 def _policy(tree: Any, at: FieldPath, errors: ErrorList) -> None:
-    if tree.get("preemptionPolicy", _POLICIES[0]) not in _POLICIES:
+    policy = tree.get("preemptionPolicy", _POLICIES[0])
+    if not policy:
+        errors.required((at, "preemptionPolicy"))
+    elif policy not in _POLICIES:
         errors.unsupported((at, "preemptionPolicy"), tree["preemptionPolicy"], _POLICIES)
 
 

@@ -68,7 +68,7 @@ def _schemas_present(spec: Tree, ratchets: Ratchets, errors: ErrorList) -> None:
 
 def _version(version: Tree, at: FieldPath, errors: ErrorList) -> None:
     if why := names.old_label(version.get("name", "")):
-        errors.invalid((at, "name"), version.get("name", ""), why)
+        errors.malformed((at, "name"), version.get("name", ""), why)
     warning, place = version.get("deprecationWarning"), (at, "deprecationWarning")
     if warning is None:
         return
@@ -200,7 +200,7 @@ def _version_names(versions: list[Tree], shared: set[str], errors: ErrorList) ->
         own = [{name: part for name, part in version.items() if name not in shared} for version in versions]
         errors.invalid(at, shown([version_form(version) for version in own]), why)
     if told and told[0] and (why := names.old_label(told[0])):  # which the internal type has a second time
-        errors.invalid((_SPEC, "version"), told[0], why)
+        errors.malformed((_SPEC, "version"), told[0], why)
 
 
 def _has_default(schema: Any) -> bool:

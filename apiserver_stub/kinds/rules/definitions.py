@@ -30,7 +30,7 @@ def _group_and_scope(spec: Tree, errors: ErrorList) -> None:
     if not group:
         errors.required((_SPEC, "group"))
     elif why := names.subdomain(group):
-        errors.invalid((_SPEC, "group"), group, why)
+        errors.malformed((_SPEC, "group"), group, why)
     elif "." not in group:
         errors.invalid((_SPEC, "group"), group, "should be a domain with at least one dot")
     if not scope:
@@ -46,7 +46,7 @@ def _names(told: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> N
                 errors.required((at, name))
     for name in ("plural", "singular"):
         if told.get(name) and (why := names.old_label(told[name])):
-            errors.invalid((at, name), told[name], why)
+            errors.malformed((at, name), told[name], why)
     for name in ("kind", "listKind"):
         if told.get(name) and (why := names.old_label(told[name].lower())):
             errors.invalid((at, name), told[name], f"{_MIXED_CASE}{why}")
@@ -59,7 +59,7 @@ def _names(told: Tree, at: FieldPath, errors: ErrorList, *, required: bool) -> N
 def _labels(told: Tree, name: str, at: FieldPath, errors: ErrorList) -> None:
     for index, label in enumerate(told.get(name, ())):
         if why := names.old_label(label):
-            errors.invalid(((at, name), index), label, why)
+            errors.malformed(((at, name), index), label, why)
 
 
 def _on_create(definition: Any, _at: FieldPath, errors: ErrorList) -> None:

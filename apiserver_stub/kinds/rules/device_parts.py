@@ -191,9 +191,7 @@ def binding(part: Any, at: FieldPath, errors: ErrorList) -> None:
 
 def _taint(taint: Any, at: FieldPath, errors: ErrorList) -> None:
     key, effect = taint.get("key") or "", taint.get("effect") or ""
-    if not key:
-        errors.invalid((at, "key"), key, names.qualified(key))
-    form(names.qualified)(key or " ", (at, "key"), errors)
+    form(names.qualified)(key, (at, "key"), errors)
     filled()(effect, (at, "effect"), errors)
     if_any(EFFECT)(effect, (at, "effect"), errors)
 

@@ -39,7 +39,7 @@ def _field_of(allowed: tuple[str, ...]) -> Rule:
             errors.required(here)
         elif match is not None:
             if why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
-                errors.invalid(at, path, why)
+                errors.malformed(at, path, why)
         elif path not in _FIELDS:
             errors.invalid(here, path, "is no field of a pod that can be referred to")
         elif path not in allowed:
@@ -100,7 +100,7 @@ def variables(items: Any, at: FieldPath, errors: ErrorList) -> None:
 def _variable(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     name = tree.get("name")
     if name and (why := names.env_name(name)):
-        errors.invalid((at, "name"), name, why)
+        errors.malformed((at, "name"), name, why)
     if "valueFrom" in tree:
         _VALUE_FROM(tree["valueFrom"], (at, "valueFrom"), errors)
         _one_source(tree, (at, "valueFrom"), errors)

@@ -46,11 +46,11 @@ def _subject(subject: Any, at: FieldPath, errors: ErrorList) -> None:
 def _account(account: Any, at: FieldPath, errors: ErrorList) -> None:
     name, namespace = account.get("name"), account.get("namespace")
     if name and name != "*" and (why := names.subdomain(name)):
-        errors.invalid((at, "name"), name, why)
+        errors.malformed((at, "name"), name, why)
     if not namespace:
         errors.required((at, "namespace"), "must specify namespace for service account")
     elif why := names.label(namespace):
-        errors.invalid((at, "namespace"), namespace, why)
+        errors.malformed((at, "namespace"), namespace, why)
 
 
 _SUBJECTS: Mapping[str, tuple[str, Rule]] = {
@@ -94,7 +94,7 @@ def _resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
             for index, namespace in enumerate(rule["namespaces"]):
                 if problem := names.label(namespace):
                     why = f"each member of this list must be '*' or a DNS-1123 label; {problem}"
-                    errors.invalid((told, index), namespace, why)
+                    errors.malformed((told, index), namespace, why)
 
 
 def _non_resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -85,7 +85,7 @@ def port_or_name(value: Any, at: FieldPath, errors: ErrorList) -> None:
     if type(value) is int:
         PORT(value, at, errors)
     elif why := names.port_name(value):
-        errors.invalid(at, value, why)
+        errors.malformed(at, value, why)
 
 
 def amount(value: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -25,16 +25,16 @@ def labels(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """A map of labels."""
     for name, value in values.items():
         if why := names.qualified(name):
-            errors.invalid(at, name, why)
+            errors.malformed(at, name, why)
         if why := names.label_value(value):
-            errors.invalid(at, value, why)
+            errors.malformed(at, value, why)
 
 
 def annotations(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """A map of annotations."""
     for name in values:
         if why := names.qualified(name.lower()):
-            errors.invalid(at, name, why)
+            errors.malformed(at, name, why)
     if not fit(values):
         errors.too_long(at, _ANNOTATIONS_LIMIT)
 
@@ -60,7 +60,7 @@ def qualified_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """The finalizers of a custom object, which may have any qualified name."""
     for name in values:
         if why := names.qualified(name):
-            errors.invalid(at, name, why)
+            errors.malformed(at, name, why)
     if "orphan" in values and "foregroundDeletion" in values:
         errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
@@ -74,7 +74,7 @@ def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
 def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList) -> None:
     """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
     if why := names.qualified(name):
-        errors.invalid(at, name, why)
+        errors.malformed(at, name, why)
     if "/" not in name and name not in _STANDARD_FINALIZERS:
         errors.invalid(known_at, name, "must be a standard finalizer or fully qualified")
 
@@ -162,9 +162,9 @@ def check_embedded_metadata(metadata: Tree, at: FieldPath, errors: ErrorList) ->
     _OF_CUSTOM(metadata, at, errors)
     for part, check in (("generateName", prefixed(names.path_segment)), ("name", names.path_segment)):
         if metadata.get(part) and (why := check(metadata[part])):
-            errors.invalid((at, part), metadata[part], why)
+            errors.malformed((at, part), metadata[part], why)
     if metadata.get("namespace") and (why := names.label(metadata["namespace"])):
-        errors.invalid((at, "namespace"), metadata["namespace"], why)
+        errors.malformed((at, "namespace"), metadata["namespace"], why)
 
 
 _AGAIN: Rule = record({
@@ -254,17 +254,17 @@ def _is_reserved(name: str) -> bool:
 def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:
     name, prefix, namespace = (metadata.get(part, "") for part in ("name", "generateName", "namespace"))
     if prefix and (why := prefixed(rule)(prefix)):
-        errors.invalid((_AT, "generateName"), prefix, why)
+        errors.malformed((_AT, "generateName"), prefix, why)
     if not name:
         errors.required((_AT, "name"), "name or generateName is required")
     elif why := rule(name):
-        errors.invalid((_AT, "name"), name, why)
+        errors.malformed((_AT, "name"), name, why)
     if namespaced and not namespace:
         errors.required((_AT, "namespace"))
     elif not namespaced and namespace:
         errors.forbidden((_AT, "namespace"), "not allowed on this type")
     elif namespace and (why := names.label(namespace)):
-        errors.invalid((_AT, "namespace"), namespace, why)
+        errors.malformed((_AT, "namespace"), namespace, why)
 
 
 def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], errors: ErrorList) -> None:

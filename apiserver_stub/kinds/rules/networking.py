@@ -80,13 +80,13 @@ def _service(service: Any, backend: FieldPath, errors: ErrorList) -> None:
     here = (at, "port")
     if not name:
         errors.required((at, "name"))
-    elif why := names.old_label(name):
-        errors.invalid((at, "name"), name, why)
+    elif why := names.label(name):
+        errors.malformed((at, "name"), name, why)
     if port.get("name") and port.get("number"):
         errors.invalid(backend, "", "cannot set both port name & port number")
     elif port.get("name"):
         if why := names.port_name(port["name"]):
-            errors.invalid((here, "name"), port["name"], why)
+            errors.malformed((here, "name"), port["name"], why)
     elif port.get("number"):
         PORT(port["number"], (here, "number"), errors)
     else:

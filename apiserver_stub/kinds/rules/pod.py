@@ -7,17 +7,19 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import GREATEST, Change, KindRules, Rule, never, record
+from apiserver_stub.kinds.rules.container_statuses import change_container_statuses
 from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
-from controller_manager.api.pod_resources import quality_of_service
+from controller_manager.api.pod_resources import is_sidecar, quality_of_service
 
 # The rules of what of a pod may change: by an update, by a new ephemeral container, by a resize, and in its status.
 
 _LISTS = ("containers", "initContainers")
 _RESIZED = ("cpu", "memory")
+_ONLY_RESIZED = "a resize may change cpu and memory only"
 _MAY_CHANGE = frozenset({
     "activeDeadlineSeconds", "containers", "initContainers", "schedulingGates", "terminationGracePeriodSeconds",
     "tolerations",
@@ -123,62 +125,117 @@ def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
-    """A resize changes what a pod and its containers ask of cpu and memory, and takes nothing away."""
+    """Check a resize: only what a pod and its containers ask of cpu and memory changes, and nothing is removed."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
         errors.forbidden(None, "static pods cannot be resized")
+        return
     if get_in(before, ("os", "name")) == "windows":
         errors.forbidden(None, "windows pods cannot be resized")
-    if any(len(spec.get(name) or ()) != len(before.get(name) or ()) for name in _LISTS):
-        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
         return
-    for name in _LISTS:
-        for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
-            _resize_container(one, other, ((_SPEC, name), index), errors)
-    _resize_resources(spec.get("resources") or {}, before.get("resources") or {}, (_SPEC, "resources"), errors)
-    if not same_but((*_LISTS, "resources"), spec, before):
-        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
-    if quality_of_service(spec) != quality_of_service(before):
+    if quality_of_service(spec) != (get_in(old, ("status", "qosClass")) or quality_of_service(before)):
         told = get_in(new, ("status", "qosClass")) or ""
-        errors.invalid(_SPEC, told, "Pod QOS Class may not change as a result of resizing")
+        errors.invalid(_SPEC, told, "a resize must not change the quality of service of a pod")
+    if not _node_resizes(old):
+        errors.forbidden(_SPEC, "the node of the pod does not support resizes")
+    _resize_pod(spec.get("resources"), before.get("resources"), errors)
+    if get_in(old, ("status", "nodeAllocatableResourceClaimStatuses")):
+        errors.forbidden(_SPEC, "pods with node allocatable resource claims cannot be resized")
+    if _same_order(spec, before, errors):
+        for name in _LISTS:
+            for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
+                _resize_container(one, other, ((_SPEC, name), index), errors, is_init=name == "initContainers")
 
 
-def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> None:
-    if new == old:
+def _node_resizes(pod: Tree) -> bool:
+    """Return whether the node reports the resources of the first container that runs, as nodes do that can resize pods
+    (KEP-1287). A pod without such a container may be resized.
+    """
+    statuses = get_in(pod, ("status", "containerStatuses")) or ()
+    running = next((one for one in statuses if "running" in (one.get("state") or {})), None)
+    return running is None or "resources" in running
+
+
+def _resize_pod(new: Tree | None, old: Tree | None, errors: ErrorList) -> None:
+    at = (_SPEC, "resources")
+    if old is not None and new is None:
+        if old.get("requests") or old.get("limits"):
+            errors.forbidden(at, "resources of the pod cannot be removed")
         return
-    _resize_resources(new.get("resources") or {}, old.get("resources") or {}, (at, "resources"), errors)
-    if not same_but(("resources", "resizePolicy"), new, old):
-        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    _nothing_removed(new or {}, old or {}, at, errors)
+    if not _same_but_resized(new or {}, old or {}):
+        errors.forbidden(_SPEC, _ONLY_RESIZED)
 
 
-def _resize_resources(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> None:
+def _same_order(new: Tree, old: Tree, errors: ErrorList) -> bool:
+    """Check that a pod has the same containers in the same order; return whether it has."""
+    known = len(errors.causes)
+    for name in _LISTS:
+        containers, before = new.get(name) or (), old.get(name) or ()
+        if len(containers) != len(before):
+            errors.forbidden((_SPEC, name), "a resize may not add or remove containers")
+            continue
+        for index, (one, other) in enumerate(zip(containers, before, strict=True)):
+            if one.get("name") != other.get("name"):
+                errors.forbidden((((_SPEC, name), index), "name"), "a resize may not rename or reorder containers")
+    return len(errors.causes) == known
+
+
+def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList, *, is_init: bool) -> None:
+    """Check the resize of a container."""
+    where = at if is_init else _SPEC
+    resources, before = new.get("resources") or {}, old.get("resources") or {}
+    _nothing_removed(resources, before, (at, "resources"), errors)
+    if not same_but(("resources",), new, old) or not _same_but_resized(resources, before):
+        errors.forbidden(where, _ONLY_RESIZED)
+    if is_init and new != old and not is_sidecar(old):
+        for policy in new.get("resizePolicy") or ():
+            if policy.get("restartPolicy") == "RestartContainer":
+                errors.forbidden(where, "init containers that a resize would restart cannot be resized")
+
+
+def _nothing_removed(new: Tree, old: Tree, at: FieldPath, errors: ErrorList) -> None:
     for kind in ("requests", "limits"):
-        given, had = new.get(kind) or {}, old.get(kind) or {}
-        if had.keys() - given.keys():
+        if (old.get(kind) or {}).keys() - (new.get(kind) or {}).keys():
             errors.forbidden((at, kind), f"resource {kind} cannot be removed")
-        if not same_but(_RESIZED, given, had):
-            errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+
+
+def _same_but_resized(new: Tree, old: Tree) -> bool:
+    """Return whether resources differ in nothing but amounts of cpu and memory; claims cannot be kept."""
+    if old.get("claims"):
+        return False
+    return all(same_but(_RESIZED, new.get(kind) or {}, old.get(kind) or {}) for kind in ("requests", "limits"))
 
 
 _STATUS: FieldPath = (None, "status")
-_STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
 
 
 def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the status subresource."""
     status, before = new.get("status") or {}, old.get("status") or {}
     nominated = status.get("nominatedNodeName", "")
-    if nominated and nominated != before.get("nominatedNodeName") and (why := names.subdomain(nominated)):
-        errors.invalid((_STATUS, "nominatedNodeName"), nominated, why)
+    if nominated and nominated != before.get("nominatedNodeName"):
+        _nominated(nominated, bool(get_in(old, ("spec", "nodeName"))), errors)
+    if status.get("observedGeneration", 0) < 0:
+        errors.invalid((_STATUS, "observedGeneration"), status["observedGeneration"], "must not be negative")
     if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
         errors.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
     _of_host(status, errors)
     _ENDS({name: value for name, value in status.items() if value != before.get(name)}, _STATUS, errors)
     spec = old.get("spec") or {}
-    for name in _STATUS_LISTS:
-        _no_revival(name, status, before, spec, errors)
+    change_container_statuses(status, before, spec, errors)
     _claims(status, spec, errors)
     _extended_claim(status, spec, errors)
+
+
+def _nominated(node: str, is_bound: bool, errors: ErrorList) -> None:
+    """Check a node that a pod is newly nominated for."""
+    at = (_STATUS, "nominatedNodeName")
+    if why := names.subdomain(node):
+        errors.malformed(at, node, why)
+    if is_bound:
+        errors.forbidden(at, "may not be set for a pod that is bound to a node")
 
 
 def _addresses(entries: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -202,32 +259,14 @@ def _of_host(status: Tree, errors: ErrorList) -> None:
 
 def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, condition in enumerate(conditions):
-        if why := names.qualified(condition.get("type", "")):
-            errors.invalid(((at, index), "type"), condition.get("type", ""), why)
+        name, generation = condition.get("type", ""), condition.get("observedGeneration", 0)
+        if generation < 0:
+            errors.invalid(((at, index), "observedGeneration"), generation, "must not be negative")
+        if name not in _SYSTEM_CONDITIONS and (why := names.qualified(name)):
+            errors.malformed(((at, index), "Type"), name, why)
 
 
 _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _conditions})
-
-
-def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, errors: ErrorList) -> None:
-    """A container that ended for good does not run again."""
-    policy = "Never" if name.startswith("ephemeral") else spec.get("restartPolicy")
-    if policy == "Always" or not before.get(name):
-        return
-    running = {s.get("name") for s in status.get(name) or () if "terminated" not in (s.get("state") or {})}
-    restarting = {
-        container.get("name")
-        for containers in ("containers", "initContainers")
-        for container in spec.get(containers) or ()
-        if "restartPolicy" in container
-    }
-    for index, entry in enumerate(before.get(name) or ()):
-        ended = (entry.get("state") or {}).get("terminated")
-        if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
-            continue
-        if entry.get("name") in running - restarting:
-            why = "a container that ended does not run again"
-            errors.forbidden((((_STATUS, name), index), "state"), why)
 
 
 def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
@@ -257,7 +296,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
             why = f"must match the extended resource name of an entry in {_CONTAINER_REQUESTS}"
             errors.invalid((where, "resourceName"), resource, why)
         if why := names.label(request):
-            errors.invalid((at, "requestName"), request, why)
+            errors.malformed((at, "requestName"), request, why)
         if (container, resource, request) in seen:
             for name in _MAPPING:
                 errors.duplicate((where, name), mapping.get(name) or "")
@@ -266,7 +305,7 @@ def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
     if not claim:
         errors.required((at, "resourceClaimName"))
     elif why := names.subdomain(claim):
-        errors.invalid((at, "resourceClaimName"), claim, why)
+        errors.malformed((at, "resourceClaimName"), claim, why)
 
 
 _MAPPING = ("containerName", "resourceName", "requestName")

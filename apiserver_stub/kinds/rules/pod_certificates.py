@@ -62,7 +62,7 @@ def _uid(value: Any, at: FieldPath, errors: ErrorList) -> None:
 def _annotations(values: Any, at: FieldPath, errors: ErrorList) -> None:
     for name in values or ():
         if why := names.domain_prefixed(name.lower()):
-            errors.invalid(at, name.lower(), why)
+            errors.malformed(at, name.lower(), why)
     if not fit(values or {}):
         errors.too_long(at, _LARGEST_ANNOTATIONS)
 

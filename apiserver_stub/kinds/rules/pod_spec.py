@@ -25,6 +25,7 @@ from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_
 from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
+from apiserver_stub.kinds.rules.windows import host_processes
 from apiserver_stub.kinds.trees import get_in
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
@@ -187,7 +188,7 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
     "tolerations": TOLERATIONS,
     "topologySpreadConstraints": SPREADING,
 })  # fmt: skip
-_PLAIN = record(_ROWS, _one_hostname, _dns_given, _host_namespaces, fits_system)
+_PLAIN = record(_ROWS, _one_hostname, _dns_given, _host_namespaces, host_processes, fits_system)
 
 
 def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:

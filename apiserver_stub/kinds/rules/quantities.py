@@ -79,7 +79,7 @@ def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
         return
     if exact < 0:
         errors.invalid(at, value, NOT_NEGATIVE)
-    if (name in _COUNTED or _is_extended(name)) and exact != exact.to_integral_value():
+    if (name in _COUNTED or is_extended_resource(name)) and exact != exact.to_integral_value():
         errors.invalid(at, value, _WHOLE)
 
 
@@ -96,12 +96,11 @@ def container_resource(name: str) -> str:
     """Check the name of a resource a container may ask for."""
     if name in _OF_CONTAINERS:
         return ""
-    if why := resource_name(name):
-        return why
+    why = resource_name(name)
     if "/" in name:
-        plain = _NATIVE_DOMAIN in name or not names.qualified(f"requests.{name}")
-        return "" if plain else "must be the name of an extended resource"
-    return "" if name.startswith(HUGE) else "must be a standard resource for containers"
+        is_known = _NATIVE_DOMAIN in name or is_extended_resource(name)
+        return names.problems(why, not is_known and "must be the name of an extended resource")
+    return names.problems(why, not name.startswith(HUGE) and "must be a standard resource for containers")
 
 
 def amounts(form: Callable[[str], str]) -> Rule:
@@ -110,7 +109,7 @@ def amounts(form: Callable[[str], str]) -> Rule:
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
             if why := form(name):
-                errors.invalid((at, key(name)), name, why)
+                errors.malformed((at, key(name)), name, why)
             counted(name, value, (at, key(name)), errors)
 
     return rule
@@ -155,7 +154,7 @@ def _claims(claims: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.duplicate((at, index), "/".join(filter(None, pair)))
         seen.add(pair)
         if "request" in claim and (why := names.label(pair[1])):
-            errors.invalid(((at, index), "request"), pair[1], why)
+            errors.malformed(((at, index), "request"), pair[1], why)
 
 
 RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS, "claims": _claims},
@@ -190,8 +189,8 @@ _ORDER = (
 
 
 def _quota_name(name: str) -> str:
-    why = resource_name(name)
-    return "must be a standard resource for quota" if not why and name == "storage" else why
+    is_known = "/" in name or name in _OF_QUOTAS or _is_huge(name)
+    return names.problems(resource_name(name), not is_known and "must be a standard resource for quota")
 
 
 def _scopes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -206,8 +205,8 @@ def _fit_scopes(scopes: Any, hard: Collection[str], told: Any, at: FieldPath, er
     """All that a quota limits is in each of its scopes, and no two scopes exclude each other."""
     limited = {name for name in hard if name in _OF_QUOTAS or _is_huge(name)}
     for scope in scopes:
-        if limited - _SCOPED.get(scope, limited):
-            errors.invalid(at, told, f"the scope {scope} does not apply to all resources")
+        for name in sorted(limited - _SCOPED.get(scope, limited)):
+            errors.invalid(at, told, f"the scope {scope} does not apply to {name}")
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
             errors.invalid(at, told, "conflicting scopes")
@@ -255,13 +254,13 @@ _QUOTA_STATUS = outcome(within("status", record({"hard": _HARD, "used": _HARD}))
 def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = item.get("type", "")
     if why := _limit_type(kind):
-        errors.invalid((at, "type"), kind, why)
+        errors.malformed((at, "type"), kind, why)
     form = container_resource if kind in ("Container", "Pod") else resource_name
     judged = [side for side in _SIDES if kind != "Pod" or side not in _NOT_OF_PODS]
     for side in judged:
         for name in item.get(side) or ():
             if why := form(name):
-                errors.invalid(((at, side), key(name)), name, why)
+                errors.malformed(((at, side), key(name)), name, why)
     if kind == "Pod":
         never(*_NOT_OF_PODS, why="may not be specified when `type` is 'Pod'")(item, at, errors)
     if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(side) or ()) for side in ("min", "max")):

@@ -60,7 +60,7 @@ def _subject(namespaced: bool) -> Rule:
             errors.unsupported((at, "kind"), kind, _SUBJECTS)
         else:
             if name and (why := names.subdomain(name)):
-                errors.invalid((at, "name"), name, why)
+                errors.malformed((at, "name"), name, why)
             if group:
                 errors.unsupported((at, "apiGroup"), group, ("",))
             if not namespaced and not tree.get("namespace"):
@@ -82,7 +82,7 @@ def _binding(*kinds: str) -> KindRules:
         if not name:
             errors.required((place_of, "name"))
         elif why := names.path_segment(name):
-            errors.invalid((place_of, "name"), name, why)
+            errors.malformed((place_of, "name"), name, why)
         subjects(tree, at, errors)
 
     return KindRules(body, _same_role, name=names.path_segment, by_schema=False)

@@ -1,6 +1,6 @@
 """The rules of label selectors and node selectors, and of where Pods may run: affinity, spreading, taints."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -98,17 +98,34 @@ EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check the keys of labels that are merged into the selector of a term or constraint; those of a new pod are
+    merged already. Kubernetes reports a key that the selector names too at the index of the key alone.
+    """
     matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
+    if not matched and not mismatched:
+        return
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
             errors.forbidden((at, name), "must not be specified when labelSelector is not set")
         else:
             each(QUALIFIED)(keys, (at, name), errors)
+    _select_once(matched, term.get("labelSelector") or {}, at, errors)
     excluded = set(mismatched)
     for index, name in enumerate(matched):
         if name in excluded:
             why = "exists in both matchLabelKeys and mismatchLabelKeys"
             errors.invalid(((at, "matchLabelKeys"), index), name, why)
+
+
+def _select_once(matched: Sequence[str], selector: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check that no expression of a selector repeats a key of `matchLabelKeys` that the selector has before it."""
+    places = {name: index for index, name in enumerate(matched)}
+    seen = set(selector.get("matchLabels") or ())
+    for expression in selector.get("matchExpressions") or ():
+        name = expression.get("key", "")
+        if name in seen and name in places:
+            errors.invalid((at, places[name]), name, "exists in both matchLabelKeys and labelSelector")
+        seen.add(name)
 
 
 def _namespaces(names_of: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -139,7 +139,7 @@ def _type(spec: Any, at: FieldPath, errors: ErrorList) -> None:
             if spec.get(name) is not None:
                 errors.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
     elif why := names.qualified(spec.get("loadBalancerClass", "a")):
-        errors.invalid((at, "loadBalancerClass"), spec["loadBalancerClass"], why)
+        errors.malformed((at, "loadBalancerClass"), spec["loadBalancerClass"], why)
     if spec.get("healthCheckNodePort") and not needs_health_port(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         errors.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
@@ -155,7 +155,7 @@ def _external_name(spec: Tree, at: FieldPath, errors: ErrorList) -> None:
     if not name:
         errors.required((at, "externalName"))
     elif why := names.subdomain(name):
-        errors.invalid((at, "externalName"), name, why)
+        errors.malformed((at, "externalName"), name, why)
     for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(field):
             errors.forbidden((at, field), "may not be set for ExternalName services")
@@ -243,7 +243,7 @@ def _ingress_points(points: Any, at: FieldPath, errors: ErrorList) -> None:
         if name and not address(name):
             errors.invalid(((at, index), "hostname"), name, "must be a DNS name, not an IP address")
         elif name and (why := names.subdomain(name)):
-            errors.invalid(((at, index), "hostname"), name, why)
+            errors.malformed(((at, index), "hostname"), name, why)
 
 
 INGRESS_POINTS = within("status.loadBalancer.ingress", _ingress_points)
@@ -258,6 +258,6 @@ def _status(new: Tree, _old: Tree, errors: ErrorList) -> None:
 
 RULES = {
     "v1/Service": KindRules(
-        _service, change, {"status": _status}, names.old_label, on_create=_new_service, by_schema=False,
+        _service, change, {"status": _status}, names.label, on_create=_new_service, by_schema=False,
     ),
 }  # fmt: skip

@@ -40,7 +40,7 @@ def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
     if operator == "Exists" and value:
         errors.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
     elif operator in ("", "Equal") and (why := names.label_value(value)):
-        errors.invalid((at, "operator"), value, why)
+        errors.malformed((at, "operator"), value, why)
     elif operator in _COMPARING:
         _number(value, (at, "value"), errors)
     elif operator not in ("", *_EQUAL):

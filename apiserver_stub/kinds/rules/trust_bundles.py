@@ -30,7 +30,7 @@ def _name(bundle: Any, _at: FieldPath, errors: ErrorList) -> None:
     else:
         why = names.subdomain(name.removeprefix(prefix))
     if why:
-        errors.invalid(_NAME, name, why)
+        errors.malformed(_NAME, name, why)
 
 
 def _anchors(text: str, errors: ErrorList) -> None:

@@ -96,7 +96,7 @@ def check_review_versions(versions: Any, at: FieldPath, errors: ErrorList, *, an
         if version in seen:
             errors.invalid((at, index), version, "duplicate version")
         elif why := names.old_label(version):
-            errors.invalid((at, index), version, why)
+            errors.malformed((at, index), version, why)
         seen.add(version)
     if any_known and seen.isdisjoint(KNOWN_REVIEW_VERSIONS):
         errors.invalid(at, versions, f"must include at least one of {', '.join(KNOWN_REVIEW_VERSIONS)}")

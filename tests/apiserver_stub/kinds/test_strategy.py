@@ -1,6 +1,7 @@
 """Who may write what, what is counted, how long a deletion takes and what holds it."""
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,49 @@ def test_an_account_refers_to_secrets_by_name() -> None:
     assert changed["secrets"] == [{"name": "c"}]
 
 
+LABELS = {"hash": "h1", "tier": "web"}
+KEYED: Tree = {"labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["hash", "missing"]}
+MERGED = [{"key": "hash", "operator": "In", "values": ["h1"]}]
+TERM: Tree = {**KEYED, "topologyKey": "zone", "mismatchLabelKeys": ["tier"]}
+MERGED_TERM = [*MERGED, {"key": "tier", "operator": "NotIn", "values": ["web"]}]
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "selector"),
+    [
+        *(
+            ({"affinity": {kind: {where: [item]}}}, ("affinity", kind, where, 0, *rest), MERGED_TERM)
+            for kind in ("podAffinity", "podAntiAffinity")
+            for where, item, *rest in ((REQUIRED, TERM), (PREFERRED, {"podAffinityTerm": TERM}, "podAffinityTerm"))
+        ),
+        ({"topologySpreadConstraints": [KEYED]}, ("topologySpreadConstraints", 0), MERGED),
+        (
+            {"topologySpreadConstraints": [{**KEYED, "labelSelector": {"matchExpressions": [{"key": "x"}]}}]},
+            ("topologySpreadConstraints", 0), [{"key": "x"}, *MERGED],
+        ),
+        (
+            {"topologySpreadConstraints": [{**KEYED, "matchLabelKeys": ["missing"]}]},
+            ("topologySpreadConstraints", 0), None,
+        ),
+    ],
+)  # fmt: skip
+def test_label_keys_of_a_new_pod_are_merged_into_selectors(spec: Tree, path: tuple[Any, ...], selector: Any) -> None:
+    pod = {"metadata": {"labels": LABELS}, "spec": copy.deepcopy(spec)}
+    PODS.prepare_create(pod)
+    found: Any = pod["spec"]
+    for step in path:
+        found = found[step]
+    assert found["labelSelector"].get("matchExpressions") == selector
+
+
+def test_label_keys_without_a_selector_are_not_merged() -> None:
+    pod: Tree = {"metadata": {"labels": LABELS}, "spec": {"topologySpreadConstraints": [{"matchLabelKeys": ["hash"]}]}}
+    PODS.prepare_create(pod)
+    assert pod["spec"]["topologySpreadConstraints"] == [{"matchLabelKeys": ["hash"]}]
+
+
 @pytest.mark.parametrize(
     ("status", "time"),
     [
@@ -105,6 +149,32 @@ def test_a_change_of_the_annotations_of_a_deployment_is_counted() -> None:
     new["metadata"].update(annotations={"a": "b"})
     DEPLOYMENTS.prepare_update(new, old)
     assert new["metadata"]["generation"] == 5
+
+
+@pytest.mark.parametrize(("name", "count"), [("labels", 5), ("annotations", 4)])
+def test_a_change_of_the_labels_of_an_endpoint_slice_is_counted(name: str, count: int) -> None:
+    old: Tree = {"metadata": {"name": "a", "generation": 4}, "endpoints": []}
+    new = {**old, "metadata": {**old["metadata"], name: {"a": "b"}}}
+    _kind("discovery.k8s.io", "endpointslices").strategy.prepare_update(new, old)
+    assert new["metadata"]["generation"] == count
+
+
+def test_a_new_limit_range_without_a_name_gets_one() -> None:
+    limits: Tree = {"metadata": {}, "spec": {"limits": []}}
+    _kind("", "limitranges").strategy.prepare_create(limits)
+    assert len(limits["metadata"]["name"]) == 36
+
+
+def test_a_new_object_has_no_status_of_its_sender() -> None:
+    """Of the kinds with a status subresource only nodes keep what their creator says."""
+    kept = set()
+    for kind in KINDS.all():
+        new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": [{"type": "Mine"}]}}
+        if "status" in kind.strategy.subresources:
+            kind.strategy.prepare_create(new)
+            if "Mine" in str(new.get("status")):
+                kept.add(kind.plural)
+    assert kept == {"nodes"}
 
 
 def test_a_status_update_changes_nothing_else() -> None:

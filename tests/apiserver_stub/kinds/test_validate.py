@@ -101,7 +101,8 @@ def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:
     ("api_version", "plural", "name", "good"),
     [
         ("v1", "services", "a-1", True),
-        ("v1", "services", "1a", False),
+        ("v1", "services", "1a", True),
+        ("v1", "services", "-a", False),
         ("v1", "services", "a.b", False),
         ("v1", "namespaces", "1a", True),
         ("v1", "namespaces", "a.b", False),

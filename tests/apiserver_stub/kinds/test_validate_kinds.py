@@ -179,7 +179,8 @@ def _job(**spec: Any) -> Tree:
         ("v1", "services", {"spec": {"ports": [{"port": 1, "name": "a"}, {"port": 1, "name": "b"}]}}, None,
          ["spec.ports[1]"]),
         ("v1", "services", {"spec": {"ports": [{"port": 0, "targetPort": 1}]}}, None, ["spec.ports[0].port"]),
-        ("v1", "services", {"spec": {"ports": [{"port": 1, "targetPort": "A"}]}}, None, ["spec.ports[0].targetPort"]),
+        ("v1", "services", {"spec": {"ports": [{"port": 1, "targetPort": "A"}]}}, None,
+         ["spec.ports[0].targetPort"] * 2),
         ("v1", "services", {"spec": {"type": "Magic", "ports": [{"port": 1}]}}, None, ["spec.type"]),
         ("v1", "services", {"spec": {"type": "ExternalName"}}, None, ["spec.externalName"]),
         ("v1", "services", {"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 1}]}},
@@ -227,7 +228,7 @@ def _job(**spec: Any) -> Tree:
             "action": "a", "reportingController": "c", "reportingInstance": "i"}, None,
          ["reason"]),
         ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00.000000Z"}, None,
-         ["reportingController", "reportingController", "reportingInstance", "action", "reason", "type"]),
+         ["reportingController"] * 3 + ["reportingInstance", "action", "reason", "type"]),
         ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
     ],
 )  # fmt: skip

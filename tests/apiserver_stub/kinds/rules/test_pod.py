@@ -11,6 +11,15 @@ I, R, N, F, D, X = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicat
 VOLUME, AT_VOLUME = "spec.volumes.", "spec.volumes"
 TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+IN_X = {"key": "x", "operator": "In", "values": ["1"]}
+SELECTING = {
+    "topologyKey": "zone",
+    "labelSelector": {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [IN_X, {"key": "app", "operator": "In", "values": ["web"]}],
+    },
+}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 @pytest.mark.parametrize(
@@ -19,6 +28,7 @@ ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecu
         ("name", "A", [(f"{AT}name", I)]),
         ("name", "sidecar", [("spec.initContainers[1].name", D)]),
         ("name", "x" * 64, [(f"{AT}name", I)]),
+        ("name", "X" * 64, [(f"{AT}name", I)] * 2),
         ("image", "", [(f"{AT}image", R)]),
         ("image", "i ", [(f"{AT}image", I)]),
         ("imagePullPolicy", "Often", [(f"{AT}imagePullPolicy", N)]),
@@ -49,7 +59,7 @@ ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecu
         ("envFrom.0.configMapRef.name", "", [(f"{AT}envFrom[0].configMapRef.name", R)]),
         ("resources.requests.cpu", "-1", [(f"{AT}resources.requests[cpu]", I)]),
         ("resources.requests.cpu", "2", [(f"{AT}resources.requests", I)]),
-        ("resources.requests.disk", "1", [(f"{AT}resources.requests[disk]", I)]),
+        ("resources.requests.disk", "1", [(f"{AT}resources.requests[disk]", I)] * 2),
         ("resources.requests.pods", "1", [(f"{AT}resources.requests[pods]", I)]),
         ("resources.limits.example\\.org/gpu", "0.5",
          [(f"{AT}resources.limits[example.org/gpu]", I), (f"{AT}resources.requests", I)]),
@@ -209,9 +219,18 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
         ("spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution.0.weight", 0,
          [("spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", I)]),
         (f"{ANTI}.0.topologyKey", "a b", [(f"{ANTI}[0].topologyKey", I)]),
-        (f"{ANTI}.0.topologyKey", "", [(f"{ANTI}[0].topologyKey", I), (f"{ANTI}[0].topologyKey", R)]),
+        (f"{ANTI}.0.topologyKey", "", [(f"{ANTI}[0].topologyKey", I)] * 2 + [(f"{ANTI}[0].topologyKey", R)]),
         (f"{ANTI}.0.namespaces.0", "A", [(f"{ANTI}[0].namespace", I)]),
         (f"{ANTI}.0.matchLabelKeys", ["a b"], [(f"{ANTI}[0].matchLabelKeys[0]", I)]),
+        (f"{ANTI}.0.matchLabelKeys", ["app"], []),
+        (f"{ANTI}.0", {**SELECTING, "matchLabelKeys": ["y", "x"]}, []),
+        (f"{ANTI}.0", {**SELECTING, "matchLabelKeys": ["y", "app"]}, [(f"{ANTI}[0][1]", I)]),
+        (f"{ANTI}.0", {**SELECTING, "mismatchLabelKeys": ["app"]}, []),
+        ("spec.topologySpreadConstraints.0.labelSelector.matchExpressions", [IN_X, IN_X], []),
+        ("spec.topologySpreadConstraints.0", {**SELECTING, **SPREAD, "matchLabelKeys": ["app"]},
+         [("spec.topologySpreadConstraints[0][0]", I)]),
+        ("spec.topologySpreadConstraints.0", {**SPREAD, "matchLabelKeys": ["app"]},
+         [("spec.topologySpreadConstraints[0].matchLabelKeys", F)]),
         ("spec.initContainers.0.livenessProbe", {"exec": {"command": ["x"]}},
          [("spec.initContainers[0].livenessProbe", F)]),
         ("spec.initContainers.1.startupProbe", {}, [("spec.initContainers[1].startupProbe", R)]),
@@ -302,28 +321,161 @@ def test_ephemeral_containers(judge: Any, before: Any, after: Any, causes: list[
     assert judge.change(POD, before, after, "ephemeralcontainers") == causes
 
 
+ENDED: dict[str, Any] = {"image": "i", "imageID": "", "ready": False, "restartCount": 0}
+REPORTED, AT_REPORTED = "status.containerStatuses.0", "status.containerStatuses[0]"
+
+
 @pytest.mark.parametrize(
     ("after", "causes"),
     [
         ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, []),
         ({"status.podIPs": [{"ip": "x"}]}, [("status.podIPs[0]", I)]),
         ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]}, [("status.podIPs", I)]),
-        ({"status.nominatedNodeName": "A"}, [("status.nominatedNodeName", I)]),
+        ({"status.nominatedNodeName": "A"}, [("status.nominatedNodeName", F), ("status.nominatedNodeName", I)]),
+        ({"status.observedGeneration": -1}, [("status.observedGeneration", I)]),
         ({"status.qosClass": "BestEffort"}, [("status.qosClass", I)]),
         ({"status.resourceClaimStatuses": [{"name": "x"}]}, [("status.resourceClaimStatuses[0].name", I)]),
-        ({"status.conditions": [{"type": "a b", "status": "True"}]}, [("status.conditions[0].type", I)]),
+        ({"status.conditions": [{"type": "a b", "status": "True"}]}, [("status.conditions[0].Type", I)]),
+        ({"status.conditions": [{"type": "a", "status": "True", "observedGeneration": -1}]},
+         [("status.conditions[0].observedGeneration", I)]),
         ({"status.containerStatuses.0.state": {"running": {}}}, [("status.containerStatuses[0].state", F)]),
-        ({"status.containerStatuses.1.state": {"running": {}}}, []),
+        ({"status.containerStatuses.1.state": {"running": {}}}, [("status.containerStatuses[1].state", F)]),
+        ({f"{REPORTED}.user": {"linux": {"uid": 0, "gid": -1, "supplementalGroups": [2**31]}}},
+         [(f"{AT_REPORTED}.user.linux.gid", I), (f"{AT_REPORTED}.user.linux.supplementalGroups[0]", I)]),
+        ({f"{REPORTED}.allocatedResourcesStatus": [{"name": "claim:gpu"}, {"name": "example.org/gpu"}]}, []),
+        ({f"{REPORTED}.allocatedResourcesStatus": [{"name": "claim:gpu/other"}, {"name": "example.org/x"}]},
+         [(f"{AT_REPORTED}.allocatedResourcesStatus[{index}].name", I) for index in range(2)]),
+        ({f"{REPORTED}.allocatedResourcesStatus": [{"name": "cpu", "resources": [
+            {"resourceID": "a", "health": "Healthy", "message": ""}, {"resourceID": "a", "health": "Fine"},
+        ]}]}, [(f"{AT_REPORTED}.allocatedResourcesStatus[0].resources[0].message", R),
+               (f"{AT_REPORTED}.allocatedResourcesStatus[0].resources[1].health", N),
+               (f"{AT_REPORTED}.allocatedResourcesStatus[0].resources[1].resourceID", D)]),
+        ({"status.ephemeralContainerStatuses": [{**ENDED, "name": "e", "allocatedResourcesStatus": [{"name": "cpu"}]}]},
+         [("status.ephemeralContainerStatuses[0].allocatedResourcesStatus", F)]),
     ],
-)
+)  # fmt: skip
 def test_a_status(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    ended = {"image": "i", "imageID": "", "ready": False, "restartCount": 0}
     before = {
         "spec.restartPolicy": "OnFailure",
         "status.qosClass": "Burstable",
         "status.containerStatuses": [
-            {**ended, "name": "main", "state": {"terminated": {"exitCode": 0}}},
-            {**ended, "name": "failed", "state": {"terminated": {"exitCode": 1}}},
+            {**ENDED, "name": "main", "state": {"terminated": {"exitCode": 0}}},
+            {**ENDED, "name": "unknown", "state": {"terminated": {"exitCode": 1}}},
         ],
     }
     assert judge.change("v1/Pod", before, after, "status") == causes
+
+
+def rule(operator: str, *codes: int, action: str = "Restart") -> dict[str, Any]:
+    """A restart rule for exit codes."""
+    return {"action": action, "exitCodes": {"operator": operator, "values": list(codes)}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "exit_code", "allowed"),
+    [
+        ({"spec.restartPolicy": "OnFailure"}, 1, True),
+        ({"spec.restartPolicy": "OnFailure"}, 0, False),
+        ({"spec.restartPolicy": "Never"}, 1, False),
+        ({f"{MAIN}restartPolicy": "Never"}, 1, False),
+        ({"spec.restartPolicy": "Never", f"{MAIN}restartPolicy": "OnFailure"}, 1, True),
+        ({f"{MAIN}restartPolicy": "Never", f"{MAIN}restartPolicyRules": [rule("In", 1, 42)]}, 42, True),
+        ({f"{MAIN}restartPolicy": "Never", f"{MAIN}restartPolicyRules": [rule("In", 1, 42)]}, 2, False),
+        ({f"{MAIN}restartPolicy": "Never", f"{MAIN}restartPolicyRules": [rule("NotIn", 1)]}, 2, True),
+        ({"spec.restartPolicy": "Never", "spec.initContainers.0.restartPolicy": "Never",
+          "spec.initContainers.0.restartPolicyRules": [rule("In", 9, action="RestartAllContainers")]}, 0, True),
+    ],
+)  # fmt: skip
+def test_an_ended_container_restarts_as_its_policy_says(judge: Any, spec: Any, exit_code: int, allowed: bool) -> None:
+    before = {
+        **spec,
+        "status.containerStatuses": [{**ENDED, "name": "main", "state": {"terminated": {"exitCode": exit_code}}}],
+    }
+    causes = judge.change(POD, before, {f"{REPORTED}.state": {"running": {}}}, "status")
+    assert causes == ([] if allowed else [(f"{AT_REPORTED}.state", F)])
+
+
+@pytest.mark.parametrize("container", ["containers", "initContainers"])
+def test_restart_rules_may_restart_all_containers(judge: Any, container: str) -> None:
+    good = {
+        f"spec.{container}.0.restartPolicy": "Never",
+        f"spec.{container}.0.restartPolicyRules": [rule("In", 42, action="RestartAllContainers")],
+    }
+    assert judge(POD, good) == []
+    wrong = {**good, f"spec.{container}.0.restartPolicyRules.0.action": "Stop"}
+    assert judge(POD, wrong) == [(f"spec.{container}[0].restartPolicyRules[0].action", N)]
+
+
+RESIZABLE = {f"{MAIN}resources.claims": "<gone>", "spec.resourceClaims": "<gone>", "status.qosClass": "Burstable"}
+RUNNING = {**ENDED, "name": "main", "state": {"running": {}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "causes"),
+    [
+        ({}, {f"{MAIN}resources.requests.cpu": "200m"}, []),
+        ({"status.containerStatuses": [RUNNING]}, {f"{MAIN}resources.requests.cpu": "200m"}, [("spec", F)]),
+        ({"status.containerStatuses": [{**RUNNING, "resources": {}}, RUNNING]},
+         {f"{MAIN}resources.requests.cpu": "200m"}, []),
+        ({"status.containerStatuses": [{**ENDED, "name": "main", "state": {"waiting": {}}}]},
+         {f"{MAIN}resources.requests.cpu": "200m"}, []),
+        ({f"{MAIN}resources.limits.cpu": "<gone>"}, {f"{MAIN}resources.requests.cpu": "<gone>"},
+         [(f"{AT}resources.requests", F)]),
+        ({}, {f"{MAIN}resources.limits.example\\.org/gpu": "2", f"{MAIN}resources.requests.example\\.org/gpu": "2"},
+         [("spec", F)]),
+        ({}, {f"{MAIN}resizePolicy.0.restartPolicy": "RestartContainer"}, [("spec", F)]),
+        ({}, {"spec.containers.1": {"name": "b", "image": "i"}}, [("spec.containers", F)]),
+        ({}, {f"{MAIN}name": "other"}, [(f"{AT}name", F)]),
+        ({"spec": {"os": {"name": "windows"}, "containers": [{"name": "a", "image": "i"}]}},
+         {f"{MAIN}resources.requests.cpu": "200m"}, [("", F)]),
+        ({}, {"spec.initContainers.0.resources": {"limits": {"example.org/a": "1"}}},
+         [("spec.initContainers[0]", F)]),
+        ({"spec.initContainers.0.resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+          "spec.initContainers.0.resources": {"requests": {"cpu": "1"}}},
+         {"spec.initContainers.0.resources.requests.cpu": "2"}, []),
+        ({"spec.resources": {"requests": {"cpu": "1"}}}, {"spec.resources.requests.cpu": "2"}, []),
+        ({"spec.resources": {"requests": {"cpu": "1"}}}, {"spec.resources": "<gone>"}, [("spec.resources", F)]),
+        ({"spec.resources": {"requests": {"cpu": "1", "memory": "1Gi"}}, f"{MAIN}resources": {}},
+         {"spec.resources.requests.cpu": "<gone>"},
+         [("spec.resources.requests", F)]),
+    ],
+)  # fmt: skip
+def test_a_resize_changes_cpu_and_memory_only(judge: Any, before: Any, after: Any, causes: Any) -> None:
+    found = judge.change(POD, {**RESIZABLE, **before}, after, "resize")
+    assert [cause for cause in found if cause[1] == F] == causes
+
+
+HOST = {"windowsOptions": {"hostProcess": True}}
+WINDOWS = {
+    "spec": {
+        "os": {"name": "windows"},
+        "hostNetwork": True,
+        "securityContext": HOST,
+        "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({}, []),
+        ({"spec.hostNetwork": False}, [("spec.hostNetwork", I)]),
+        ({"spec.securityContext": "<gone>", "spec.containers.0.securityContext": HOST}, [("spec", I)]),
+        ({"spec.securityContext": "<gone>", "spec.containers.0.securityContext": HOST,
+          "spec.containers.1.securityContext": HOST}, []),
+        ({"spec.containers.1.securityContext": {"windowsOptions": {"hostProcess": False}}},
+         [("spec", I), ("spec.containers[1].securityContext.windowsOptions.hostProcess", I)]),
+        ({"spec.securityContext.windowsOptions.runAsUserName": r"NT AUTHORITY\SYSTEM"}, []),
+        *(({"spec.securityContext.windowsOptions.runAsUserName": name},
+           [("spec.securityContext.windowsOptions.runAsUserName", I)] * count)
+          for name, count in (("", 1), ("a\tb", 1), (r"a\b\c", 1), ("\\u", 1), ("a\\", 1), ("..", 1), ("a@b", 1),
+                              ("u" * 105, 1), ("d" * 256 + "\\u", 2), (".d\\. ", 2))),
+        ({"spec.containers.0.securityContext": {"windowsOptions": {"gmsaCredentialSpec": ""}}},
+         [("spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpec", I)]),
+        ({"spec.containers.0.securityContext": {"windowsOptions": {"gmsaCredentialSpec": "x" * 65537}}},
+         [("spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpec", I)]),
+    ],
+)  # fmt: skip
+def test_windows_options_of_a_pod(judge: Any, changes: Any, causes: Any) -> None:
+    assert judge(POD, {**WINDOWS, **changes}) == sorted(causes)
