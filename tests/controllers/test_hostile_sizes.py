@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import process_time
+from typing import Any
+
+import pytest
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Taint, Toleration
 from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
@@ -19,6 +22,7 @@ from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
 from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.taint_eviction import countdown
+from tests.controllers import pod_lives
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
 PATIENCE = 2.0
@@ -134,3 +138,24 @@ def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
         history.recommended(now, look)
     assert len(history._lowest._values) < 300
     assert len(history._highest._values) == 1
+
+
+MAINS = [pod_lives.container(f"c{number}") for number in range(1500)]
+SIDECARS = [pod_lives.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pod_lives.pod(*MAINS),
+        pod_lives.pod(initContainers=MAINS),
+        pod_lives.pod(initContainers=SIDECARS),
+        pod_lives.pod(initContainers=SIDECARS, annotations={f"{pod_lives.NOTE}/exit-code": "0"}, restartPolicy="Never"),
+    ],
+    ids=["main", "init", "sidecar", "sidecars that stop"],
+)
+def test_pod_of_1500_containers_costs_a_virtual_node_little(tree: dict[str, Any]) -> None:
+    with soon():
+        tree, history = pod_lives.live(tree)
+    assert len(history) < 5
+    assert tree["status"]["phase"] in ("Running", "Succeeded")
