@@ -11,6 +11,8 @@ import pytest
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Taint, Toleration
 from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from controller_manager.api.selectors import LabelSelectorSpec, SelectorRequirement
 from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem
@@ -18,6 +20,7 @@ from controllers._certificate_requests import asked_for, read_request
 from controllers._slices import SliceGroup, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
+from controllers.disruption import selects
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
 from controllers.horizontal_pod_autoscaler.limits import History
@@ -128,6 +131,16 @@ def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
         running = countdown(taints, (*others, *reversed(tolerations)), {}, 0.0)
     assert running is not None
     assert (len(running[0]), running[1]) == (20_000, 10.0)
+
+
+def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
+    values = tuple(f"v{number}" for number in range(6000))
+    expression = SelectorRequirement(key="app", operator="NotIn", values=values)
+    spec = PodDisruptionBudgetSpec(selector=LabelSelectorSpec(match_expressions=(expression,)))
+    budgets = [PodDisruptionBudget(metadata=ObjectMeta(name=f"b{number}"), spec=spec) for number in range(200)]
+    pods = [builders.pod(f"web-{number}", labels={"app": f"x{number}"}) for number in range(300)]
+    with soon():
+        assert all(selects(budget, pod) for budget in budgets for pod in pods)
 
 
 def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
