@@ -23,6 +23,7 @@ from controllers.certificate_signing.validity import Validity
 from controllers.disruption import selects
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
+from controllers.garbage_collector.graph import Graph, ObjectIdentity, Task, claim_of
 from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.taint_eviction import countdown
 from tests.controllers import pod_lives
@@ -141,6 +142,21 @@ def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
     pods = [builders.pod(f"web-{number}", labels={"app": f"x{number}"}) for number in range(300)]
     with soon():
         assert all(selects(budget, pod) for budget in budgets for pod in pods)
+
+
+def test_objects_with_many_absent_owners_are_not_searched_for_each() -> None:
+    graph = Graph()
+    owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(15_000))
+    dependents = [ObjectIdentity("", "ConfigMap", "default", f"c{n}", f"d{n}") for n in range(8)]
+    with soon():
+        for one in dependents:
+            for _ in graph.observe(one, ObjectMeta(name=one.name, uid=one.uid, owner_references=owners)):
+                pass
+        for owner in owners:
+            claim = claim_of(dependents[0], owner)
+            graph.note_absent(claim)
+            assert all(graph.needs(task) for task in graph.claimants(claim) if isinstance(task, Task))
+    assert all(graph.is_absent(claim_of(dependents[0], owner)) for owner in owners)
 
 
 def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
