@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import ApiError, InvalidName
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.base import clock
 from controller_manager.base.deadlines import wait_or_set
@@ -146,7 +146,7 @@ class GarbageCollector:
                 state = await self._lookup.owner(claim)
             except (UnknownKind, Unclear, ApiError) as error:
                 # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
-                trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
+                trouble = error if trouble is None or isinstance(trouble, UnknownKind | InvalidName) else trouble
                 continue
             if state is OwnerState.GONE:
                 self._graph_builder.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")

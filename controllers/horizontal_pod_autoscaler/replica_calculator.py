@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from controller_manager.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
 from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.errors import ApiError, BadRequest, InvalidName
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
@@ -90,7 +90,10 @@ class ReplicaCalculator:
                 described = (await self._mapper.of(spec.object.described_object))[0].resource.name
             except (NoSuchKind, ApiError, OSError) as error:
                 return str(error)
-        return query_of(spec, namespace, selector, described) or b""
+        try:
+            return query_of(spec, namespace, selector, described) or b""
+        except InvalidName as error:
+            return str(error)
 
     async def _ask(self, query: Query) -> bytes | str:
         """The answer, or why there is none."""
