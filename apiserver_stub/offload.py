@@ -4,16 +4,11 @@ The thread shares the interpreter lock with the loop: it makes a request slower 
 single call into C takes long. So what is handed over takes a tree apart in Python, or is bounded in size.
 """
 
-import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
 from typing import Protocol, TypeVar
 
 from controller_manager.api.errors import Details, TooManyRequests
-from controller_manager.base.clock import working_for
+from controller_manager.base.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -22,7 +17,6 @@ MOST_WAITING = 200
 _SMALL = 8 * 1024  # bytes that are never many values
 _MANY = 1000  # values: what is done with an object takes up to 20 microseconds for each of them
 _LONG = 128 * 1024  # bytes, however few values they are
-_TURN = 0.001  # seconds after which the loop is given the interpreter lock while the thread works
 _RETRY_AFTER = 1  # seconds
 
 
@@ -48,40 +42,21 @@ class Offload:
     """One thread, and a bounded queue of work for it."""
 
     def __init__(self, most_waiting: int = MOST_WAITING) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
+        self._thread = WorkerThread("offload")
         self._most = most_waiting
         self._waiting = 0
-        self._begun = False
 
     async def run(self, step: Callable[[], T]) -> T:
-        """Perform a step in the thread; it sees clock and randomness of this loop, and the context of its caller.
-        Raises `TooManyRequests`.
-
-        Whoever is cancelled leaves work behind that is not begun, or goes on to its end.
-        """
+        """Perform a step in the thread, as `WorkerThread.run` does. Raises `TooManyRequests`."""
         if self._waiting >= self._most:
             details = Details(retry_after_seconds=_RETRY_AFTER)
             raise TooManyRequests("too many large objects are being worked on; please try again later", details)
-        loop = asyncio.get_running_loop()
         self._waiting += 1
         try:
-            if not self._begun:  # to start a thread is to wait for it, and it would begin with the work
-                self._begun = True
-                await loop.run_in_executor(self._thread, int)
-            return await loop.run_in_executor(self._thread, _in_turns, loop, partial(copy_context().run, step))
+            return await self._thread.run(step)
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
         """Begin no more work."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _in_turns(loop: asyncio.AbstractEventLoop, step: Callable[[], T]) -> T:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, _TURN))
-    try:
-        with working_for(loop):
-            return step()
-    finally:
-        sys.setswitchinterval(usual)
+        self._thread.close()

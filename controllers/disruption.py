@@ -29,6 +29,7 @@ from controller_manager.api.policy import (
 )
 from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.base.clock import utc_now
+from controller_manager.base.slices import Turn
 from controller_manager.cache import Change, Informers
 from controller_manager.controller import (
     Context,
@@ -121,8 +122,8 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        pods = [pod for pod in self._pods.list(key.namespace) if selects(budget, pod)]
-        self._tell(budget, pods)
+        pods = await self._selected(budget)
+        await self._tell(budget, pods)
         try:
             count = await self._count(budget, pods)
         except (Uncountable, NoSuchKind, ApiError, OSError) as error:
@@ -130,6 +131,14 @@ class DisruptionController:
             return Requeue(AGAIN)
         self._tell_unmanaged(budget, count.unmanaged)
         return await self._write(budget, pods, count)
+
+    async def _selected(self, budget: PodDisruptionBudget) -> list[Pod]:
+        found, turn = [], Turn()
+        for pod in self._pods.list(budget.metadata.namespace):
+            if selects(budget, pod):
+                found.append(pod)
+            await turn.give_way()
+        return found
 
     async def _write(self, budget: PodDisruptionBudget, pods: Sequence[Pod], count: Count) -> Requeue | None:
         now = utc_now()
@@ -210,14 +219,15 @@ class DisruptionController:
         written = self._client.update(POD_DISRUPTION_BUDGETS, replace(budget, status=status), subresource="status")
         await try_write(written)
 
-    def _tell(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
+    async def _tell(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
         if not pods:
             self._events.event(budget, "Normal", "NoPods", "No pod matches the selector")
-        others = [one for one in self._budgets.list(budget.metadata.namespace) if one is not budget]
+        others, turn = [one for one in self._budgets.list(budget.metadata.namespace) if one is not budget], Turn()
         for pod in pods if others else ():
             if any(selects(one, pod) for one in others):
                 why = "The pod matches the selectors of several budgets of disruptions: it cannot be evicted"
                 self._events.event(pod, "Warning", "MultiplePodDisruptionBudgets", why)
+            await turn.give_way()
 
     def _tell_unmanaged(self, budget: PodDisruptionBudget, names: Sequence[str]) -> None:
         if names:

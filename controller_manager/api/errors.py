@@ -71,6 +71,10 @@ class BadRequest(ApiError):
     code, reason = 400, "BadRequest"
 
 
+class InvalidName(BadRequest):
+    """A name that no object can have, and that no request is sent with; to try again is of no use."""
+
+
 class Unauthorized(ApiError):
     code, reason = 401, "Unauthorized"
 

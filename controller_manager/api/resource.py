@@ -1,12 +1,23 @@
 """The address of objects: a resource of the API and the key of one object in it."""
 
+import re
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from controller_manager.api.errors import InvalidName
 from controller_manager.api.model import Object, PartialObject
 
 T = TypeVar("T", bound=Object)
+_SEGMENT = re.compile(r"[^/%\x00-\x1f\x7f]{1,4096}")
+_STEPS = (".", "..")
+
+
+def path_segment(name: str) -> str:
+    """Return a name that may be one segment of a URL path. Raises `InvalidName` for one that would be another path."""
+    if name in _STEPS or not _SEGMENT.fullmatch(name):
+        raise InvalidName(f"{name[:256]!r} can't be a name in the path of a request")
+    return name
 
 
 class Key(NamedTuple):
@@ -43,10 +54,12 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here."""
+        """Return the URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here.
+        Raises `InvalidName`.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        scope = f"/namespaces/{path_segment(namespace)}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{path_segment(part)}" for part in (name, subresource) if part)
         return f"{root}{scope}/{self.plural}{tail}"
 
     def metadata_only(self) -> "Resource[PartialObject]":

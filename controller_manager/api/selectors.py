@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, Self
 
 import msgspec
@@ -22,6 +22,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 _EMPTY: Mapping[str, str] = {}
 _OPERATORS: Mapping[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _NODE_OPERATORS: Mapping[str, Operator] = {**_OPERATORS, "Gt": "gt", "Lt": "lt"}
+_FEW = 8  # values that are searched as fast as a set
 _LONGEST_KEPT = 1024  # characters of a selector that is remembered
 _TERMS = re.compile(
     r"""\s*+([^=!\\,\s][^=!\\,]*+)(!=|==|=)((?:\\[\\,=]|[^\\=,])*+)(?:,|\Z)|,|(.++)""", re.DOTALL
@@ -35,21 +36,25 @@ LONGEST_SELECTOR = 64 * 1024
 """Characters of a selector that a server parses: as many as a request line has."""
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class Requirement(msgspec.Struct, frozen=True, dict=True):
     """One condition on one label; `values` is sorted."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
+    @cached_property
+    def _members(self) -> frozenset[str]:
+        return frozenset(self.values)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` meet this condition; `notin` also holds where the label is absent."""
+        """Return whether `labels` meet this condition; `notin` also holds where the label is absent."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
-                return value in self.values
+                return value in (self.values if len(self.values) <= _FEW else self._members)
             case "notin":
-                return value not in self.values
+                return value not in (self.values if len(self.values) <= _FEW else self._members)
             case "exists":
                 return value is not None
             case "!":
@@ -128,14 +133,18 @@ class SelectorRequirement(Model):
         return Requirement(self.key, operator, tuple(sorted(self.values)))
 
 
-class LabelSelectorSpec(Model):
+class LabelSelectorSpec(Model, dict=True, gc=True):
     """A label selector as objects have it, complete."""
 
     match_labels: Mapping[str, str] | None = None
     match_expressions: tuple[SelectorRequirement, ...] = ()
 
     def selector(self) -> LabelSelector:
-        """Return what it selects. Raises `KeyError` for an operator that there is not."""
+        """Return what it selects, which is compiled once. Raises `KeyError` for an operator that there is not."""
+        return self._selector
+
+    @cached_property
+    def _selector(self) -> LabelSelector:
         equal = [Requirement(key, "in", (value,)) for key, value in (self.match_labels or _EMPTY).items()]
         others = [
             Requirement(each.key, _OPERATORS[each.operator], tuple(sorted(each.values)))

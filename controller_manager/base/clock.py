@@ -143,10 +143,11 @@ def wall_clock() -> Callable[[], float]:
 
 def precise_clock() -> Callable[[], float]:
     """Return a clock, in seconds, that goes on during a callback, as those of some loops do not; that of the running
-    loop where it carries its own wall time.
+    loop where it carries its own wall time, or its `precise_time` if it has one.
     """
     loop = loop_served()
-    return loop.time if loop is not None and hasattr(loop, "wall_time") else time.monotonic
+    own = loop.time if loop is not None and hasattr(loop, "wall_time") else time.monotonic
+    return getattr(loop, "precise_time", own)
 
 
 def elapsed_nanoseconds() -> int:

@@ -1,4 +1,4 @@
-"""The runtime that all components of one process share: its name, its log and its metrics registry."""
+"""The runtime that all components of one process share: its name, its log, its metrics registry, its thread."""
 
 import gc
 from contextlib import suppress
@@ -8,6 +8,7 @@ from prometheus_client import disable_created_metrics
 
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.base.registry import Registry
+from controller_manager.base.worker_thread import WorkerThread
 
 # Nobody queries the `_created` series, which would double every page of metrics.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -19,6 +20,7 @@ class Runtime:
 
     name: str
     registry: Registry = field(default_factory=Registry)
+    worker: WorkerThread = field(default_factory=WorkerThread)
 
     def log(self, component: str) -> Logger:
         """A logger for one component of this process."""

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 SLICE = 0.0005
 """Seconds after which a slice is over; it ends with the piece of work that is under way then."""
+_TURN = 0.005  # seconds
 _SHORT_SLICE = 0.0001  # seconds, while there is short work
 _SHARE = 1 / 8  # of the time, that long work has although short work never ends
 _QUIET = 0.00002  # seconds beyond three times the shortest round of the loop: nothing else happened in it
@@ -239,3 +240,22 @@ def charge_to(caller: str) -> None:
     share = _CURRENT.get()
     if share is not None:
         share.caller = caller
+
+
+class Turn:
+    """The time that a task takes for a loop of many small pieces before other work runs.
+
+    In virtual time a turn never ends, so that what happens does not depend on the speed of the machine.
+    """
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self) -> None:
+        self._clock = precise_clock()
+        self._until = self._clock() + _TURN
+
+    async def give_way(self) -> None:
+        """Let other work run if the turn is over: called between pieces that take a few milliseconds at most."""
+        if self._clock() >= self._until:
+            await give_way()
+            self._until = self._clock() + _TURN

@@ -313,10 +313,10 @@ async def _decoded(codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Li
 
 
 def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
-    if not key.name or key.name in (".", "..") or "/" in key.name or "%" in key.name:
-        raise errors.BadRequest(f"{key.name!r} can't be the name of a {resource.kind}")
+    if not key.name:
+        raise errors.InvalidName(f"the request for a {resource.kind} has no name")
     if resource.namespaced and not key.namespace:
-        raise errors.BadRequest(f"the {resource.kind} {key.name!r} needs a namespace")
+        raise errors.InvalidName(f"the {resource.kind} {key.name[:256]!r} needs a namespace")
     return resource.path(key.namespace, key.name, subresource)
 
 

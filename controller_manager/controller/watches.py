@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any
 
 from controller_manager.api.resource import Key, Resource
+from controller_manager.base.slices import Turn
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.controller.references import controller_key
 from controller_manager.controller.spec import Add, For, Mapped, Owned, Watch
@@ -91,9 +92,11 @@ class EventHandler:
         return informer.subscribe(note)
 
     async def _work_off(self) -> None:
+        turn = Turn()
         while self._noted:
             for _ in range(min(len(self._noted), _AT_ONCE)):
                 self._order(*self._noted.popleft())
+                await turn.give_way()
             if self._noted:
                 await asyncio.sleep(0)
 

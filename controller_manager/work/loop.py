@@ -289,6 +289,8 @@ class ControlLoop(Generic[K]):
             if is_being_cancelled():
                 raise
             return RuntimeError(f"something it waited for was cancelled: {error or 'no reason given'}")
+        except errors.InvalidName as error:
+            return TerminalError(error.message)
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises is an outcome: see _conclude
             return error
 

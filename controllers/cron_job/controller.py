@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ from .decide import (
     without,
 )
 from .schedule import AnySchedule, ScheduleError
-from .times import MANY, due, names_zone, schedule_of, until_next, zone_of
+from .times import LONG, MANY, due, names_zone, schedule_of, until_next, zone_of
 
 _SKEW = Family(
     "cronjob_controller_job_creation_skew_duration_seconds",
@@ -79,6 +80,7 @@ class CronJobController:
         self._crons = context.informers.get(CRON_JOBS)
         self._jobs = context.informers.get(JOBS)
         self._skew = Histograms(_SKEW, context.runtime.registry).of()
+        self._worker = context.runtime.worker
         # The schedule by which each cron job was last looked at, with its uid.
         self._schedules: dict[Key, tuple[str, str, str | None]] = {}
         # The time of a job that may have been made, and that the status may lack.
@@ -95,7 +97,7 @@ class CronJobController:
             self._written.pop(key, None)
             return None
         if self._has_new_schedule(key, cron):
-            schedule = self._schedule(cron)
+            schedule = await self._schedule(cron)
             return _again(cron, schedule) if schedule is not None else None
         jobs = controlled_by(self._jobs, cron.metadata.uid)
         run, failure, again = _Run(await self._look_again(cron, jobs)), None, None
@@ -176,7 +178,7 @@ class CronJobController:
     async def _make_due(self, run: "_Run") -> Requeue | None:
         """Make the job of the last time that has come, if it is wanted; return when to look again."""
         cron, now = replace(run.cron, status=run.status), clock.wall_seconds()
-        schedule = self._schedule(cron) if cron.metadata.deletion_timestamp is None else None
+        schedule = await self._schedule(cron) if cron.metadata.deletion_timestamp is None else None
         if schedule is None or cron.spec.suspend:
             return None
         try:
@@ -191,7 +193,7 @@ class CronJobController:
             await self._start(run, found.time, now)
         return _again(replace(run.cron, status=run.status), schedule)
 
-    def _schedule(self, cron: CronJob) -> AnySchedule | None:
+    async def _schedule(self, cron: CronJob) -> AnySchedule | None:
         """Return the schedule of a cron job; None, and an event, if it has none that can be used."""
         text, zone = cron.spec.schedule, cron.spec.time_zone
         if zone is not None and zone_of(zone) is None:
@@ -202,7 +204,9 @@ class CronJobController:
                 cron, "UnsupportedSchedule", f"The schedule {text!r} names a zone: use timeZone instead"
             )
         try:
-            return schedule_of(text, zone)
+            if len(text) <= LONG:
+                return schedule_of(text, zone)
+            return await self._worker.run(partial(schedule_of, text, zone))
         except ScheduleError as error:
             self._events.warning(cron, "UnparseableSchedule", f"The schedule {text!r} cannot be read: {error}")
             return None

@@ -15,6 +15,8 @@ MANY = 100
 # Seconds after a time at which its job is made, since clocks differ.
 DELTA = 0.1
 
+LONG = 1024
+"""Characters beyond which a schedule takes long to read, and is not remembered."""
 _PREFIXES = ("TZ=", "CRON_TZ=")
 
 
@@ -39,9 +41,17 @@ def names_zone(schedule: str) -> bool:
     return "TZ" in schedule
 
 
-@lru_cache(maxsize=4096)
 def schedule_of(text: str, zone: str | None) -> AnySchedule:
     """Return the schedule of a cron job; without a zone it is about the clock of this process. Raises ScheduleError."""
+    return _kept(text, zone) if len(text) <= LONG else _parsed(text, zone)
+
+
+@lru_cache(maxsize=4096)
+def _kept(text: str, zone: str | None) -> AnySchedule:
+    return _parsed(text, zone)
+
+
+def _parsed(text: str, zone: str | None) -> AnySchedule:
     prefix = next((one for one in _PREFIXES if text.startswith(one)), "")
     if prefix:
         zone, _, text = text.removeprefix(prefix).partition(" ")

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import ApiError, InvalidName
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.base import clock
 from controller_manager.base.deadlines import wait_or_set
 from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.slices import Turn
 from controller_manager.base.tasks import all_of
 from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Int32, Options, flag
@@ -88,7 +89,7 @@ class GarbageCollector:
         self._graph = Graph()
         self._monitors = Monitors(context.informers, context.log)
         self._graph_builder = GraphBuilder(self._graph, self._monitors, context.events)
-        self._lookup = LiveLookup(context.client, lambda: self._monitors.known, self._graph.absent)
+        self._lookup = LiveLookup(context.client, lambda: self._monitors.known, self._graph)
         self._writes = BoundWriter(context.client, self._lookup)
         # What could not be looked at because of a kind nobody knows, and whether discovery was asked since.
         self._unknown_kinds: dict[Task, bool] = {}
@@ -138,13 +139,14 @@ class GarbageCollector:
     async def _find_virtual(self, owner: GraphNode) -> Requeue | None:
         """Look for an owner nobody has observed, wherever its dependents say it is."""
         trouble: UnknownKind | Unclear | ApiError | None = None
-        is_there = False
+        is_there, turn = False, Turn()
         for claim in tuple(owner.claims):
+            await turn.give_way()
             try:
                 state = await self._lookup.owner(claim)
             except (UnknownKind, Unclear, ApiError) as error:
                 # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
-                trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
+                trouble = error if trouble is None or isinstance(trouble, UnknownKind | InvalidName) else trouble
                 continue
             if state is OwnerState.GONE:
                 self._graph_builder.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
@@ -159,7 +161,10 @@ class GarbageCollector:
         async def judge(meta: ObjectMeta) -> None:
             if meta.deletion_timestamp is not None:
                 return
-            states = [await self._owner_state(identity, reference) for reference in meta.owner_references]
+            states, turn = [], Turn()
+            for reference in meta.owner_references:
+                states.append(await self._owner_state(identity, reference))
+                await turn.give_way()
             match decide(meta, states, has_dependents=bool(node.claims)):
                 case SetOwners(owners):
                     await self._writes.own(identity, meta, owners)
@@ -214,7 +219,7 @@ class GarbageCollector:
             return None
         freed: set[str] = set()
         while True:
-            self._graph_builder.catch_up()
+            await self._graph_builder.catch_up()
             rest = [uid for uid in owner.dependents() if uid not in freed]
             if not rest:
                 break

@@ -9,13 +9,15 @@ claims, so that nobody is deleted, or kept, for an owner he only pretends to hav
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import NamedTuple
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
 
 MOST_ABSENT = 500
+_LINKED_AT_ONCE = 100  # owner references
 
 
 class ObjectIdentity(NamedTuple):
@@ -87,6 +89,8 @@ class Misplaced(NamedTuple):
 
 
 Instruction = Task | Misplaced
+Steps = Iterator[Iterable[Instruction]]
+"""A change of the graph, done in steps that each take less than a millisecond; each yields what follows from it."""
 # The claims of an object, and whether it holds up the deletion of the owner meant.
 Links = Mapping[ObjectIdentity, bool]
 
@@ -94,7 +98,7 @@ Links = Mapping[ObjectIdentity, bool]
 class GraphNode:
     """An object; virtual while `identity` and `meta` are None."""
 
-    __slots__ = ("_claims", "blocking", "identity", "meta", "uid")
+    __slots__ = ("_claims", "absent", "blocking", "identity", "loose", "meta", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
@@ -102,6 +106,10 @@ class GraphNode:
         self.meta: ObjectMeta | None = None
         # How many claims hold up its deletion.
         self.blocking = 0
+        # How many of its own claims mean an owner that is not there, is another one, or waits for its dependents.
+        self.loose = 0
+        # Claims of its dependents that are known to mean nothing that exists.
+        self.absent: set[ObjectIdentity] | None = None
         # By what they claim, the uids of its dependents, and whether they hold up its deletion; made when needed.
         self._claims: dict[ObjectIdentity, dict[str, bool]] | None = None
 
@@ -130,6 +138,10 @@ class GraphNode:
         for group in self.claims.values():
             yield from group
 
+    def is_solid(self, claim: ObjectIdentity) -> bool:
+        """Return whether it is what a claim says, and stays whatever becomes of its dependents."""
+        return self.identity is not None and self.identity.agrees_with(claim) and not self.is_waiting
+
     def attach(self, claim: ObjectIdentity, uid: str, blocks: bool) -> bool:
         """Take in a dependent; whether it is the first that makes this claim."""
         if self._claims is None:
@@ -151,15 +163,20 @@ class GraphNode:
         if not group:
             del self._claims[claim]
             self._claims = self._claims or None
+            if self.absent is not None:
+                self.absent.discard(claim)
         return blocks and not self.blocking
 
 
 class Graph:
-    """Every object watched, under its uid, and every owner named; `absent` are owners known not to be there."""
+    """Every object watched, under its uid, and every owner named.
+
+    A change is an iterator: it is made as its steps are taken, and must be completed before the next one begins.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, GraphNode] = {}
-        self.absent = Absent(MOST_ABSENT)
+        self._absent = Absent(MOST_ABSENT)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -171,44 +188,60 @@ class Graph:
         """The node of that uid."""
         return self._nodes.get(uid)
 
-    def observe(self, identity: ObjectIdentity, meta: ObjectMeta) -> list[Instruction]:
+    def observe(self, identity: ObjectIdentity, meta: ObjectMeta) -> Steps:
         """An object is there, and looks like this now."""
         node = self._nodes.get(identity.uid)
         if node is None:
             node = self._nodes[identity.uid] = GraphNode(identity.uid)
-        out: list[Instruction] = []
-        if node.identity is None:
-            node.identity = identity
-            out += self._doubt(node)
-        before, node.meta = node.meta, meta
+        is_new, before = node.identity is None, node.meta
+        with self._recounting(node):
+            node.identity, node.meta = node.identity or identity, meta
+        if is_new:
+            yield from self._doubt(node)
         if before is None or before.owner_references != meta.owner_references:
-            self._relink(node, links(node.identity, before), links(node.identity, meta), out)
+            yield from self._relink(node, node.identity, before, meta)
         if node.is_orphaning and not is_orphaning(before):
-            out.append(Task(What.ORPHAN, node.uid))
+            yield (Task(What.ORPHAN, node.uid),)
         elif node.is_waiting and not is_waiting(before):
-            out += (Task(What.LOOK, uid) for uid in (*node.dependents(), node.uid))
-        return out
+            for uid in (*node.dependents(), node.uid):
+                yield (Task(What.LOOK, uid),)
 
-    def lose(self, identity: ObjectIdentity) -> list[Instruction]:
+    def lose(self, identity: ObjectIdentity) -> Steps:
         """An object was deleted."""
         node = self._observed(identity)
         if node is None:
-            return []
-        out: list[Instruction] = []
+            return
         if any(map(identity.agrees_with, node.claims)):
-            self.absent.add(identity)
-        out += (Task(What.LOOK, uid) for uid in node.dependents())
-        self._unobserve(node, identity, out)
-        return out
+            self.note_absent(identity)
+        dependents = tuple(node.dependents())
+        yield from self._unobserve(node, identity)
+        for uid in dependents:
+            yield (Task(What.LOOK, uid),)
 
-    def forget(self, identity: ObjectIdentity) -> list[Instruction]:
+    def forget(self, identity: ObjectIdentity) -> Steps:
         """An object is out of sight; whether it is still there is not known."""
         node = self._observed(identity)
         if node is None:
-            return []
-        out: list[Instruction] = [Task(What.LOOK, node.uid)] if node.claims else []
-        self._unobserve(node, identity, out)
-        return out
+            return
+        yield from self._unobserve(node, identity)
+        if node.claims:
+            yield (Task(What.LOOK, node.uid),)
+
+    def note_absent(self, owner: ObjectIdentity) -> None:
+        """Remember that an owner is not there: as long as somebody names it, and for some time."""
+        self._absent.add(owner)
+        node = self._nodes.get(owner.uid)
+        if node is not None and node.claims:
+            node.absent = node.absent or set()
+            node.absent.add(owner)
+
+    def is_absent(self, claim: ObjectIdentity) -> bool:
+        """Return whether the owner that a claim means is known not to be there."""
+        node = self._nodes.get(claim.uid)
+        known = node.absent if node is not None else None
+        if known and (claim in known or claim._replace(namespace="") in known):
+            return True
+        return self._absent.has(claim)
 
     def claimants(self, claim: ObjectIdentity) -> list[Instruction]:
         """Have those looked at that make a claim: it turned out that there is no such owner."""
@@ -224,9 +257,7 @@ class Graph:
             return node.is_orphaning
         if node.identity is None or node.is_waiting:
             return True
-        if node.is_being_deleted:
-            return False
-        return any(not self._is_solid(claim) for claim in links(node.identity, node.meta))
+        return node.loose > 0 and not node.is_being_deleted
 
     def cycles(self, uid: str) -> frozenset[str]:
         """The owners that an object holds up and that, at the end of a chain of such, hold it up: none would ever go.
@@ -234,8 +265,9 @@ class Graph:
         All of them wait for their dependents, and so does the object.
         """
         node = self._nodes[uid]
-        assert node.identity is not None
-        held = {claim.uid for claim, blocks in links(node.identity, node.meta).items() if blocks and self._waits(claim)}
+        assert node.meta is not None
+        held = {one.uid for one in node.meta.owner_references if one.block_owner_deletion and self._waits(one.uid)}
+        held.discard(uid)
         return frozenset(held & self._below(node)) if held else frozenset()
 
     def _below(self, node: GraphNode) -> set[str]:
@@ -249,73 +281,90 @@ class Graph:
                     open_.append(self._nodes[uid])
         return found
 
-    def _waits(self, claim: ObjectIdentity) -> bool:
-        owner = self._nodes.get(claim.uid)
+    def _waits(self, uid: str) -> bool:
+        owner = self._nodes.get(uid)
         return owner is not None and owner.is_waiting
-
-    def _is_solid(self, claim: ObjectIdentity) -> bool:
-        owner = self._nodes[claim.uid]
-        return owner.identity is not None and owner.identity.agrees_with(claim) and not owner.is_waiting
 
     def _observed(self, identity: ObjectIdentity) -> GraphNode | None:
         node = self._nodes.get(identity.uid)
         return node if node is not None and node.identity == identity else None
 
-    def _unobserve(self, node: GraphNode, identity: ObjectIdentity, out: list[Instruction]) -> None:
-        self._relink(node, links(identity, node.meta), {}, out)
-        node.identity = node.meta = None
+    def _unobserve(self, node: GraphNode, identity: ObjectIdentity) -> Steps:
+        yield from self._relink(node, identity, node.meta, None)
+        with self._recounting(node):
+            node.identity = node.meta = None
         if not node.claims:
             del self._nodes[node.uid]
 
-    def _relink(self, node: GraphNode, before: Links, after: Links, out: list[Instruction]) -> None:
-        for claim, blocks in before.items():
-            if after.get(claim) != blocks:
-                self._detach(node, claim, out)
-        for claim, blocks in after.items():
-            if before.get(claim) != blocks:
-                self._attach(node, claim, blocks, out)
+    @contextmanager
+    def _recounting(self, owner: GraphNode) -> Iterator[None]:
+        """Count the loose claims of the dependents of an owner again, after a change of what it is."""
+        before = [owner.is_solid(claim) for claim in owner.claims]
+        yield
+        for (claim, group), was_solid in zip(owner.claims.items(), before, strict=True):
+            change = was_solid - owner.is_solid(claim)
+            for uid in group if change else ():
+                self._nodes[uid].loose += change
 
-    def _attach(self, node: GraphNode, claim: ObjectIdentity, blocks: bool, out: list[Instruction]) -> None:
+    def _relink(
+        self, node: GraphNode, identity: ObjectIdentity, before: ObjectMeta | None, after: ObjectMeta | None
+    ) -> Steps:
+        old = yield from _linking(identity, before)
+        new = yield from _linking(identity, after)
+        for claim, blocks in old.items():
+            if new.get(claim) != blocks:
+                yield self._detach(node, claim)
+        for claim, blocks in new.items():
+            if old.get(claim) != blocks:
+                yield self._attach(node, identity, claim, blocks)
+
+    def _attach(
+        self, node: GraphNode, identity: ObjectIdentity, claim: ObjectIdentity, blocks: bool
+    ) -> Iterable[Instruction]:
         owner = self._nodes.get(claim.uid)
         if owner is None:
             owner = self._nodes[claim.uid] = GraphNode(claim.uid)
         is_news = owner.attach(claim, node.uid, blocks)
+        node.loose += not owner.is_solid(claim)
         if owner.identity is None:
-            out.append(Task(What.LOOK, owner.uid if is_news else node.uid))
-        elif not owner.identity.agrees_with(claim):
-            out += self._doubt_one(node, owner.identity, claim)
-        elif owner.is_waiting:
-            out.append(Task(What.LOOK, node.uid))
+            return (Task(What.LOOK, owner.uid if is_news else node.uid),)
+        if not owner.identity.agrees_with(claim):
+            return _doubt_one(identity, owner.identity, claim)
+        return (Task(What.LOOK, node.uid),) if owner.is_waiting else ()
 
-    def _detach(self, node: GraphNode, claim: ObjectIdentity, out: list[Instruction]) -> None:
+    def _detach(self, node: GraphNode, claim: ObjectIdentity) -> Iterable[Instruction]:
         owner = self._nodes[claim.uid]
+        node.loose -= not owner.is_solid(claim)
         is_free = owner.detach(claim, node.uid)
         if owner.identity is None and not owner.claims:
             del self._nodes[owner.uid]
         elif is_free and owner.is_waiting:
-            out.append(Task(What.LOOK, owner.uid))
+            return (Task(What.LOOK, owner.uid),)
+        return ()
 
-    def _doubt(self, owner: GraphNode) -> Iterator[Instruction]:
+    def _doubt(self, owner: GraphNode) -> Steps:
         """Have those looked at that claim `owner`, which is observed now, to be something else."""
         assert owner.identity is not None
         for claim, group in owner.claims.items():
             if not owner.identity.agrees_with(claim):
                 for uid in group:
-                    yield from self._doubt_one(self._nodes[uid], owner.identity, claim)
-
-    def _doubt_one(self, dependent: GraphNode, owner: ObjectIdentity, claim: ObjectIdentity) -> Iterable[Instruction]:
-        assert dependent.identity is not None
-        if owner.namespace and owner.namespace != claim.namespace:
-            yield Misplaced(dependent.identity, claim)
-        yield Task(What.LOOK, dependent.uid)
+                    dependent = self._nodes[uid].identity
+                    assert dependent is not None
+                    yield _doubt_one(dependent, owner.identity, claim)
 
 
-def links(identity: ObjectIdentity, meta: ObjectMeta | None) -> Links:
-    """The claims of an object, but for one that it owns itself."""
-    if meta is None or not meta.owner_references:
-        return {}
+def _doubt_one(dependent: ObjectIdentity, owner: ObjectIdentity, claim: ObjectIdentity) -> Iterator[Instruction]:
+    if owner.namespace and owner.namespace != claim.namespace:
+        yield Misplaced(dependent, claim)
+    yield Task(What.LOOK, dependent.uid)
+
+
+def _linking(identity: ObjectIdentity, meta: ObjectMeta | None) -> Generator[Iterable[Instruction], None, Links]:
+    """Return the claims of an object, but for one that it owns itself; in steps, as there may be very many."""
     found: dict[ObjectIdentity, bool] = {}
-    for reference in meta.owner_references:
+    for number, reference in enumerate(meta.owner_references if meta is not None else ()):
+        if number % _LINKED_AT_ONCE == _LINKED_AT_ONCE - 1:
+            yield ()
         if reference.uid != identity.uid:
             claim = claim_of(identity, reference)
             found[claim] = found.get(claim, False) or reference.block_owner_deletion is True

@@ -12,11 +12,12 @@ from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
+from controller_manager.base.slices import Turn
 from controller_manager.client.discovery import Discovery, ServedResource
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Add, Change, Informer, Informers, Priority
 
-from .graph import Graph, Instruction, Misplaced, ObjectIdentity, Task
+from .graph import Graph, Instruction, Misplaced, ObjectIdentity, Steps, Task
 
 Kind = tuple[str, str]
 """Group and kind."""
@@ -201,36 +202,54 @@ class GraphBuilder:
         self._graph = graph
         self._monitors = monitors
         self._events = events
+        # What is being taken in, and the steps that are left of it.
+        self._under_way: tuple[Observation, Steps] | None = None
 
     async def begin(self) -> None:
         """Take in all that was read at the start, before anything is looked at: who was read first means nothing."""
         ordered: dict[Instruction, None] = {}
+        turn = Turn()
         while self._monitors.seen:
             for _ in range(min(_AT_ONCE, len(self._monitors.seen))):
-                ordered.update(dict.fromkeys(self._apply(self._monitors.seen.popleft())))
+                for instructions in self._steps(self._monitors.seen.popleft()):
+                    ordered.update(dict.fromkeys(instructions))
+                    await turn.give_way()
             await asyncio.sleep(0)
-        await self._order_in_parts(list(ordered), "found at the start", Priority.LOW)
+        instructions = list(ordered)
+        for start in range(0, len(instructions), _AT_ONCE):
+            self.order(instructions[start : start + _AT_ONCE], "found at the start", Priority.LOW)
+            await asyncio.sleep(0)
 
     async def follow(self) -> None:
         """Take in what is seen, until cancelled."""
         while True:
             await self._monitors.something()
-            while seen := self._monitors.seen:
-                for _ in range(min(_AT_ONCE, len(seen))):
-                    one = seen.popleft()
-                    instructions = self._apply(one)
-                    if instructions:
-                        await self._order_in_parts(instructions, _cause(one), _priority(one))
-                    if not seen:
-                        break
-                if seen:
-                    await asyncio.sleep(0)
+            await self.catch_up()
 
-    def catch_up(self) -> None:
-        """Take in at once what has been seen."""
-        while self._monitors.seen:
+    async def catch_up(self) -> None:
+        """Take in what has been seen, letting other work run now and then; everything is taken in on return."""
+        turn = Turn()
+        count = 0
+        while self._take_step():
+            await turn.give_way()
+            count += 1
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _take_step(self) -> bool:
+        """Take the next step of what has been seen; return whether there was any."""
+        if self._under_way is None:
+            if not self._monitors.seen:
+                return False
             one = self._monitors.seen.popleft()
-            self.order(self._apply(one), _cause(one), _priority(one))
+            self._under_way = one, self._steps(one)
+        one, steps = self._under_way
+        instructions = next(steps, None)
+        if instructions is None:
+            self._under_way = None
+        else:
+            self.order(instructions, _cause(one), _priority(one))
+        return True
 
     def order(self, instructions: Iterable[Instruction], cause: str, priority: Priority = Priority.NORMAL) -> None:
         """Have the instructions carried out for which there still is a reason."""
@@ -242,17 +261,10 @@ class GraphBuilder:
                 case Misplaced(dependent, owner):
                     self._tell(dependent, owner)
 
-    def _apply(self, one: Observation) -> list[Instruction]:
+    def _steps(self, one: Observation) -> Steps:
         if one.meta is not None:
             return self._graph.observe(one.identity, one.meta)
         return self._graph.forget(one.identity) if one.out_of_sight else self._graph.lose(one.identity)
-
-    async def _order_in_parts(self, instructions: list[Instruction], cause: str, priority: Priority) -> None:
-        """Order work, letting other work run now and then."""
-        for start in range(0, len(instructions), _AT_ONCE):
-            self.order(instructions[start : start + _AT_ONCE], cause, priority)
-            if len(instructions) > _AT_ONCE:
-                await asyncio.sleep(0)
 
     def _tell(self, dependent: ObjectIdentity, owner: ObjectIdentity) -> None:
         resource = self._monitors.known.kinds.get((dependent.group, dependent.kind))

@@ -14,7 +14,7 @@ from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObje
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client import Client
 
-from .graph import FOREGROUND, ORPHAN, Absent, ObjectIdentity, is_waiting
+from .graph import FOREGROUND, ORPHAN, Graph, ObjectIdentity, is_waiting
 from .graph_builder import KnownResources
 
 # | its owners                                  | the object                                                        |
@@ -85,12 +85,14 @@ class Unclear(Exception):
 
 
 class LiveLookup:
-    """Reads objects by identity. `known` is what discovery told last; owners found `absent` are not asked for again."""
+    """Reads objects by identity. `known` is what discovery told last; the `graph` remembers owners that are not there,
+    which are not asked for again.
+    """
 
-    def __init__(self, client: Client, known: Callable[[], KnownResources], absent: Absent) -> None:
+    def __init__(self, client: Client, known: Callable[[], KnownResources], graph: Graph) -> None:
         self._client = client
         self._known = known
-        self._absent = absent
+        self._graph = graph
         # The claims being looked up, and who else waits for the answer: None if there was none.
         self._asking: dict[ObjectIdentity, asyncio.Future[OwnerState | None]] = {}
 
@@ -122,7 +124,7 @@ class LiveLookup:
 
         Several that ask for the same at once share one answer.
         """
-        if self._absent.has(claim):
+        if self._graph.is_absent(claim):
             return OwnerState.GONE
         resource = self.resource(claim)
         if resource.namespaced and not claim.namespace:
@@ -140,7 +142,7 @@ class LiveLookup:
             del self._asking[owner]
             answer.set_result(state)
         if state is OwnerState.GONE:
-            self._absent.add(owner)
+            self._graph.note_absent(owner)
         return state
 
 

@@ -75,6 +75,8 @@ class AutoscalerOptions(Options):
 _LOOKS = 5000
 # Seconds until an autoscaler, or a target, that changed during the look at it is looked at again.
 _PAUSE = 1.0
+# Events about metrics that failed in one look: the recorder drops more of one object anyway.
+_MOST_EVENTS = 25
 # Of the usual limit of requests: a look takes two of them, and thousands of autoscalers are looked at in each period.
 _QPS_FACTOR = 50
 
@@ -184,7 +186,7 @@ class AutoscalerController:
     async def _act(self, seen: _Seen, decision: ScaleDecision, history: History) -> bool | None:
         """Scale if need be, and tell everything; whether the target was scaled, None if there was no need."""
         autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
-        for one in decision.failures:
+        for one in decision.failures[:_MOST_EVENTS]:
             self._events.warning(autoscaler, one.event or one.reason, one.message)
         if decision.problem and not decision.agreed:
             self._events.warning(autoscaler, "FailedComputeMetricsReplicas", decision.problem)

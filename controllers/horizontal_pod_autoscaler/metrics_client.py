@@ -25,6 +25,7 @@ from controller_manager.api.metrics import (
     ContainerMetrics,
     PodMetrics,
 )
+from controller_manager.api.resource import path_segment
 from controller_manager.api.selectors import LabelSelectorSpec
 from controller_manager.client import Client
 from controller_manager.client.rest_client import Call
@@ -63,21 +64,25 @@ def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "
     """Return what to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
 
     `described` is the resource of the object that an object metric describes, as `plural.group`. An object is one of
-    the namespace of the autoscaler, or that namespace itself.
+    the namespace of the autoscaler, or that namespace itself. Raises `InvalidName`.
     """
     space = f"namespaces/{namespace}"
     if spec.resource or spec.container_resource:
         return Query(RESOURCE_METRICS, f"{space}/pods", (("labelSelector", selector),))
     if spec.pods:
         chosen = ("labelSelector", selector), *_selecting("metricLabelSelector", spec.pods.metric)
-        return Query(CUSTOM_METRICS, f"{space}/pods/*/{spec.pods.metric.name}", chosen)
+        return Query(CUSTOM_METRICS, f"{space}/pods/*/{path_segment(spec.pods.metric.name)}", chosen)
     if spec.object:
-        place = f"{space}/metrics" if _is_namespace(spec.object) else f"{space}/{described}/{_name(spec.object)}"
+        place = (
+            f"{space}/metrics"
+            if _is_namespace(spec.object)
+            else f"{space}/{described}/{path_segment(_name(spec.object))}"
+        )
         selected = _selecting("metricLabelSelector", spec.object.metric)
-        return Query(CUSTOM_METRICS, f"{place}/{spec.object.metric.name}", selected)
+        return Query(CUSTOM_METRICS, f"{place}/{path_segment(spec.object.metric.name)}", selected)
     if spec.external:
         metric = spec.external.metric
-        return Query(EXTERNAL_METRICS, f"{space}/{metric.name}", _selecting("labelSelector", metric))
+        return Query(EXTERNAL_METRICS, f"{space}/{path_segment(metric.name)}", _selecting("labelSelector", metric))
     return None
 
 

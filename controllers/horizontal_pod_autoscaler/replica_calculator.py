@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from controller_manager.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
 from controller_manager.api.core import PODS, Pod
-from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.errors import ApiError, BadRequest, InvalidName
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
+from controller_manager.base.slices import Turn
 from controller_manager.base.tasks import all_of
 from controller_manager.cache import Informer
 from controller_manager.controller import Context
@@ -23,6 +24,7 @@ from .replicas import CannotCompute, Startup
 # The index of `controllers._pods`.
 (_LABEL,) = PODS_BY_LABEL
 _Place = tuple[str, str, str]
+_ASKED_AT_ONCE = 20  # metrics of one autoscaler
 
 
 class ReplicaCalculator:
@@ -71,16 +73,31 @@ class ReplicaCalculator:
     async def _measure(
         self, metrics: Sequence[MetricSpec], namespace: str, selector: str, view: TargetState
     ) -> list[Proposal | Failure]:
-        began = clock.monotonic()
-        queries = [await self._query(spec, namespace, selector) for spec in metrics]
-        asked = list({query: None for query in queries if isinstance(query, Query)})
-        answers = dict(zip(asked, await all_of(*map(self._ask, asked)), strict=True))
+        began, turn = clock.monotonic(), Turn()
+        queries = []
+        for spec in metrics:
+            queries.append(await self._query(spec, namespace, selector))
+            await turn.give_way()
+        answers = await self._answers(dict.fromkeys(query for query in queries if isinstance(query, Query)))
         found = []
         for spec, query in zip(metrics, queries, strict=True):
             answer = answers[query] if isinstance(query, Query) else query
             found.append(propose(spec, answer, view) if isinstance(answer, bytes) else failure(spec, answer))
             self._count(spec, found[-1], view, clock.monotonic() - began)
+            await turn.give_way()
         return found
+
+    async def _answers(self, queries: Iterable[Query]) -> dict[Query, bytes | str]:
+        """Ask for metrics, a few at a time: an autoscaler may have thousands."""
+        answers: dict[Query, bytes | str] = {}
+        left = iter(queries)
+
+        async def work() -> None:
+            for query in left:
+                answers[query] = await self._ask(query)
+
+        await all_of(*(work() for _ in range(_ASKED_AT_ONCE)))
+        return answers
 
     async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> Query | str | bytes:
         """Return what to ask for a metric; or an answer right away, or why nothing can be asked."""
@@ -90,7 +107,10 @@ class ReplicaCalculator:
                 described = (await self._mapper.of(spec.object.described_object))[0].resource.name
             except (NoSuchKind, ApiError, OSError) as error:
                 return str(error)
-        return query_of(spec, namespace, selector, described) or b""
+        try:
+            return query_of(spec, namespace, selector, described) or b""
+        except InvalidName as error:
+            return str(error)
 
     async def _ask(self, query: Query) -> bytes | str:
         """The answer, or why there is none."""

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -118,6 +119,7 @@ class VirtualNodeController:
         self._unwanted: set[str] = set()
         self._ready = asyncio.Event()
         self._changes = Counters(_CHANGES, context.runtime.registry)
+        self._worker = context.runtime.worker
 
     async def run(self, add: Add) -> None:
         """Have the nodes be there that are asked for, and no others of their pool; serve their logs."""
@@ -227,16 +229,21 @@ class VirtualNodeController:
                 place = self._place(pod, view, node)
                 if not place.pod_ips:
                     return Requeue(_NO_ADDRESS)
-                if self._admitted.ends(pod):
-                    decision = preempted(view, place, clock.wall_seconds())
-                else:
-                    decision = decide(view, self._stages, place, clock.wall_seconds())
+                decision = await self._decided(pod, view, place)
             await self._write(pod, decision)
         except (NotFound, Conflict):
             return None  # it, or its node, is gone, or another one by now; the informer will tell
         for told in decision.events:
             self._events.event(pod, told.type, told.reason, told.message)
         return Requeue(max(0.0, decision.due - clock.wall_seconds())) if decision.due < math.inf else None
+
+    async def _decided(self, pod: Pod, view: VirtualPod, place: Place) -> Decision:
+        now = clock.wall_seconds()
+        if self._admitted.ends(pod):
+            step = partial(preempted, view, place, now)
+        else:
+            step = partial(decide, view, self._stages, place, now)
+        return await self._worker.run_if_large(len(pod.raw), step)
 
     async def _refusal(self, pod: Pod, node: Node) -> Refusal | None:
         """Return why a pod may not be on its node. Before one is refused the server is asked for the node, of which the

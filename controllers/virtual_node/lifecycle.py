@@ -14,7 +14,7 @@ All that is due at once is one change of its status.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,11 +27,13 @@ from controller_manager.api.timestamps import format_time
 from . import containers
 from .admission import Refusal
 from .containers import KILLED, state_of
-from .phase import all_over, conditions_of, init_is_done, init_is_over, phase_of
-from .pods import Container, ContainerStatus, PodStatus, Slot, VirtualPod, moment
+from .phase import conditions_of, phase_of
+from .pod_life import PodLife
+from .pods import Container, ContainerKind, ContainerStatus, PodStatus, VirtualPod, moment
 from .stages import Stage, Stages, back_off
 
-_MOST_AT_ONCE = 1000
+# Steps that one decision takes: stages may lead in a circle that takes no time.
+_MOST_STEPS, _STEPS_PER_CONTAINER = 1000, 10
 _EXPIRED = "DeadlineExceeded"
 PREEMPTED = "Preempting"
 """Why a pod ended whose room a critical one needs."""
@@ -55,16 +57,6 @@ class Place(NamedTuple):
     pod_ips: tuple[str, ...]
 
 
-class Step(NamedTuple):
-    """A stage that a container comes to at a time; without a container, the deadline of its pod."""
-
-    at: float
-    stage: Stage | None = None
-    slot: Slot | None = None
-    container: Container | None = None
-    killed: bool = False
-
-
 class Told(NamedTuple):
     """An event about a pod."""
 
@@ -86,19 +78,12 @@ class Decision(NamedTuple):
 
 def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decision:
     """Return what is due of a pod now; `due` is infinite if nothing more will be by itself."""
-    seen, text, told = pod.status, format_time(datetime.fromtimestamp(now, UTC)), []
+    seen, text = pod.status, format_time(datetime.fromtimestamp(now, UTC))
     is_leaving = pod.metadata.deletion_timestamp is not None
     if pod.is_over:
         return Decision({}, math.inf, _is_removed(pod))
     pod = _followed(_admitted(pod, place, text), text)
-    step = next_stage(pod, stages)
-    for _ in range(_MOST_AT_ONCE):
-        if step is None or step.at > now:
-            break
-        if step.stage is not None and step.slot is not None:
-            told += _events(step.stage, step.slot.of(pod))
-        pod = take(pod, step, text)
-        step = next_stage(pod, stages)
+    pod, due, told = _advanced(pod, stages, now, text)
     is_final = is_leaving and not _runs(pod)
     if is_final:
         pod = _finished(pod, text)
@@ -106,8 +91,36 @@ def decide(pod: VirtualPod, stages: Stages, place: Place, now: float) -> Decisio
     removes = is_final and _is_removed(pod)
     if removes and not pod.metadata.finalizers:
         return Decision({}, math.inf, True, tuple(told))  # nobody would see how it ended
-    due = step.at if step is not None and not is_final else math.inf
-    return Decision(_changes(seen, status), due, removes, tuple(told))
+    return Decision(_changes(seen, status), math.inf if is_final else due, removes, tuple(told))
+
+
+def _advanced(pod: VirtualPod, stages: Stages, now: float, text: str) -> tuple[VirtualPod, float, list[Told]]:
+    """Return an admitted pod after all steps that are due, when the next one is, and the events of those taken."""
+    if pod.status.reason == _EXPIRED:
+        return pod, math.inf, []
+    told: list[Told] = []
+    deadline = _deadline_of(pod)
+    life = PodLife(pod, stages)
+    due = math.inf
+    for _ in range(_MOST_STEPS + _STEPS_PER_CONTAINER * sum(1 for _ in pod.containers())):
+        step = life.next()
+        due = math.inf if step is None else step.at
+        if deadline <= min(now, due):
+            expired = _killed(life.pod, text, _EXPIRED, "the pod ran for longer than its activeDeadlineSeconds")
+            return expired, math.inf, told
+        if step is None or step.at > now:
+            break
+        told += _events(step.stage, life.status(step))
+        life.take(step, text)
+    return life.pod, min(due, deadline), told
+
+
+def _deadline_of(pod: VirtualPod) -> float:
+    """Return when a pod ends by its activeDeadlineSeconds; infinite for never."""
+    limit = pod.spec.active_deadline_seconds
+    if limit is None or pod.metadata.deletion_timestamp is not None:
+        return math.inf
+    return moment(pod.status.start_time) + limit
 
 
 def _changes(seen: PodStatus, status: PodStatus) -> dict[str, Any]:
@@ -146,110 +159,6 @@ def preempted(pod: VirtualPod, place: Place, now: float) -> Decision:
     pod = replace(pod, status=replace(pod.status, conditions=(*others, disrupted)))
     status = _concluded(pod, place, text, is_final=False)
     return Decision(_changes(seen, status), math.inf, False, (Told(PREEMPTED, said),))
-
-
-def next_stage(pod: VirtualPod, stages: Stages) -> Step | None:
-    """Return what comes next of a pod that is admitted, if anything will by itself."""
-    if pod.status.reason == _EXPIRED:
-        return None
-    return min(_steps(pod, stages), key=lambda step: step.at, default=None)
-
-
-def take(pod: VirtualPod, step: Step, now: str) -> VirtualPod:
-    """Return the pod after a step."""
-    slot, stage, container = step.slot, step.stage, step.container
-    if slot is None or stage is None or container is None:
-        return _killed(pod, now, _EXPIRED, "the pod ran for longer than its activeDeadlineSeconds")
-    status = slot.of(pod)
-    match stage.to:
-        case "blocked":
-            status = containers.blocked(status, stage)
-        case "running":
-            status = containers.begun(pod.metadata.uid, container, status, now)
-        case "started":
-            status = replace(status, started=True, ready=False)
-        case "ready":
-            status = replace(status, ready=True)
-        case "back-off":
-            status = containers.held_back(status)
-        case "killed":
-            status = containers.ended(status, slot.kind, KILLED, now)
-        case _:
-            code = KILLED if step.killed else stage.exit_code(pod, container)
-            status = containers.ended(status, slot.kind, code, now, stage.spec.reason, stage.spec.message)
-    return slot.replaced(pod, status)
-
-
-def _steps(pod: VirtualPod, stages: Stages) -> Iterator[Step]:
-    """Each stage that some container may come to."""
-    meta, is_leaving = pod.metadata, pod.metadata.deletion_timestamp is not None
-    limit = pod.spec.active_deadline_seconds
-    if limit is not None and not is_leaving:
-        yield Step(moment(pod.status.start_time) + limit)
-    ends = all_over(pod) or init_is_over(pod)
-    if is_leaving:
-        asked = moment(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
-    else:
-        asked = max(map(_done_at, pod.statuses()), default=0.0)
-    for slot, container in pod.containers():
-        status = slot.of(pod)
-        stops = is_leaving or (ends and slot.kind == "sidecar")
-        state = state_of(status, stops=stops)
-        since = _since(pod, slot, status, state, asked)
-        if since is None or (stops and state != "stopping"):
-            continue
-        if state == "terminated" and not containers.restarts(pod, slot.kind, container, status):
-            continue
-        if state == "blocked" and not _is_blocked(pod, stages, slot, container, status):
-            state = "waiting"
-        for stage in stages.of(state, pod, slot.kind, container, status.restart_count):
-            if stage.to == "ready" and slot.kind in ("init", "ephemeral"):
-                continue
-            at = since + stage.seconds(pod, container, status)
-            last = moment(meta.deletion_timestamp) if is_leaving else math.inf
-            yield Step(min(at, last), stage, slot, container, killed=at > last)
-
-
-def _is_blocked(pod: VirtualPod, stages: Stages, slot: Slot, container: Container, status: ContainerStatus) -> bool:
-    """Return whether a stage still keeps a container from starting: its image, say, may be another one by now."""
-    found = stages.of("waiting", pod, slot.kind, container, status.restart_count)
-    return any(stage.to == "blocked" for stage in found)
-
-
-def _since(pod: VirtualPod, slot: Slot, status: ContainerStatus, state: str, asked: float) -> float | None:
-    """Return since when a container is in its state; None where that leads nowhere."""
-    if state == "stopping":
-        return asked
-    if status.state.running is not None:
-        return moment(status.state.running.started_at)
-    if status.state.terminated is not None:
-        return moment(status.state.terminated.finished_at)
-    if not _may_start(pod, slot):
-        return None
-    if status.last_state.terminated is not None:
-        return moment(status.last_state.terminated.finished_at)
-    return max([moment(pod.status.start_time), *map(_done_at, _before(pod, slot))])
-
-
-def _before(pod: VirtualPod, slot: Slot) -> tuple[ContainerStatus, ...]:
-    """Return the init containers that a container has to wait for."""
-    if slot.kind == "ephemeral":
-        return ()
-    statuses = pod.status.init_container_statuses
-    return statuses if slot.kind == "main" else statuses[: slot.position]
-
-
-def _may_start(pod: VirtualPod, slot: Slot) -> bool:
-    before = zip(pod.spec.init_containers, _before(pod, slot), strict=False)
-    return all(init_is_done(container.init_kind, status) for container, status in before)
-
-
-def _done_at(status: ContainerStatus) -> float:
-    """Return when a container ended, or began if it still runs."""
-    state = status.state
-    if state.terminated is not None:
-        return moment(state.terminated.finished_at)
-    return moment(state.running.started_at) if state.running is not None else 0.0
 
 
 def _runs(pod: VirtualPod) -> bool:
@@ -321,38 +230,47 @@ def _followed(pod: VirtualPod, now: str) -> VirtualPod:
     """
     if pod.status.observed_generation == pod.metadata.generation:
         return pod
-    for slot, container in pod.containers():
-        status = slot.of(pod)
-        if status.state.running is None:
-            continue
-        if status.image != container.image:
-            end = containers.ended(status, slot.kind, 0, now)
-            status = replace(end, last_state=end.state)
-            pod = slot.replaced(pod, containers.begun(pod.metadata.uid, container, status, now))
-        elif status.resources != containers.allotted(container):
-            resources = containers.allotted(container)
-            changed = replace(status, resources=resources, allocated_resources=container.resources.requests)
-            pod = slot.replaced(pod, changed)
-    return pod
+    statuses = [
+        _followed_by(pod, kind, container, status, now)
+        for (kind, container), status in zip(pod.containers(), pod.statuses(), strict=True)
+    ]
+    return pod.with_statuses(statuses)
+
+
+def _followed_by(
+    pod: VirtualPod, kind: ContainerKind, container: Container, status: ContainerStatus, now: str
+) -> ContainerStatus:
+    if status.state.running is None:
+        return status
+    if status.image != container.image:
+        end = containers.ended(status, kind, 0, now)
+        return containers.begun(pod.metadata.uid, container, replace(end, last_state=end.state), now)
+    resources = containers.allotted(container)
+    if status.resources == resources:
+        return status
+    return replace(status, resources=resources, allocated_resources=container.resources.requests)
 
 
 def _killed(pod: VirtualPod, now: str, reason: str, message: str) -> VirtualPod:
     """Return the pod after its node has ended it."""
-    for slot, _ in pod.containers():
-        status = slot.of(pod)
-        if status.state.running is not None:
-            pod = slot.replaced(pod, containers.ended(status, slot.kind, KILLED, now))
+    statuses = [
+        status if status.state.running is None else containers.ended(status, kind, KILLED, now)
+        for (kind, _), status in zip(pod.containers(), pod.statuses(), strict=True)
+    ]
+    pod = pod.with_statuses(statuses)
     return replace(pod, status=replace(pod.status, reason=reason, message=message))
 
 
 def _finished(pod: VirtualPod, now: str) -> VirtualPod:
     """Return a pod that is gone from its node: containers that never ran end as unknown."""
-    for slot, _ in pod.containers():
-        status = slot.of(pod)
-        if status.state.terminated is None:
-            said = "the container did not run when its pod was deleted"
-            pod = slot.replaced(pod, containers.ended(status, slot.kind, KILLED, now, "ContainerStatusUnknown", said))
-    return pod
+    said = "the container did not run when its pod was deleted"
+    statuses = [
+        containers.ended(status, kind, KILLED, now, "ContainerStatusUnknown", said)
+        if status.state.terminated is None
+        else status
+        for (kind, _), status in zip(pod.containers(), pod.statuses(), strict=True)
+    ]
+    return pod.with_statuses(statuses)
 
 
 def _concluded(pod: VirtualPod, place: Place, now: str, *, is_final: bool) -> Any:

@@ -18,10 +18,12 @@ def init_is_done(kind: ContainerKind, status: ContainerStatus) -> bool:
 
 def init_is_over(pod: VirtualPod) -> bool:
     """Return whether an init container has failed for good."""
-    return any(
-        kind == "init" and _failed(status) and not restarts(pod, kind, container, status)
-        for kind, container, status in _inits(pod)
-    )
+    return any(init_has_failed(pod, kind, container, status) for kind, container, status in _inits(pod))
+
+
+def init_has_failed(pod: VirtualPod, kind: ContainerKind, container: Container, status: ContainerStatus) -> bool:
+    """Return whether an init container, which is no sidecar, has failed and is not started again."""
+    return kind == "init" and _failed(status) and not restarts(pod, kind, container, status)
 
 
 def all_over(pod: VirtualPod) -> bool:
@@ -71,12 +73,9 @@ def _inits(pod: VirtualPod) -> Iterator[tuple[ContainerKind, Container, Containe
 
 
 def _is_initialized(pod: VirtualPod) -> bool:
-    return all(init_is_done(kind, status) or _is_past(pod, kind) for kind, _, status in _inits(pod))
-
-
-def _is_past(pod: VirtualPod, kind: ContainerKind) -> bool:
-    """Return whether a sidecar that is down counts as one that was up: others have started after it."""
-    return kind == "sidecar" and any(one.container_id for one in pod.status.container_statuses)
+    """Return whether the main containers may start, or have: sidecars that are down by then count as up."""
+    has_begun = any(one.container_id for one in pod.status.container_statuses)
+    return all(init_is_done(kind, status) or (has_begun and kind == "sidecar") for kind, _, status in _inits(pod))
 
 
 def _failed(status: ContainerStatus) -> bool:

@@ -1,8 +1,8 @@
 """Pods as a node sees them: what of their spec it goes by, and all of the status that it writes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -171,40 +171,32 @@ class VirtualPod(Model):
         """Whether it has ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
 
-    def containers(self) -> "Iterator[tuple[Slot, Container]]":
-        """The containers, with where they are; init containers come first."""
-        for index, one in enumerate(self.spec.init_containers):
-            yield Slot("init_container_statuses", index, one.init_kind), one
-        for index, one in enumerate(self.spec.containers):
-            yield Slot("container_statuses", index, "main"), one
-        for index, one in enumerate(self.spec.ephemeral_containers):
-            yield Slot("ephemeral_container_statuses", index, "ephemeral"), one
+    def containers(self) -> Iterator[tuple[ContainerKind, Container]]:
+        """Return the containers with their kinds; init containers come first."""
+        for one in self.spec.init_containers:
+            yield one.init_kind, one
+        for one in self.spec.containers:
+            yield "main", one
+        for one in self.spec.ephemeral_containers:
+            yield "ephemeral", one
 
     def statuses(self) -> Iterator[ContainerStatus]:
-        """The statuses of all containers, in the same order, once there is one of each."""
+        """Return the statuses of all containers, in the same order, once there is one of each."""
         yield from self.status.init_container_statuses
         yield from self.status.container_statuses
         yield from self.status.ephemeral_container_statuses
 
-
-class Slot(NamedTuple):
-    """Where the status of a container is, and what kind it is."""
-
-    field: str
-    position: int
-    kind: ContainerKind
-
-    def of(self, pod: VirtualPod) -> ContainerStatus:
-        """Return the status of the container there."""
-        found: ContainerStatus = getattr(pod.status, self.field)[self.position]
-        return found
-
-    def replaced(self, pod: VirtualPod, status: ContainerStatus) -> VirtualPod:
-        """Return the pod with another status of that container."""
-        statuses = list(getattr(pod.status, self.field))
-        statuses[self.position] = status
-        changed = msgspec.structs.replace(pod.status, **{self.field: tuple(statuses)})
-        return msgspec.structs.replace(pod, status=changed)
+    def with_statuses(self, statuses: Sequence[ContainerStatus]) -> "VirtualPod":
+        """Return the pod with these statuses of all containers, in the order of `containers`."""
+        inits = len(self.spec.init_containers)
+        others = inits + len(self.spec.containers)
+        status = msgspec.structs.replace(
+            self.status,
+            init_container_statuses=tuple(statuses[:inits]),
+            container_statuses=tuple(statuses[inits:others]),
+            ephemeral_container_statuses=tuple(statuses[others:]),
+        )
+        return msgspec.structs.replace(self, status=status)
 
 
 POD = Decoder(VirtualPod)

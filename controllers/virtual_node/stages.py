@@ -30,6 +30,8 @@ _LONG_RUN = 2 * _LONGEST_BACK_OFF
 # What shells are told that says how long a command takes, and how it ends.
 _SLEEP = re.compile(r"(?<![\w-])sleep\s+(\d{1,8}|inf(?:inity)?)(?![\w.])")
 _EXIT = re.compile(r"(?<![\w-])exit\s+(\d{1,3})(?!\w)|(?<![\w-])(false)(?![\w-])")
+_SEARCHED = 64 * 1024  # characters of a command line in which `sleep` and `exit` are looked for
+_LONGEST_DURATION = 64  # characters of an annotation that is a duration
 _ANY = "*"
 _NEVER = "never"
 _COMMAND = "command"
@@ -82,22 +84,25 @@ class Stage:
         delay = self.spec.delay if self.spec.delay == _NEVER else "0s"
         return Stage(msgspec.structs.replace(self.spec, delay=delay, jitter="0s"))
 
-    def fits(self, pod: VirtualPod, kind: ContainerKind, container: Container, restarts: int) -> bool:
-        """Return whether the stage is for that container of a pod, after so many restarts."""
+    def fits_pod(self, pod: VirtualPod) -> bool:
+        """Return whether the stage is for containers of that pod."""
         spec, meta = self.spec, pod.metadata
-        if spec.of and kind not in spec.of:
-            return False
-        if restarts < spec.min_restarts or (spec.max_restarts is not None and restarts > spec.max_restarts):
-            return False
         if spec.annotations and not _has(spec.annotations, meta.annotations or {}):
             return False
         if spec.owners and not any(one.kind in spec.owners for one in meta.owner_references):
             return False
         if spec.namespaces and meta.namespace not in spec.namespaces:
             return False
-        if not (_any_fits(spec.containers, container.name) and _any_fits(spec.images, container.image)):
-            return False
         return self._selector.empty or self._selector.matches(meta.labels)
+
+    def fits(self, kind: ContainerKind, container: Container, restarts: int) -> bool:
+        """Return whether the stage is for a container of a pod that it fits, after so many restarts."""
+        spec = self.spec
+        if spec.of and kind not in spec.of:
+            return False
+        if restarts < spec.min_restarts or (spec.max_restarts is not None and restarts > spec.max_restarts):
+            return False
+        return _any_fits(spec.containers, container.name) and _any_fits(spec.images, container.image)
 
     def seconds(self, pod: VirtualPod, container: Container, status: ContainerStatus) -> float:
         """Return how long the container stays as it is before the stage comes; infinite for never."""
@@ -115,7 +120,7 @@ class Stage:
             found = exit_of((*container.command, *container.args))
             return self.spec.exit_code if found is None else found
         given = (pod.metadata.annotations or {}).get(self.spec.exit_code_from, "")
-        return int(given) % 256 if given.isascii() and given.isdecimal() and len(given) < 4 else self.spec.exit_code
+        return int(given) % 256 if len(given) < 4 and given.isascii() and given.isdecimal() else self.spec.exit_code
 
     def _given(self, pod: VirtualPod, container: Container, status: ContainerStatus) -> float | None:
         match self.spec.delay_from:
@@ -175,25 +180,32 @@ def _time_of_probe(probe: Probe, since: float) -> float:
 def _annotated(pod: VirtualPod, annotation: str) -> float | None:
     """Return the seconds of an annotation; None for none, or one that cannot be read: pods are not refused here."""
     text = (pod.metadata.annotations or {}).get(annotation)
+    if not text or len(text) > _LONGEST_DURATION:
+        return None
     try:
-        return _seconds(text, annotation) if text else None
+        return _seconds(text, annotation)
     except ValueError:
         return None
 
 
 def sleep_of(command: Sequence[str]) -> float | None:
     """Return the seconds that a command sleeps, as far as it says so; None if it does not."""
-    found = _SLEEP.findall(" ".join(command))
+    found = _SLEEP.findall(_text_of(command))
     return sum(math.inf if one.startswith("inf") else float(one) for one in found) if found else None
 
 
 def exit_of(command: Sequence[str]) -> int | None:
     """Return the exit code that a command ends with, as far as it says so; None if it does not."""
-    found = _EXIT.findall(" ".join(command))
+    found = _EXIT.findall(_text_of(command))
     if not found:
         return None
     code, is_false = found[-1]
     return 1 if is_false else int(code) % 256
+
+
+def _text_of(command: Sequence[str]) -> str:
+    """Return the start of a command line, as much of it as is searched."""
+    return " ".join(command)[:_SEARCHED]
 
 
 def back_off(status: ContainerStatus) -> float:
@@ -211,13 +223,15 @@ class Stages:
         self.listed = tuple(stages)
         self._by_state = {state: tuple(one for one in stages if state in one.spec.from_) for state in STATES}
 
-    def of(
-        self, state: str, pod: VirtualPod, kind: ContainerKind, container: Container, restarts: int
-    ) -> Iterable[Stage]:
+    def for_pod(self, pod: VirtualPod) -> "Stages":
+        """Return the stages that fit a pod."""
+        return Stages([one for one in self.listed if one.fits_pod(pod)])
+
+    def of(self, state: str, kind: ContainerKind, container: Container, restarts: int) -> Iterable[Stage]:
         """Return the stages that a container may come to from a state: the first that fits for each other state."""
         found: dict[str, Stage] = {}
         for stage in self._by_state[state]:
-            if stage.to not in found and stage.fits(pod, kind, container, restarts):
+            if stage.to not in found and stage.fits(kind, container, restarts):
                 found[stage.to] = stage
         return found.values()
 

@@ -5,8 +5,10 @@ it is refused.
 """
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from time import process_time
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -103,3 +105,14 @@ def test_the_last_time_is_the_end_of_all_that_follow(
 def test_the_last_time_of_an_interval(seconds: int, after: int, passed: int) -> None:
     found = Every(seconds).last(after, after + passed)
     assert found == (after + passed // seconds * seconds if passed >= seconds else None)
+
+
+LONG_LIST = ",".join(f"{number % 24:07}" for number in range(75_000))
+
+
+@pytest.mark.parametrize("text", ["@every " + "1" * 600_000, f"*/5 {LONG_LIST} * * *"], ids=["digits", "list"])
+def test_schedule_of_600_kb_is_read_in_linear_time(text: str) -> None:
+    before = process_time()
+    with suppress(ScheduleError):
+        schedule_of(text, "UTC")
+    assert process_time() - before < 2.0

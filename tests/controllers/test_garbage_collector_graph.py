@@ -13,6 +13,7 @@ from controllers.garbage_collector.graph import (
     Instruction,
     Misplaced,
     ObjectIdentity,
+    Steps,
     Task,
     What,
     claim_of,
@@ -47,6 +48,11 @@ def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMet
     )
 
 
+def done(steps: Steps) -> list[Instruction]:
+    """Return what follows from a change, once all its steps are taken."""
+    return [instruction for instructions in steps for instruction in instructions]
+
+
 def shape(graph: Graph) -> dict[str, object]:
     """All that the graph knows, without the order in which it got to know it."""
     return {
@@ -54,6 +60,7 @@ def shape(graph: Graph) -> dict[str, object]:
             node.identity,
             node.meta,
             node.blocking,
+            node.loose,
             {claim: dict(sorted(group.items())) for claim, group in node.claims.items()},
         )
         for node in graph
@@ -81,18 +88,18 @@ class Changes(RuleBasedStateMachine):
     def observe(self, uid: str, refs: tuple[Ref, ...], state: str) -> None:
         self.ended |= {uid} if state != "live" else set()
         self.there[uid] = meta(uid, refs, "held" if state == "live" and uid in self.ended else state)
-        self.ordered.update(self.graph.observe(identity(uid), self.there[uid]))
+        self.ordered.update(done(self.graph.observe(identity(uid), self.there[uid])))
 
     @rule(uid=st.sampled_from(UIDS), gone=st.booleans())
     def end(self, uid: str, gone: bool) -> None:
         self.there.pop(uid, None)
-        self.ordered.update((self.graph.lose if gone else self.graph.forget)(identity(uid)))
+        self.ordered.update(done((self.graph.lose if gone else self.graph.forget)(identity(uid))))
 
     @invariant()
     def it_is_as_if_built_anew(self) -> None:
         anew = Graph()
         for uid, state in sorted(self.there.items(), reverse=True):
-            anew.observe(identity(uid), state)
+            done(anew.observe(identity(uid), state))
         assert shape(anew) == shape(self.graph)
 
     @invariant()
@@ -103,6 +110,7 @@ class Changes(RuleBasedStateMachine):
             assert (node.identity is None) == (node.uid not in self.there)
             blocking = sum(blocks for group in node.claims.values() for blocks in group.values())
             assert node.blocking == blocking
+            assert node.loose == self.loose(node)
 
     @invariant()
     def nobody_is_missed(self) -> None:
@@ -113,6 +121,13 @@ class Changes(RuleBasedStateMachine):
             # An owner nobody has observed is looked at for all who claim the same, or each of these is.
             others = node.dependents() if node.identity is None else self.unobserved(node)
             assert not self.graph.needs(look) or look in self.ordered or self.are_ordered(list(others))
+
+    def loose(self, node: GraphNode) -> int:
+        """Return how many of the claims of a node are not about an owner that stays."""
+        assert node.identity is not None or node.meta is None
+        references = node.meta.owner_references if node.meta is not None else ()
+        claims = {claim_of(node.identity, one) for one in references if one.uid != node.uid and node.identity}
+        return sum(not owner.is_solid(claim) for claim in claims if (owner := self.graph.get(claim.uid)) is not None)
 
     def unobserved(self, node: GraphNode) -> list[str]:
         owners = {reference.uid for reference in node.meta.owner_references} if node.meta else set()
@@ -129,12 +144,12 @@ TestChanges = Changes.TestCase
 
 def test_an_owner_that_goes_has_its_dependents_looked_at() -> None:
     graph = Graph()
-    graph.observe(identity("a"), meta("a"))
-    graph.observe(identity("b"), meta("b", (("a", "K", None),)))
-    graph.observe(identity("d"), meta("d", (("a", "K", None),)))  # from another namespace
-    assert set(graph.lose(identity("a"))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
-    assert graph.absent.has(identity("a"))
-    assert not graph.absent.has(identity("a")._replace(namespace="y"))
+    done(graph.observe(identity("a"), meta("a")))
+    done(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
+    done(graph.observe(identity("d"), meta("d", (("a", "K", None),))))  # from another namespace
+    assert set(done(graph.lose(identity("a")))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
+    assert graph.is_absent(identity("a"))
+    assert not graph.is_absent(identity("a")._replace(namespace="y"))
 
 
 def test_of_a_wrong_claim_people_are_told_whoever_comes_first() -> None:
@@ -142,25 +157,25 @@ def test_of_a_wrong_claim_people_are_told_whoever_comes_first() -> None:
     for first, second in (("a", "d"), ("d", "a")):
         graph = Graph()
         refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
-        graph.observe(identity(first), meta(first, refs[first]))
-        assert graph.observe(identity(second), meta(second, refs[second])) == [told, Task(What.LOOK, "d")]
+        done(graph.observe(identity(first), meta(first, refs[first])))
+        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [told, Task(What.LOOK, "d")]
 
 
 def test_an_owner_without_a_namespace_may_be_claimed_from_all() -> None:
     graph = Graph()
-    graph.observe(identity("c"), meta("c"))
+    done(graph.observe(identity("c"), meta("c")))
     for uid in ("a", "d"):
-        assert graph.observe(identity(uid), meta(uid, (("c", "K", None),))) == []
+        assert done(graph.observe(identity(uid), meta(uid, (("c", "K", None),)))) == []
         assert not graph.needs(Task(What.LOOK, uid))
 
 
 def test_the_last_who_holds_an_owner_up_has_it_looked_at() -> None:
     graph = Graph()
-    graph.observe(identity("a"), meta("a", state="waiting"))
-    graph.observe(identity("b"), meta("b", (("a", "K", True),)))
-    graph.observe(identity("e"), meta("e", (("a", "K", True),)))
-    assert graph.observe(identity("b"), meta("b", (("a", "K", False),))) == [Task(What.LOOK, "b")]
-    assert graph.lose(identity("e")) == [Task(What.LOOK, "a")]
+    done(graph.observe(identity("a"), meta("a", state="waiting")))
+    done(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
+    done(graph.observe(identity("e"), meta("e", (("a", "K", True),))))
+    assert done(graph.observe(identity("b"), meta("b", (("a", "K", False),)))) == [Task(What.LOOK, "b")]
+    assert done(graph.lose(identity("e"))) == [Task(What.LOOK, "a")]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +191,7 @@ def test_a_knot_is_a_circle_of_those_who_wait(refs: dict[str, str], expected: di
     graph = Graph()
     for uid, owner in refs.items():
         owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
-        graph.observe(identity(uid), meta(uid, owners, "waiting"))
+        done(graph.observe(identity(uid), meta(uid, owners, "waiting")))
     assert {uid: set(graph.cycles(uid)) for uid in refs} == expected
 
 

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import process_time
+from typing import Any
+
+import pytest
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Taint, Toleration
 from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
+from controller_manager.api.selectors import LabelSelectorSpec, SelectorRequirement
 from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem
@@ -15,10 +20,13 @@ from controllers._certificate_requests import asked_for, read_request
 from controllers._slices import SliceGroup, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
+from controllers.disruption import selects
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
+from controllers.garbage_collector.graph import Graph, ObjectIdentity, Task, claim_of
 from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.taint_eviction import countdown
+from tests.controllers import pod_lives
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
 PATIENCE = 2.0
@@ -126,6 +134,31 @@ def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
     assert (len(running[0]), running[1]) == (20_000, 10.0)
 
 
+def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
+    values = tuple(f"v{number}" for number in range(6000))
+    expression = SelectorRequirement(key="app", operator="NotIn", values=values)
+    spec = PodDisruptionBudgetSpec(selector=LabelSelectorSpec(match_expressions=(expression,)))
+    budgets = [PodDisruptionBudget(metadata=ObjectMeta(name=f"b{number}"), spec=spec) for number in range(200)]
+    pods = [builders.pod(f"web-{number}", labels={"app": f"x{number}"}) for number in range(300)]
+    with soon():
+        assert all(selects(budget, pod) for budget in budgets for pod in pods)
+
+
+def test_objects_with_many_absent_owners_are_not_searched_for_each() -> None:
+    graph = Graph()
+    owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(15_000))
+    dependents = [ObjectIdentity("", "ConfigMap", "default", f"c{n}", f"d{n}") for n in range(8)]
+    with soon():
+        for one in dependents:
+            for _ in graph.observe(one, ObjectMeta(name=one.name, uid=one.uid, owner_references=owners)):
+                pass
+        for owner in owners:
+            claim = claim_of(dependents[0], owner)
+            graph.note_absent(claim)
+            assert all(graph.needs(task) for task in graph.claimants(claim) if isinstance(task, Task))
+    assert all(graph.is_absent(claim_of(dependents[0], owner)) for owner in owners)
+
+
 def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
     history = History("u", 0.0, 1)
     for look in range(1, 20_000):
@@ -134,3 +167,24 @@ def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
         history.recommended(now, look)
     assert len(history._lowest._values) < 300
     assert len(history._highest._values) == 1
+
+
+MAINS = [pod_lives.container(f"c{number}") for number in range(1500)]
+SIDECARS = [pod_lives.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pod_lives.pod(*MAINS),
+        pod_lives.pod(initContainers=MAINS),
+        pod_lives.pod(initContainers=SIDECARS),
+        pod_lives.pod(initContainers=SIDECARS, annotations={f"{pod_lives.NOTE}/exit-code": "0"}, restartPolicy="Never"),
+    ],
+    ids=["main", "init", "sidecar", "sidecars that stop"],
+)
+def test_pod_of_1500_containers_costs_a_virtual_node_little(tree: dict[str, Any]) -> None:
+    with soon():
+        tree, history = pod_lives.live(tree)
+    assert len(history) < 5
+    assert tree["status"]["phase"] in ("Running", "Succeeded")

@@ -68,6 +68,22 @@ def claims_of(token: bytes) -> Any:
     return json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
 
 
+@pytest.mark.parametrize("nonsense", ["../kube-system/x", "..", "p%2f0", "a\r\nb", "a" * 100_000])
+async def test_secret_of_an_impossible_account_name_is_given_up(flags: list[str], nonsense: str) -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*flags, specs=SPECS, strict=False)
+        await account(cluster, "ann")
+        await cluster.client.create(SECRETS, secret("bad", nonsense))
+        await cluster.client.create(SECRETS, secret("good", "ann"))
+        await cluster.advance(600)
+        (state,) = (controller.state() for controller in replica.manager._controllers)
+        assert state.work is not None
+        assert state.work.outcomes["give_up"] == 1
+        assert "error" not in state.work.outcomes
+        assert (await cluster.client.get(SECRETS, Key("default", "good"))).data["token"]
+        assert await names(cluster) == {"bad", "good"}
+
+
 async def test_a_secret_gets_what_it_lacks(flags: list[str]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*flags, specs=SPECS)

@@ -13,6 +13,7 @@ from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
 from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance, mark_evicted
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.offload import at_once
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.delete import removal
 from apiserver_stub.verbs.deletion import DeleteOptions, Preconditions, as_options
@@ -20,7 +21,7 @@ from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.preconditions import mismatch, object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import created, key_of
+from apiserver_stub.verbs.storage import MUCH, created, key_of
 from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import BadRequest, Conflict, NotFound, conflict, invalid
 from controller_manager.api.timestamps import format_time
@@ -82,7 +83,7 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
     warnings = (*warnings, *await scope.admit(request, "create", tree))
     tried = replace(request, query={**request.query, "dryRun": "All"})
     for _ in range(scope.limits.attempts):
-        cost, held = _judge(scope, request, options)
+        cost, held = await _judge(scope, request, options)
         try:
             await write(scope, tried, _departure(tried, held))
             if cost.budget:
@@ -114,7 +115,7 @@ class _Again(Exception):
     """The state that was judged by has changed."""
 
 
-def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
+async def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
     """Return the price of the eviction now, and the options to delete with: they hold to the state that was judged when
     its price is that of this state alone, unless the caller holds to a state anyway.
     """
@@ -123,8 +124,9 @@ def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> 
     if row is None:
         raise object_not_found(request)
     found: Tree = read(kind, row.data)
-    rows = scope.store.snapshot(budgets.storage).items(prefix=f"{request.namespace}/")
-    cost = price(found, (orjson.loads(each.data) for each in rows))
+    rows = tuple(scope.store.snapshot(budgets.storage).items(prefix=f"{request.namespace}/"))
+    run = scope.offload.run if sum(each.size for each in rows) > MUCH else at_once
+    cost = await run(lambda: price(found, (orjson.loads(each.data) for each in rows)))
     presumed = options.preconditions or Preconditions()
     if not cost.as_it_is or presumed.resource_version is not None:
         return cost, options
