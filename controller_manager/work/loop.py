@@ -220,7 +220,7 @@ class ControlLoop(Generic[K]):
         busy = [f"{self.name} with {key}" for key in self._running]
         if self.depth:
             busy.append(f"{self.name} with {self.depth} keys more")
-        due = self._queue.next_deadline()
+        due = self._queue.next_deadline() if within > 0 else None
         if due is not None and due <= clock.monotonic() + within:
             busy += [f"{self.name} with {one.key}, which is due" for one in self._queue.upcoming(1)]
         return busy
