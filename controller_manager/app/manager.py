@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
+from controller_manager.api.resource import Resource
 from controller_manager.api.timestamps import format_time
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
@@ -131,10 +132,10 @@ class Manager:
         """Return whether any of the controllers may change anything right now."""
         return any(group.may_write() for group in self._groups)
 
-    def busy_with(self) -> tuple[str, ...]:
-        """Return what is to be done right now: informers to fill, keys to work on. What is due later does not count."""
+    def busy_with(self, within: float = 0.0) -> tuple[str, ...]:
+        """Return in words what is to be done now, or within so many seconds: informers to fill, keys to work on."""
         filling = [f"listing {one.selection}" for one in self._informers.filling]
-        working = (what for controller in self._controllers for what in controller.busy_with())
+        working = (what for controller in self._controllers for what in controller.busy_with(within))
         return (*filling, *working)
 
     def controllers(self) -> tuple[ControllerState, ...]:
@@ -144,6 +145,12 @@ class Manager:
     def failing(self) -> tuple[ControllerState, ...]:
         """Return how those of them fare that have crashed, or whose keys fail."""
         return tuple(controller.state() for controller in self._controllers if controller.is_failing)
+
+    def unreadable(self) -> tuple[tuple[Resource[Any], str], ...]:
+        """Return the objects that its local copies leave out because they do not fit their model, and why not."""
+        return tuple(
+            (one.selection.resource, sentence) for one in self._informers for sentence in one.unreadable.sentences()
+        )
 
     def state(self) -> ManagerState:
         """Everything a person may want to know, as of now."""

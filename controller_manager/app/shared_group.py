@@ -65,13 +65,13 @@ class SharedController:
 
     @property
     def is_failing(self) -> bool:
-        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
+        """Return whether it has crashed and not started again, or one of its keys failed or spun when it ran last."""
         one = self._running or self._ready
         return one is not None and one.is_failing
 
-    def busy_with(self) -> list[str]:
-        """Return what it has to do right now, in words."""
-        return [] if self._running is None else self._running.busy_with()
+    def busy_with(self, within: float = 0.0) -> list[str]:
+        """Return in words what it has to do now, or within so many seconds."""
+        return [] if self._running is None else self._running.busy_with(within)
 
     async def run(self) -> None:
         """Run the controller until `stop`."""

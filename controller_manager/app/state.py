@@ -62,6 +62,7 @@ def of_controller(one: ControllerState) -> Verdict:
     | it crashed lately, and runs again | struggling |
     | it has waited for local copies for half a minute | struggling |
     | some keys fail, or were given up | struggling |
+    | some keys ask again and again to run at once | struggling |
     | it stands by, has just started, was stopped, or runs elsewhere | waiting |
     """
     if one.phase is Phase.CRASHED:
@@ -88,6 +89,8 @@ def of_loop(work: LoopState) -> Verdict:
         return Verdict(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
     if work.failing_keys or work.failing_more:
         return Verdict(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
+    if work.spinning:
+        return Verdict(Severity.STRUGGLING, f"{_keys(len(work.spinning))} requeued at once again and again")
     return WELL
 
 

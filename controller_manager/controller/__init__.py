@@ -71,7 +71,7 @@ from controller_manager.controller.spec import (
 )
 from controller_manager.controller.writes import Batched, in_parallel, slow_start, try_write, update_status
 from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
-from controller_manager.work import STALE_CACHE, Priority, Requeue, TerminalError
+from controller_manager.work import SHORTEST_REQUEUE, STALE_CACHE, Priority, Requeue, TerminalError
 
 __all__ = [
     "CERTIFICATE_SIGNING_REQUESTS",
@@ -88,6 +88,7 @@ __all__ = [
     "PODS",
     "SERVICES",
     "SERVICE_ACCOUNTS",
+    "SHORTEST_REQUEUE",
     "STALE_CACHE",
     "Add",
     "Batched",

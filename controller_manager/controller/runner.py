@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from controller_manager.api.resource import Key, Resource
 from controller_manager.base import clock
-from controller_manager.base.errors import describe
+from controller_manager.base.errors import definition_of, describe
 from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache import Shard
@@ -198,12 +198,13 @@ class Controller:
 
     @property
     def is_failing(self) -> bool:
-        """Return whether it has crashed and not started again, or one of its keys failed when it ran last."""
-        return self._life.phase is Phase.CRASHED or (self._loop is not None and self._loop.failed > 0)
+        """Return whether it has crashed and not started again, or one of its keys failed or spun when it ran last."""
+        loop = self._loop
+        return self._life.phase is Phase.CRASHED or (loop is not None and bool(loop.failed or loop.spinning))
 
-    def busy_with(self) -> list[str]:
-        """Return what it has to do right now, in words."""
-        return [] if self._loop is None else self._loop.busy_with()
+    def busy_with(self, within: float = 0.0) -> list[str]:
+        """Return in words what it has to do now, or within so many seconds."""
+        return [] if self._loop is None else self._loop.busy_with(within)
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -228,6 +229,7 @@ class Controller:
             written=self._barrier.written,
             queue=self._queue,
             retry_delays=self.spec.retry_delays,
+            where=definition_of(type(reconciler).reconcile),
         )
         by = self.spec.sharded_by
         add: Add = loop.add if self._shard is None or by is None else partial(_add_within, self._shard, by, loop)

@@ -31,12 +31,14 @@ from controller_manager.options import Parsed
 from controller_manager.testing.builders import ROOM, virtual_node
 from controller_manager.testing.faults import Link
 from controller_manager.testing.first_start import first_start, resume
+from controller_manager.testing.hot_loops import HotLoops
 from controller_manager.testing.loop_watch import LoopWatch
 from controller_manager.testing.replica import ManagerFailedError, ManagerPlan, Replica
 from controller_manager.testing.snapshots import ClusterSnapshot
-from controller_manager.testing.timeline import Timeline, timeline
+from controller_manager.testing.timeline import Timeline, is_write, timeline, written_object
 from controller_manager.testing.virtual import VirtualLoop, housekeeping_held
 from controller_manager.transport.credentials import Obtain
+from controller_manager.work import current_run
 
 
 @lru_cache(maxsize=64)
@@ -61,6 +63,9 @@ MANAGER, WHOLE_MANAGER = Certificate(MANAGER_USER), Certificate(MANAGER_USER, (A
 RESTLESS = frozenset({"leases.coordination.k8s.io"})
 QUIET_SECONDS = 1.0
 LONGEST_SETTLE = 600.0
+# `settle` waits for keys that are due within so many seconds of the last change, for so many seconds in all.
+PENDING_SECONDS = 5.0
+LONGEST_PENDING = 60.0
 # The controllers by which pods run.
 RUN_PODS = ("scheduler", "virtual-node-controller")
 # One manager is there, whose lease nobody looks at; what its nodes do they do at once, and they serve no logs.
@@ -132,6 +137,9 @@ class Cluster:
         self._nodes = 0  # that were added
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
+        self._hot_loops = HotLoops()
+        # When anything changed last, or a server or manager started: the time of the loop.
+        self._last_change = 0.0
         self._followers: list[Follower] = []
         self._origin: ClusterSnapshot | None = None  # of a fork
         self.name = ""
@@ -175,7 +183,7 @@ class Cluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        complaints = [] if error is not None else self._complaints()
+        complaints = [] if error is not None else self._complaints(at_rest=True)
         if self._watch is not None:
             self._watch.close()
         try:
@@ -230,6 +238,7 @@ class Cluster:
         replica = Replica(ManagerPlan(name, parsed, chosen, faults, may_lose_lead, strict, cloud_providers), self._note)
         replica.start(self._tasks, self._reach)
         self._replicas.append(replica)
+        self._last_change = asyncio.get_running_loop().time()
         return replica
 
     @property
@@ -379,10 +388,12 @@ class Cluster:
         for replica, (_, me) in zip(replicas, snapshot.replicas, strict=True):
             self._watch_over(replica.plan.specs)
             replica.start(self._tasks, self._reach, me)
+        self._last_change = asyncio.get_running_loop().time()
 
     def _listen(self) -> None:
         """Hear of all changes of a new server."""
         self.api.store.subscribe(self._count)
+        self._last_change = asyncio.get_running_loop().time()
         for follower in self._followers:
             self.api.store.subscribe(follower.note)
 
@@ -391,22 +402,32 @@ class Cluster:
         self._note(f"the test lets {seconds:g} s pass")
         await asyncio.sleep(seconds)
 
-    async def settle(self, quiet: float = QUIET_SECONDS) -> None:
+    async def settle(self, quiet: float = QUIET_SECONDS, *, pending: float = PENDING_SECONDS) -> None:
         """Wait until no manager has anything to do, and nothing has changed for `quiet` seconds.
 
-        Renewed leases don't count; neither does what is due later: a retry after an error, a `Requeue`, a delay.
-        Raises `UnsettledError` after ten minutes, and `ManagerFailedError` for what `manage` says.
+        Work that is due within `pending` seconds of the last change is waited for too, for a minute in all: a retry
+        after an error, a `Requeue`, a delay. What is due later does not count, nor do renewed leases. Raises
+        `UnsettledError` after ten minutes, and `ManagerFailedError` for what `manage` says.
         """
-        for _ in range(int(LONGEST_SETTLE / quiet) + 1):
+        clock = asyncio.get_running_loop().time
+        began, busy = clock(), [""]
+        while self._changed or busy:
+            if clock() > began + LONGEST_SETTLE:
+                raise UnsettledError(self._unrest(quiet, busy))
             self._changed.clear()
             await asyncio.sleep(quiet)
-            busy = [what for replica in self._replicas for what in replica.busy_with()]
-            if complaints := self._complaints():
-                raise ManagerFailedError("\n".join(complaints))
-            if not self._changed and not busy:
-                return
+            within = self._last_change + pending - clock() if clock() < began + LONGEST_PENDING else 0.0
+            busy = [what for replica in self._replicas for what in replica.busy_with(max(0.0, within))]
+            self._raise_complaints()
+        self._raise_complaints(at_rest=True)
+
+    def _unrest(self, quiet: float, busy: Sequence[str]) -> str:
         changes = [f"{count} changes of {what}" for what, count in self._changed.most_common(5)]
-        raise UnsettledError(f"the cluster does not come to rest; in the last {quiet:g} s: {', '.join(changes + busy)}")
+        return f"the cluster does not come to rest; in the last {quiet:g} s: {', '.join([*changes, *busy])}"
+
+    def _raise_complaints(self, *, at_rest: bool = False) -> None:
+        if complaints := self._complaints(at_rest=at_rest):
+            raise ManagerFailedError("\n".join(complaints))
 
     async def advance(
         self,
@@ -432,8 +453,15 @@ class Cluster:
         if self._watch is None and isinstance(loop, VirtualLoop):
             self._watch = LoopWatch(loop, lambda: loop.turns, lambda task: task.split(" ")[0] in self._controllers)
 
-    def _complaints(self) -> list[str]:
-        return [complaint for replica in self._replicas for complaint in replica.complaints()]
+    def _complaints(self, *, at_rest: bool = False) -> list[str]:
+        strict = self._strict_controllers()
+        found = [sentence for controller, sentence in self._hot_loops.found.items() if controller in strict]
+        return found + [one for replica in self._replicas for one in replica.complaints(at_rest=at_rest)]
+
+    def _strict_controllers(self) -> set[str]:
+        """Return the controllers that run and whose failures fail the test."""
+        strict = (replica for replica in self._replicas if replica.plan.strict and not replica.has_ended)
+        return {spec.name for replica in strict for spec in replica.plan.specs}
 
     def _reach(self, options: Parsed, obtain: Obtain | None) -> Transport:
         """Return how a manager reaches the server: by its certificate, or with the credentials of somebody else."""
@@ -444,12 +472,19 @@ class Cluster:
     async def _handle(self, request: Request) -> Response:
         others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))
         answer = partial(next(others, self.api.handle), request)
-        return await self.timeline.asked(self.name, request, lambda: self._link.answer(answer))
+        run = current_run() if is_write(request) else None
+        if run is not None and run.loop in self._strict_controllers():
+            self._hot_loops.check(run)
+        response = await self.timeline.asked(self.name, request, lambda: self._link.answer(answer))
+        if is_write(request) and (written := written_object(request, response)):
+            self._hot_loops.wrote(run, written)
+        return response
 
     def _count(self, changes: Sequence[Change]) -> None:
         for change in changes:
             row = change.row
             if row.resource not in RESTLESS:
+                self._last_change = asyncio.get_running_loop().time()
                 self._changed[f"{row.resource} {row.key}"] += 1
                 self.timeline.changed(self.name, change)
 

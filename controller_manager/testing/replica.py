@@ -1,9 +1,13 @@
 """A controller manager of a cluster of tests: by what it is started, how it ends, and what it should not do."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.manager import Ending, Manager
@@ -17,8 +21,10 @@ from controller_manager.testing.faults import FaultyNetwork, Note
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 from controller_manager.transport.credentials import Obtain
 from controller_manager.transport.transport import Transport
-from controller_manager.work import Failing
+from controller_manager.work import Failing, Spinning
 
+# A key that failed so many times in a row fails the test, if it still does once the cluster is at rest.
+_PERSISTENT = 3
 Reach = Callable[[Parsed, Obtain | None], Transport]
 
 
@@ -93,21 +99,27 @@ class Replica:
         """Return whether it ended by itself."""
         return self._task.done()
 
-    def busy_with(self) -> tuple[str, ...]:
-        """Return what it has yet to do right now; nothing once it has ended."""
-        return () if self.has_ended else self.manager.busy_with()
+    def busy_with(self, within: float = 0.0) -> tuple[str, ...]:
+        """Return in words what it has to do now, or within so many seconds; nothing once it has ended."""
+        return () if self.has_ended else self.manager.busy_with(within)
 
     async def ended(self) -> Ending:
         """Wait until it ends by itself."""
         self._may_end = True
         return await self._task
 
-    def _is_wrong(self, one: Failing) -> bool:
-        """Return whether the controller is to blame: where watches were disturbed, it may not know better yet."""
-        return one.defect and not (one.stubborn and self.network.disturbed)
+    def _is_wrong(self, one: Failing, at_rest: bool) -> bool:
+        """Return whether the controller is to blame: if watches were disturbed, its local copies may be out of date."""
+        if one.defect and not one.stubborn:
+            return True
+        if self.network.disturbed or self.plan.faults or one.given_up:
+            return False
+        return one.defect or (at_rest and one.failures >= _PERSISTENT and not one.transient)
 
-    def complaints(self) -> list[str]:
-        """Return what no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
+    def complaints(self, *, at_rest: bool = False) -> list[str]:
+        """Return what must fail the test: that it ended unasked, an object that does not fit its model, or what its
+        controllers do that cannot work; `at_rest` also the keys that failed several times in a row and still do.
+        """
         if not self.plan.strict:
             return []
         name, found = self._task.get_name(), list(self.enforcer.refused)
@@ -116,9 +128,25 @@ class Replica:
         for controller in self.manager.failing():
             if controller.phase is Phase.CRASHED:
                 found.append(f"{controller.name} crashed: {controller.crash}")
-            failing = controller.work.failing if controller.work is not None else ()
-            found += [_failure(controller.name, one) for one in failing if self._is_wrong(one)]
-        return found
+            if controller.work is not None:
+                wrong = (one for one in controller.work.failing if self._is_wrong(one, at_rest))
+                found += [_failure(controller.name, one) for one in wrong]
+                found += [_spinning(controller.name, one, controller.work.where) for one in controller.work.spinning]
+        return [*found, *(self._misfit(resource, why) for resource, why in self.manager.unreadable())]
+
+    def _misfit(self, resource: Resource[Any], why: str) -> str:
+        """Return the sentence about an object that does not fit its model, with the controllers that do not see it."""
+        readers = [spec.name for spec in self.plan.specs if any(resource == watch.resource for watch in spec.watches)]
+        text = f"{', '.join(readers) or 'an informer'} cannot read {resource.name} {why}"
+        return f"{text}; the model is {resource.type.__qualname__} at {_definition(resource.type)}"
+
+
+def _definition(model: type[Object]) -> str:
+    """Return the file and line where a model is defined."""
+    try:
+        return f"{inspect.getsourcefile(model)}:{inspect.getsourcelines(model)[1]}"
+    except OSError:  # its source is not a file
+        return model.__module__
 
 
 def _end(task: "asyncio.Task[Ending]") -> str:
@@ -130,4 +158,14 @@ def _end(task: "asyncio.Task[Ending]") -> str:
 
 def _failure(controller: str, one: Failing) -> str:
     times = "once" if one.failures == 1 else f"{one.failures} times in a row"
-    return f"{controller} failed {times} on {one.key}: {one.error}"
+    return _blame(f"{controller} failed {times} on {one.key}: {one.error}", one.causes, one.where)
+
+
+def _spinning(controller: str, one: Spinning, where: str) -> str:
+    text = f"{controller} asked to run again at once {one.runs} times in a row on {one.key}; return Requeue(seconds)"
+    return _blame(text, one.causes, where)
+
+
+def _blame(text: str, causes: Sequence[str], where: str) -> str:
+    woken_by = f"; woken by: {', '.join(causes)}" if causes else ""
+    return f"{text}{woken_by}{where and f'; at {where}'}"

@@ -115,7 +115,7 @@ class Timeline:
 
     async def asked(self, cluster: str, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
         """Return the answer to a request, which is noted if it is one to write."""
-        if request.method in _READS or _renews(request):
+        if not is_write(request):
             return await answer()
         response = None
         try:
@@ -144,6 +144,16 @@ class Timeline:
         self._kept.append(_Happening(asyncio.get_running_loop().time(), cluster, what))
 
 
+def is_write(request: Request) -> bool:
+    """Return whether a request may change an object, other than a lease."""
+    return request.method not in _READS and not _renews(request)
+
+
+def written_object(request: Request, response: Response) -> str:
+    """Return `resource namespace/name` of the object that a request has written; empty if it was refused."""
+    return " ".join(_place(request, _answer(response))) if response.status in _MADE else ""
+
+
 def timeline() -> Timeline:
     """Return the timeline of the running loop: there is one for all clusters of a virtual loop."""
     loop = asyncio.get_running_loop()
@@ -168,7 +178,7 @@ class _Reading:
                 if what.revision:
                     self._asked[cluster, what.revision] = number
                 elif what.status in _MADE:
-                    self._unnamed.setdefault((cluster, *_place(what)), []).append(number)
+                    self._unnamed.setdefault((cluster, *_place(what.request, what.answer)), []).append(number)
 
     def events(self) -> Iterator[Event]:
         """Yield the events in order."""
@@ -232,7 +242,7 @@ def _answer(response: Response | None) -> _Answer:
 def _request(at: float, cluster: str, asked: _Asked) -> Event:
     request, status, said, run = asked
     info = _info(request)
-    resource, key = _place(asked)
+    resource, key = _place(request, said)
     if not status:
         text = "no answer"
     elif status in _MADE:
@@ -248,11 +258,11 @@ def _info(request: Request) -> RequestInfo:
     return RequestInfo.of(request.method, request.path, last_values(request.query))
 
 
-def _place(asked: _Asked) -> tuple[str, str]:
+def _place(request: Request, answer: _Answer) -> tuple[str, str]:
     """Return resource and key of the object that a request is about."""
-    info = _info(asked.request)
+    info = _info(request)
     resource = f"{info.resource}.{info.group}" if info.group else info.resource
-    name = info.name or asked.answer.metadata.name
+    name = info.name or answer.metadata.name
     namespace = "" if info.resource == "namespaces" else info.namespace
     return resource or info.path, f"{namespace}/{name}" if namespace else name
 

@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from controller_manager.api import errors
-from controller_manager.base.errors import describe
+from controller_manager.base.errors import author_line, describe
+from controller_manager.work.spinning import Spinning
 
 # The state of a control loop, as plain data for people and pages.
 
@@ -35,7 +36,9 @@ class Failing(msgspec.Struct, frozen=True):
     `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
     controller raised what it should not, or the server calls what it sent invalid. `causes` are why it ran, as far as
     anything but the failure caused that; `retry_seconds` is when it is tried again, None if it has been given up. A
-    `stubborn` one is a defect only since it lasts: a local copy that is out of date may be behind it.
+    `stubborn` one is a defect only since it lasts: a local copy that is out of date may be behind it. `where` is the
+    line of the controller's code that the error came through, if that is known. A `transient` one is of the
+    network, or of a server that is busy.
     """
 
     key: str
@@ -47,6 +50,8 @@ class Failing(msgspec.Struct, frozen=True):
     causes: tuple[str, ...] = ()
     retry_seconds: float | None = None
     stubborn: bool = False
+    where: str = ""
+    transient: bool = False
 
 
 class Acted(msgspec.Struct, frozen=True):
@@ -66,7 +71,8 @@ class LoopState(msgspec.Struct, frozen=True):
     `failing_keys` that are remembered, and `failing_more` if others were forgotten; `last_error` was so many
     `last_error_seconds` ago; `outcomes` counts finished reconciles by outcome (done, requeue, give_up, conflict, error)
     since this loop began; `failures_in_a_row` are the runs that failed since any last went well, but for those of keys
-    that were given up. `acted` are the last runs that changed something, the newest first.
+    that were given up. `acted` are the last runs that changed something, the newest first. `spinning` are keys whose
+    runs ask again and again to be requeued at once. `where` is the file and line of the function that works on a key.
     """
 
     name: str
@@ -83,6 +89,8 @@ class LoopState(msgspec.Struct, frozen=True):
     failures_in_a_row: int = 0
     acted: tuple[Acted, ...] = ()
     failing_more: bool = False
+    spinning: tuple[Spinning, ...] = ()
+    where: str = ""
 
 
 K = TypeVar("K", bound=Hashable)
@@ -99,6 +107,7 @@ _REFUSALS = (
     *(errors.BadRequest, errors.Invalid, errors.MethodNotAllowed, errors.NotAcceptable),
     *(errors.UnsupportedMediaType, errors.RequestEntityTooLarge),
 )
+_TRANSIENT = (ConnectionError, errors.ServiceUnavailable, errors.Timeout, errors.TooManyRequests)
 _SLIPS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError)
 _WRONG = (*_REFUSALS, *_SLIPS, RecursionError, TypeError)
 
@@ -112,13 +121,24 @@ class _Failure(msgspec.Struct):
     causes: tuple[str, ...]
     retry_at: float | None
     stubborn: bool
+    where: str
+    transient: bool
 
     def failing(self, key: str, now: float) -> Failing:
         """As plain data."""
         retry = None if self.retry_at is None else max(0.0, self.retry_at - now)
-        seconds = now - self.at
         return Failing(
-            key, self.error, seconds, self.failures, self.given_up, self.defect, self.causes, retry, self.stubborn
+            key,
+            self.error,
+            now - self.at,
+            self.failures,
+            self.given_up,
+            self.defect,
+            self.causes,
+            retry,
+            self.stubborn,
+            self.where,
+            self.transient,
         )
 
 
@@ -152,9 +172,18 @@ class Failures(Generic[K]):
         return now < self._complete_at
 
     def note(
-        self, key: K, error: BaseException, now: float, causes: Sequence[str] = (), retry_in: float | None = None
+        self,
+        key: K,
+        error: BaseException,
+        now: float,
+        causes: Sequence[str] = (),
+        retry_in: float | None = None,
+        where: str = "",
     ) -> None:
-        """The run of a key failed, which `causes` had caused; without `retry_in` seconds it is given up."""
+        """Note that the run of a key failed, which `causes` had caused; without `retry_in` seconds it is given up.
+
+        `where` is the line to name if the traceback of the error has none of the author's.
+        """
         before = self._pop(key)
         failures = before.failures + 1 if before else 1
         given_up = retry_in is None
@@ -163,7 +192,11 @@ class Failures(Generic[K]):
         retry_at = None if retry_in is None else now + retry_in
         stubborn = defect and not is_defect(error, 1)
         place = self._given_up if given_up else self._defects if defect else self._passing
-        place[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at, stubborn)
+        line = author_line(error) or where
+        transient = isinstance(error, _TRANSIENT)
+        place[key] = _Failure(
+            describe(error), now, failures, given_up, defect, why, retry_at, stubborn, line, transient
+        )
         self.in_a_row += not given_up
         if len(self) > _MOST:
             self._forget_one()

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import ContextVar
+from reprlib import repr as short_repr
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from controller_manager.base.tasks import Tasks, is_being_cancelled
 from controller_manager.work.failures import Acted, Due, Failures, LoopState, Running
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
+from controller_manager.work.spinning import SPINNING, ShortRequeues
 
 K = TypeVar("K", bound=Hashable)
 
@@ -24,7 +26,10 @@ _EXPECTED = (errors.ApiError, OSError)
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Outcome of a reconcile: all is well, look at this key again after so many seconds."""
+    """Outcome of a reconcile: all is well, look at this key again after so many seconds.
+
+    Less than `SHORTEST_REQUEUE` is delayed like a retry: 5 ms at first, doubled with each such run in a row.
+    """
 
     after: float
 
@@ -70,6 +75,8 @@ LONGEST_HOLD = 10.0
 _NEXT = 20
 # And so many of those that fail.
 _FAILING = 100
+# A key fails once so many runs in a row ended with a conflict; fewer are normal.
+_CONFLICTS = 8
 # And so many of the last runs that changed something.
 _ACTED = 5
 
@@ -79,11 +86,12 @@ class ControlLoop(Generic[K]):
 
     Outcomes of `handle`: `None` done; `Requeue(after)`; raised `TerminalError`; raised `errors.Conflict`, which is
     normal and tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the
-    queue's limits.
+    queue's limits, and so are requeues shorter than `SHORTEST_REQUEUE`. Any other return value is a `TypeError`.
 
     With `when_seen`, as a `CacheBarrier` has it, a key does not run again before what its last run wrote has been seen,
     or `LONGEST_HOLD` has passed; then it runs once more when that has been seen. `written` tells what a run wrote.
     In metrics its queue is called `queue`, or as the loop. `retry_delays` are the first and the longest (seconds).
+    `where` is the file and line of the author's function, for messages.
     """
 
     def __init__(
@@ -98,8 +106,10 @@ class ControlLoop(Generic[K]):
         written: Written[K] | None = None,
         queue: str = "",
         retry_delays: tuple[float, float] = (0.005, 1000.0),
+        where: str = "",
     ) -> None:
         self.name = name
+        self.where = where
         self.queue = queue or name
         self.workers = workers
         self._handle = handle
@@ -116,6 +126,7 @@ class ControlLoop(Generic[K]):
         self._wake = asyncio.Event()
         self._last_error, self._last_error_at = "", 0.0
         self._failures: Failures[K] = Failures()
+        self._requeues: ShortRequeues[K] = ShortRequeues()
         self._done: Counter[str] = Counter()
         # When, with which entry, and what was written.
         self._acted: deque[tuple[float, Entry[K], Sequence[object], int]] = deque(maxlen=_ACTED)
@@ -170,6 +181,8 @@ class ControlLoop(Generic[K]):
                 Acted(str(entry.key), now - at, entry.causes, tuple(map(str, writes)), count)
                 for at, entry, writes, count in self._acted
             ),
+            spinning=self._requeues.state(_FAILING),
+            where=self.where,
         )
 
     @property
@@ -197,10 +210,20 @@ class ControlLoop(Generic[K]):
         """Keys whose last run failed, those that were given up too."""
         return len(self._failures)
 
-    def busy_with(self) -> list[str]:
-        """Return what is to be done right now, in words."""
+    @property
+    def spinning(self) -> int:
+        """Return how many keys ask again and again to run at once."""
+        return self._requeues.spinning
+
+    def busy_with(self, within: float = 0.0) -> list[str]:
+        """Return in words what is to be done now, or is due within so many seconds."""
         busy = [f"{self.name} with {key}" for key in self._running]
-        return [*busy, f"{self.name} with {self.depth} keys more"] if self.depth else busy
+        if self.depth:
+            busy.append(f"{self.name} with {self.depth} keys more")
+        due = self._queue.next_deadline() if within > 0 else None
+        if due is not None and due <= clock.monotonic() + within:
+            busy += [f"{self.name} with {one.key}, which is due" for one in self._queue.upcoming(1)]
+        return busy
 
     def ages(self) -> list[float]:
         """Seconds each key being worked on has taken so far."""
@@ -284,7 +307,10 @@ class ControlLoop(Generic[K]):
 
     async def _attempt(self, key: K) -> Requeue | Exception | None:
         try:
-            return await self._handle(key)
+            outcome = await self._handle(key)
+            if outcome is None or isinstance(outcome, Requeue):
+                return outcome
+            return TypeError(f"reconcile returned {short_repr(outcome)}; return None or Requeue(seconds)")
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -297,6 +323,8 @@ class ControlLoop(Generic[K]):
     def _conclude(self, entry: Entry[K], outcome: Requeue | Exception | None) -> None:
         key, now = entry.key, clock.monotonic()
         log, about = self._log, {"key": key, "causes": entry.causes}
+        if not isinstance(outcome, Requeue):
+            self._requeues.forget(key)
         match outcome:
             case None:
                 self._failures.forget(key)
@@ -306,21 +334,26 @@ class ControlLoop(Generic[K]):
             case Requeue(after=seconds):
                 self._failures.forget(key)
                 self._queue.forget(key)
+                seconds = self._requeues.delay(key, seconds, entry.causes)
                 self._queue.add_after(key, now, seconds, "requeued")
                 self._count("requeue")
                 log.debug("reconciled", **about, again_after=seconds)
+                if (runs := self._requeues.runs(key)) == SPINNING:
+                    log.warning("reconcile asks to run again at once, delaying", **about, runs=runs, where=self.where)
             case TerminalError(reason=reason):
-                self._failures.note(key, outcome, now, entry.causes)
+                self._failures.note(key, outcome, now, entry.causes, where=self.where)
                 self._queue.forget(key)
                 self._count("give_up")
                 log.warning("gave up until something changes", **about, reason=reason)
             case errors.Conflict():
                 seconds = self._queue.retry(key, now, "conflict")
+                if self._queue.failures(key) >= _CONFLICTS:
+                    self._failures.note(key, outcome, now, entry.causes, seconds, self.where)
                 self._count("conflict")
                 log.debug("the object changed meanwhile", **about, again_after=seconds, error=outcome)
             case _:
                 seconds = self._queue.retry(key, now, "error")
-                self._failures.note(key, outcome, now, entry.causes, seconds)
+                self._failures.note(key, outcome, now, entry.causes, seconds, self.where)
                 self._count("error")
                 self._last_error, self._last_error_at = f"{key}: {describe(outcome)}", now
                 trace = None if isinstance(outcome, _EXPECTED) else outcome

@@ -152,6 +152,10 @@ class WorkQueue(Generic[K]):
         self.add_after(key, now, seconds, cause, self._processing.get(key, Priority.NORMAL))
         return seconds
 
+    def failures(self, key: K) -> int:
+        """Return how many failures in a row `key` has had."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: K) -> None:
         """Count the failures of `key` from zero again."""
         self._failures.pop(key, None)

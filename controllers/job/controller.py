@@ -16,6 +16,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
 from controller_manager.client import TransportError
 from controller_manager.controller import (
+    SHORTEST_REQUEUE,
     Add,
     Change,
     Context,
@@ -290,7 +291,7 @@ def _is_uncounted(pod: Pod | None) -> bool:
 
 def _again(seen: Observation, wanted: Plan, accounts: Accounts) -> Requeue | None:
     if accounts.partial:
-        return Requeue(0.0)
+        return Requeue(SHORTEST_REQUEUE)
     if accounts.ending is not None:
         return None  # for its pods to be gone
     soonest = min(until_deadline(seen.job, accounts.status.start_time, seen.now), wanted.again)

@@ -9,7 +9,7 @@ from .binding_cycle import BindingCycle
 from .decide import Unfinished
 from .event_handlers import AT_ONCE, EventHandlers
 from .failure_handler import FailureHandler
-from .keys import Binding, Enqueue, Preemption
+from .keys import Binding, Cycle, Enqueue, Preemption
 from .metrics import ERROR, UNSCHEDULABLE, SchedulerMetrics
 from .preemption_executor import PreemptionExecutor
 from .scheduler import Assigned, Scheduler, Unplaced
@@ -52,7 +52,8 @@ class SchedulingCycle:
                 began = None
             await asyncio.sleep(0)
         if self._scheduler.queue.has_work:
-            return Requeue(0.0)
+            self._enqueue(Cycle(), "more pods wait")
+            return None
         now = clock.monotonic()
         later = self._scheduler.queue.next_time(now)
         if later is None:

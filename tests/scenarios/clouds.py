@@ -14,8 +14,9 @@ WEB = Key("default", "web")
 ALLOW = "--authorization-always-allow-paths=/metrics"
 
 
-async def manage(cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0) -> Replica:
-    return await cluster.manage(*FLAGS, *flags, faults=faults, cloud_providers={"simulated": cloud.provide})
+async def manage(cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0, strict: bool = True) -> Replica:
+    clouds = {"simulated": cloud.provide}
+    return await cluster.manage(*FLAGS, *flags, faults=faults, strict=strict, cloud_providers=clouds)
 
 
 async def add_node(cluster: Cluster, name: str, *, ready: bool = True, spec: Any = None, **metadata: Any) -> Node:

@@ -19,7 +19,7 @@ from controller_manager.base.random import random_source
 from controller_manager.client import events
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
-from controller_manager.testing import Cluster, Replica, builders, timeline
+from controller_manager.testing import Cluster, Replica, builders, hot_loops, timeline
 from controllers.garbage_collector import graph
 
 ROUNDS = 15
@@ -39,6 +39,7 @@ def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MOST_ABSENT", 3)
     monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
     monkeypatch.setattr(timeline, "_MOST", 50)
+    monkeypatch.setattr(hot_loops, "_REMEMBERED", 10)
 
 
 @contextmanager

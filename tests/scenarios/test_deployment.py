@@ -57,7 +57,7 @@ async def test_a_deployment_gets_its_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         made = await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, minReadySeconds=5))
-        await cluster.settle()
+        await cluster.settle(pending=0)
         assert await reason(cluster) == "ReplicaSetUpdated"
         assert await reason(cluster, "Available") == "MinimumReplicasUnavailable"
         await cluster.advance(10)

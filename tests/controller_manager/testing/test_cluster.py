@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES
+from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, NAMESPACES, PODS, SERVICES, ConfigMap, Namespace
 from controller_manager.api.errors import NotFound
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import TransportError
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, controller_ref
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, UnsettledError, builders
 
@@ -121,10 +122,55 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("soon")
 async def test_a_cluster_that_never_rests_says_why() -> None:
     async with Cluster() as cluster:
-        await cluster.manage("--leader-elect=false", specs=[spec(Restless)])
+        await cluster.manage("--leader-elect=false", specs=[spec(Restless)], strict=False)
         await cluster.client.create(PODS, builders.pod("p"))
         with pytest.raises(UnsettledError, match=r"in the last 1 s: \d+ changes of pods default/p"):
             await cluster.settle()
+
+
+def config_map(name: str, namespace: str = "default", owner: ConfigMap | None = None) -> ConfigMap:
+    owners = () if owner is None else (controller_ref(CONFIG_MAPS, owner),)
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, owner_references=owners))
+
+
+async def test_settle_after_deletion_of_owner_and_namespace_all_is_gone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--controllers=garbage-collector-controller,namespace-controller")
+        client = cluster.client
+        await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n")))
+        owner = await client.create(CONFIG_MAPS, config_map("owner", "n"))
+        await client.create(CONFIG_MAPS, config_map("dependent", "n", owner))
+        await client.delete(CONFIG_MAPS, Key("n", "owner"), propagation="Foreground")
+        await cluster.settle()
+        assert not (await client.list(CONFIG_MAPS, "n")).items
+        await client.create(CONFIG_MAPS, config_map("left", "n"))
+        await client.delete(NAMESPACES, Key("", "n"))
+        await cluster.settle()
+        with pytest.raises(NotFound):
+            await client.get(NAMESPACES, Key("", "n"))
+
+
+class Repeating(Restless):
+    """Writes once in three seconds, for ever."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        pod = await self._client.get(PODS, key)
+        now = f"{asyncio.get_running_loop().time():g}"
+        since = float(now) - float((pod.metadata.labels or {}).get("at", "-3"))
+        if since >= 3:
+            await self._client.patch(PODS, key, {"metadata": {"labels": {"at": now}}})
+        return Requeue(3 if since >= 3 else 3 - since)
+
+
+async def test_settle_with_a_periodic_write_ends_after_a_minute() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", specs=[spec(Repeating)])
+        await cluster.client.create(PODS, builders.pod("p"))
+        began = asyncio.get_running_loop().time()
+        await cluster.settle()
+        assert 60 <= asyncio.get_running_loop().time() - began < 70
+        await cluster.settle(pending=0)
+        assert asyncio.get_running_loop().time() - began < 75
 
 
 @pytest.mark.usefixtures("soon")

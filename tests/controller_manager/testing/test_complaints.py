@@ -3,20 +3,27 @@
 import time
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller_manager.api.core import ENDPOINTS, PODS, SERVICES
 from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.api.resource import Key
+from controller_manager.api.model import Model, Object
+from controller_manager.api.resource import Key, Resource
 from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
+from controller_manager.client.rest_client import Call
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, ManagerFailedError, builders, loop_watch
 
 pytestmark = pytest.mark.virtual
 
-MAY = (PolicyRule(("",), ("pods",), ("get", "list", "watch", "create", "update", "patch")),)
+MAY = (
+    PolicyRule(("",), ("pods",), ("get", "list", "watch", "create", "update", "patch")),
+    PolicyRule(("",), ("pods/status",), ("update",)),
+)
 
 
 class Author:
@@ -82,6 +89,73 @@ class Busy(Author):
             pass
 
 
+class Spinning(Author):
+    """Asks to run again at once, every time."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        return Requeue(0)
+
+
+class Affirmative(Author):
+    """Returns what is no outcome."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        done: Any = True
+        return done
+
+
+class Impatient(Author):
+    """Raises an error of its own, every time."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        raise RuntimeError("not ready")
+
+
+class Outdated(Author):
+    """Updates an old state of its object, every time."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        pod = await self.client.get(PODS, key)
+        old = replace(pod, metadata=replace(pod.metadata, resource_version="1", labels={"a": "b"}))
+        await self.client.update(PODS, old)
+        return None
+
+
+class Misspelt(Author):
+    """Applies a field that the server does not know."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        await self.client.apply(PODS, key, {"spec": {"hostnaem": "p"}}, "author")
+        return None
+
+
+class Annotating(Author):
+    """Writes another annotation in every run."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        await self.client.patch(PODS, key, {"metadata": {"annotations": {"seen": str(random_source().uniform(0, 1))}}})
+        return None
+
+
+class Reporting(Author):
+    """Writes another status in every run."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        pod = await self.client.get(PODS, key)
+        status = replace(pod.status, message=str(random_source().uniform(0, 1)))
+        await self.client.update(PODS, replace(pod, status=status), subresource="status")
+        return None
+
+
+class Stepping(Author):
+    """Makes one object per run, 150 in all."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        if (number := int(key.name.removeprefix("p").removeprefix("-") or 0)) < 150:
+            await self.client.create(PODS, builders.pod(f"p-{number + 1}"))
+        return None
+
+
 class Crashing(Author):
     def __init__(self, context: Context, options: Options) -> None:
         raise ZeroDivisionError("made wrong")
@@ -116,6 +190,52 @@ WRONG = {
         Sleepy,
         r"author-controller failed .* on default/p: BlockedLoopError: time.sleep\(30\) holds",
     ),
+    "a requeue without a delay": (
+        Spinning,
+        (
+            r"author-controller asked to run again at once \d+ times in a row on default/p; .*"
+            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Spinning.reconcile"
+        ),
+    ),
+    "a return value that is no outcome": (
+        Affirmative,
+        (
+            r"author-controller failed .* on default/p: TypeError: reconcile returned True; .*"
+            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Affirmative.reconcile"
+        ),
+    ),
+    "an error in every run": (
+        Impatient,
+        (
+            r"author-controller failed .* on default/p: RuntimeError: not ready; "
+            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Impatient.reconcile"
+        ),
+    ),
+    "a conflict in every run": (
+        Outdated,
+        r"author-controller failed .* on default/p: Conflict: .* in Outdated.reconcile",
+    ),
+    "an applied field that is unknown": (
+        Misspelt,
+        (
+            r"author-controller failed .* on default/p: .*spec.hostnaem: field not declared in schema; "
+            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Misspelt.reconcile"
+        ),
+    ),
+    "an annotation that differs in every run": (
+        Annotating,
+        (
+            r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
+            r"woken by: pods default/p updated; at .*test_complaints.py:\d+ in Annotating.reconcile"
+        ),
+    ),
+    "a status that differs in every run": (
+        Reporting,
+        (
+            r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
+            r"at .*test_complaints.py:\d+ in Reporting.reconcile"
+        ),
+    ),
     "a crash": (Crashing, r"author-controller crashed: ZeroDivisionError: made wrong"),
 }
 
@@ -142,7 +262,69 @@ async def test_an_endless_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
         await live_through(Busy, seconds=0.004)
 
 
-@pytest.mark.parametrize("reconciler", [Patient, Unlucky, Recovering])
+class GreetingSpec(Model):
+    """Models what is a number as a text."""
+
+    replicas: str = ""
+
+
+class Greeting(Object):
+    """A custom resource with the wrong model."""
+
+    spec: GreetingSpec = GreetingSpec()
+
+
+DEFINITION = msgspec.json.encode(
+    {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "greetings.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "greetings", "kind": "Greeting"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                    },
+                }
+            ],
+        },
+    }
+)
+GREETINGS = Resource("example.com", "v1", "greetings", "Greeting", namespaced=True, type=Greeting)
+
+
+async def test_an_object_that_does_not_fit_its_model_fails_the_test() -> None:
+    told = (
+        r"greeter cannot read greetings\.example\.com default/hello: .* at `\$\.spec\.replicas\[?.*; "
+        r"the model is Greeting at .*test_complaints\.py:\d+"
+    )
+    tree = {
+        "apiVersion": "example.com/v1",
+        "kind": "Greeting",
+        "metadata": {"name": "hello"},
+        "spec": {"replicas": [1]},
+    }
+    watches = (For(GREETINGS),)
+    spec = ControllerSpec(name="greeter", reconciler=Patient, options=Options, watches=watches)
+    async with Cluster() as cluster:
+        await cluster.client.raw(
+            Call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=DEFINITION)
+        )
+        await cluster.sleep(1)
+        await cluster.client.raw(Call("POST", GREETINGS.path("default"), body=msgspec.json.encode(tree)))
+        replica = await cluster.manage("--leader-elect=false", specs=[spec])
+        with pytest.raises(ManagerFailedError, match=told):
+            await cluster.settle()
+        await replica.stop()
+
+
+@pytest.mark.parametrize("reconciler", [Patient, Unlucky, Recovering, Stepping])
 async def test_what_may_work_later_fails_no_test(reconciler: type[Author]) -> None:
     async with Cluster() as cluster:
         await start(cluster, reconciler)

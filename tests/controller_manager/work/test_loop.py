@@ -1,6 +1,7 @@
 """The control loop: outcomes, concurrency, stopping."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from controller_manager.api import errors
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
-from controller_manager.work import ControlLoop, Priority, Requeue, TerminalError, WorkMetrics
+from controller_manager.work import ControlLoop, Priority, Requeue, Spinning, TerminalError, WorkMetrics
 
 pytestmark = pytest.mark.virtual
 
@@ -72,6 +73,58 @@ async def test_requeue_comes_back_after_its_time() -> None:
         bench.loop.add("a")
         await asyncio.sleep(100)
     assert bench.runs == [("a", 0.0), ("a", 30.0)]
+
+
+async def test_requeue_without_delay_backs_off_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(Bench(*[Requeue(0)] * 6, Requeue(float("nan")), None, Requeue(0.001))) as bench:
+        bench.loop.add("a", "pods a created")
+        await asyncio.sleep(0.2)
+        (spinning,) = bench.loop.state().spinning
+        assert spinning == Spinning("a", 6, ("pods a created",))
+        await asyncio.sleep(10)
+        assert bench.loop.state().spinning == ()
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+    assert [round(at, 3) for _, at in bench.runs] == [0, 0.005, 0.015, 0.035, 0.075, 0.155, 0.315, 0.635, 10.2, 10.205]
+    assert capsys.readouterr().err.count("reconcile asks to run again at once") == 1
+    assert bench.sample("workqueue_retries_total") == 0
+
+
+async def test_short_requeues_between_other_outcomes_wait_as_little_as_the_first() -> None:
+    async with running(Bench(Requeue(0), Requeue(0), Requeue(1), Requeue(0), ValueError("x"), Requeue(0))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+    assert [round(at, 3) for _, at in bench.runs] == [0, 0.005, 0.015, 1.015, 1.02, 1.025, 1.03]
+
+
+async def test_another_return_value_is_an_error() -> None:
+    async with running(Bench(True)) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(0.001)
+        (failing,) = bench.loop.state().failing
+    assert failing.error == "TypeError: reconcile returned True; return None or Requeue(seconds)"
+    assert failing.defect
+
+
+async def test_a_conflict_in_every_run_is_a_failure() -> None:
+    async with running(Bench(*[errors.Conflict("changed")] * 10)) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(0.5)
+        assert not bench.loop.state().failing
+        await asyncio.sleep(2.1)
+        (failing,) = bench.loop.state().failing
+        assert (failing.error, failing.failures) == ("Conflict: changed", 3)
+        await asyncio.sleep(10)
+        assert not bench.loop.state().failing
+
+
+async def test_a_failure_names_the_line_of_its_author() -> None:
+    bench = Bench(ValueError("boom"))
+    async with running(bench):
+        bench.loop.add("a")
+        await asyncio.sleep(0.001)
+        (failing,) = bench.loop.state().failing
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+ in Bench\.handle", failing.where)
 
 
 async def test_errors_back_off_and_are_told() -> None:

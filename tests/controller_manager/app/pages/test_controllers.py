@@ -231,7 +231,9 @@ async def test_a_controller_whose_every_run_fails_is_not_well():
         for namespace in ("default", "kube-system", "kube-public", "kube-node-lease"):
             cluster.serve_beside(f"/api/v1/namespaces/{namespace}/serviceaccounts", refuse)
         replica = await cluster.manage(
-            "--controllers=serviceaccount-controller", "--authorization-always-allow-paths=/debug/controllers"
+            "--controllers=serviceaccount-controller",
+            "--authorization-always-allow-paths=/debug/controllers",
+            strict=False,
         )
         await cluster.sleep(30)
         answer = await replica.manager.pages.handle(Request("GET", "/debug/controllers"))
