@@ -42,7 +42,7 @@ class Reviews:
         for name in _NOT_SENT:
             put_in(tree, ("metadata", name), None)
         status = await review(request, tree)
-        run = run_of(self._offload, request.http)
+        run = run_of(self._offload, request)
         return Reply(Item(await run(lambda: encode(in_order({**tree, "status": status})))), 201, warnings)
 
 

@@ -44,11 +44,11 @@ class AccessReviews:
         }
 
     async def _of_subject(self, request: APIRequest, tree: Tree) -> Tree:
-        run = run_of(self._offload, request.http)
+        run = run_of(self._offload, request)
         return await self._judge(*await run(partial(_question, request, tree)))
 
     async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
-        run = run_of(self._offload, request.http)
+        run = run_of(self._offload, request)
         return await self._judge(*await run(partial(_question, request, tree, request.user)))
 
     async def _rules(self, request: APIRequest, tree: Tree) -> Tree:
