@@ -77,10 +77,8 @@ from apiserver_stub.storage_versions import StorageVersions
 from apiserver_stub.telemetry import ShardedWatches, Telemetry
 from apiserver_stub.tracing import RequestTracer, request_tracer
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
-from apiserver_stub.verbs.admitted_objects import AdmittedObjects
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decode import read_new
-from apiserver_stub.verbs.object_forms import ObjectForms
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.webhooks import WebhookClient
@@ -307,8 +305,6 @@ class _Assembly:
             self.offload,
             RowConversions(self.offload, self.representations),
             ShardedWatches(self.hub.sharded, self.runtime.registry) if self.features.enabled(SHARDS) else None,
-            forms=ObjectForms(self.store),
-            admitted=AdmittedObjects(self.store, admission),
             authorizer=self.authorization.authorizer,
         )
 

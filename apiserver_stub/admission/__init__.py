@@ -14,7 +14,6 @@ from apiserver_stub.admission.chain import (
     Operation,
     Reinvocation,
     Rule,
-    StandingVerdict,
 )
 from apiserver_stub.admission.configuration import ANY_VERSION, AdmissionConfiguration
 from apiserver_stub.admission.own_plugins import AdmissionContext, MakePlugin
@@ -43,6 +42,5 @@ __all__ = [
     "Operation",
     "Reinvocation",
     "Rule",
-    "StandingVerdict",
     "enabled",
 ]

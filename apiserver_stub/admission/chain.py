@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -145,23 +145,7 @@ Rules = Sequence[Rule]
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
-
-
-class StandingVerdict(NamedTuple):
-    """What a plugin has made of a new object it makes of each that differs from it in its name, its uid, its time and
-    drawn names alone, and has the same author. What it has made of an update that changes nothing, or but labels and
-    annotations that are none of the platform, it makes of each such update of the object that came of it. Both hold
-    until a row changes that it `reads`: of a resource, with a key that begins so. For each that it is not asked about,
-    `again` is called: to count it.
-    """
-
-    reads: tuple[tuple[str, str], ...] = ()
-    again: Callable[[], None] = _nothing
-
-
-Stands = Callable[[Attributes], StandingVerdict | None]
-"""Tells of a request that was let pass whether the verdict stands; None if there has to be one on each request."""
+    """Do nothing (default of `read`)."""
 
 
 async def _wait_for_nothing() -> None:
@@ -172,8 +156,7 @@ class AdmissionPlugin(NamedTuple):
     """A plugin by the name that flags and metrics know (`LimitRanger`), with its rules in each phase.
 
     Without a name it belongs to the kinds it is about, and is always on. `read` is called once the store is open, `run`
-    works in the background until it is cancelled, `close` lets go of what the plugin holds. One without `stands` is
-    asked about every request.
+    works in the background until it is cancelled, `close` releases what the plugin holds.
     """
 
     name: str
@@ -183,12 +166,6 @@ class AdmissionPlugin(NamedTuple):
     read: Callable[[], None] = _nothing
     run: Callable[[], Coroutine[Any, Any, None]] | None = None
     close: Callable[[], Awaitable[None]] = _wait_for_nothing
-    stands: Stands | None = None
-
-    def covers(self, resource: str, subresource: str, operation: Operation) -> bool:
-        """Return whether one of its rules is asked about this."""
-        rules = (*self.mutating, *self.validating, *self.allocation)
-        return any(rule.covers(resource, subresource, operation) for rule in rules)
 
 
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
@@ -229,9 +206,6 @@ class Admission:
 
     def __init__(self, plugins: Sequence[AdmissionPlugin] = (), metrics: AdmissionMetrics | None = None) -> None:
         metrics = metrics or AdmissionMetrics()
-        self._plugins = tuple(plugins)
-        self._concerned = lru_cache(_MOST_REMEMBERED)(self._find_concerned)
-        self._durations = lru_cache(_MOST_REMEMBERED)(self._find_durations)
         self._mutating = _Phase("admit", [(one.name, rule) for one in plugins for rule in one.mutating], metrics)
         self._validating = _Phase("validate", [(one.name, rule) for one in plugins for rule in one.validating], metrics)
         self._allocation = _Phase("", [(one.name, rule) for one in plugins for rule in one.allocation], metrics)
@@ -263,40 +237,6 @@ class Admission:
             if (waiting := admit(attributes)) is not None:
                 also += await waiting or ()
         return also
-
-    def standing(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict of all plugins on a request that was let pass, if it stands."""
-        place = attributes.kind.storage, attributes.subresource, attributes.operation
-        reads: set[tuple[str, str]] = set()
-        acts: list[Callable[[], None]] = [partial(_count_at_once, self._durations(*place))]
-        for plugin in self._concerned(*place):
-            verdict = None if plugin.stands is None else plugin.stands(attributes)
-            if verdict is None:
-                return None
-            reads.update(verdict.reads)
-            if verdict.again is not _nothing:
-                acts.append(verdict.again)
-        return StandingVerdict(tuple(sorted(reads)), partial(_do_all, acts))
-
-    def _find_concerned(self, resource: str, subresource: str, operation: Operation) -> Sequence[AdmissionPlugin]:
-        return [plugin for plugin in self._plugins if plugin.covers(resource, subresource, operation)]
-
-    def _find_durations(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
-        return [
-            *self._mutating.durations(resource, subresource, operation),
-            *self._validating.durations(resource, subresource, operation),
-        ]
-
-
-def _count_at_once(taken: Sequence[Distribution]) -> None:
-    """Count a request that is let pass, in no time, since the verdict on another stands."""
-    for took in taken:
-        took.counts[0] += 1
-
-
-def _do_all(acts: Sequence[Callable[[], None]]) -> None:
-    for act in acts:
-        act()
 
 
 _Chosen = tuple[str, Admit, Distribution]  # a plugin, its function, and how long that took when it let requests pass
@@ -340,11 +280,6 @@ class _Phase:
             self._metrics.steps.observe(now - began, told, "true", self._kind)
             raise
         self._passed(operation).observe(at - began)
-
-    def durations(self, resource: str, subresource: str, operation: Operation) -> Sequence[Distribution]:
-        """Return how long each plugin, and all of them together, took for requests that were let pass."""
-        chosen = self.chosen(resource, subresource, operation)
-        return [*(took for _, _, took in chosen), self._passed(operation)] if chosen else []
 
     def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[_Chosen, ...]:
         told, plugins = operation.upper(), self._metrics.plugins

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.defaults_pod import total
@@ -177,5 +177,4 @@ def limit_ranger(parts: AdmissionParts) -> AdmissionPlugin:
             Rule(limits.validate, ("update",), _PODS, ("resize",)),
             Rule(limits.validate, ("create", "update"), ("persistentvolumeclaims",)),
         ),
-        stands=lambda asked: StandingVerdict(((_RANGES, f"{asked.namespace}/"),)),
     )

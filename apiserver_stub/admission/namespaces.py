@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts, Create
 from apiserver_stub.storage.interface import Compare
 from apiserver_stub.watch_cache.row import Row
@@ -114,5 +114,4 @@ def namespace_lifecycle(parts: AdmissionParts) -> AdmissionPlugin:
             Rule(namespaces.check_alive, ("create",), (ALL,), (ALL,)),
         ),
         allocation=(Rule(namespaces.keep_alive, ("create",), (ALL,)),),
-        stands=lambda asked: StandingVerdict(namespace_row(asked.namespace)),
     )

@@ -14,7 +14,7 @@ from functools import partial
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.defaults_pod import total
@@ -53,12 +53,7 @@ def pod_topology_labels(parts: AdmissionParts) -> AdmissionPlugin:
         Rule(partial(label_pod, parts.store), ("create",), _PODS),
         Rule(partial(label_binding, parts.store), ("create",), _PODS, ("binding",)),
     )
-    return AdmissionPlugin("PodTopologyLabels", mutating=rules, stands=_stands)
-
-
-def _stands(attributes: Attributes) -> StandingVerdict | None:
-    """Return the verdict on pods that no node has yet."""
-    return None if get_in(attributes.tree, _NODE_NAME) else StandingVerdict()
+    return AdmissionPlugin("PodTopologyLabels", mutating=rules)
 
 
 def label_pod(store: WatchCache, attributes: Attributes) -> None:

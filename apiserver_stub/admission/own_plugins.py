@@ -121,7 +121,6 @@ def own_plugin(name: str, make: MakePlugin, parts: AdmissionParts) -> AdmissionP
         mutating=_each(plugin.mutating, context, _mutating),
         validating=_each(plugin.validating, context, _validating),
         run=None if plugin.run is None else partial(_kept_running, plugin.run, context),
-        stands=None,
     )
 
 

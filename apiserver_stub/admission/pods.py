@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.tolerations import as_trees, merged, tolerations_in
 from apiserver_stub.api_request import Tree
@@ -51,7 +51,7 @@ def default_toleration_seconds(parts: AdmissionParts) -> AdmissionPlugin:
         _for_a_while(_UNREACHABLE, options.default_unreachable_toleration_seconds),
     )
     rule = Rule(partial(tolerate_for_a_while, tolerations), ("create", "update"), _PODS)
-    return AdmissionPlugin("DefaultTolerationSeconds", mutating=(rule,), stands=lambda _: StandingVerdict())
+    return AdmissionPlugin("DefaultTolerationSeconds", mutating=(rule,))
 
 
 def tolerate_for_a_while(tolerations: Sequence[Tree], attributes: Attributes) -> None:
@@ -81,7 +81,6 @@ def runtime_class(parts: AdmissionParts) -> AdmissionPlugin:
         "RuntimeClass",
         mutating=(Rule(classes.admit, ("create",), _PODS),),
         validating=(Rule(classes.validate, ("create",), _PODS),),
-        stands=lambda _: StandingVerdict(((_RUNTIME_CLASSES, ""),)),
     )
 
 
@@ -175,7 +174,6 @@ def priority(parts: AdmissionParts) -> AdmissionPlugin:
         "Priority",
         mutating=(Rule(priorities.admit, ("create", "update"), _PODS),),
         validating=(Rule(priorities.validate, ("create", "update"), (_PRIORITY_CLASSES,)),),
-        stands=lambda _: StandingVerdict(((_PRIORITY_CLASSES, ""),)),
     )
 
 

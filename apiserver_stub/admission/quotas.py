@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Admit, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Admit, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.config_file import ConfigDocument, ConfigModel
@@ -256,13 +256,6 @@ class ResourceQuotas:
         if self._concerns(attributes):
             self._decide(self._rows(attributes.namespace), attributes)
 
-    def stands(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict on what quotas have no say in: those that have one count what is there."""
-        namespace = attributes.namespace
-        if self._limited or (self._concerns(attributes) and self._rows(namespace)):
-            return None
-        return StandingVerdict(((QUOTAS, f"{namespace}/"),))
-
     def charge(self, attributes: Attributes) -> Awaitable[Sequence[Amend]] | None:
         """Return what the write makes of quotas, if they have a say in it; both now and then the same is raised."""
         return None if attributes.dry_run or not self._concerns(attributes) else self._charge(attributes)
@@ -342,9 +335,7 @@ def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:
             Rule(admit, ("update",), ("persistentvolumeclaims",), ("status",)),
         )
 
-    return AdmissionPlugin(
-        NAME, validating=rules(quotas.validate), allocation=rules(quotas.charge), stands=quotas.stands
-    )
+    return AdmissionPlugin(NAME, validating=rules(quotas.validate), allocation=rules(quotas.charge))
 
 
 def _limited(configuration: ResourceQuotaConfiguration) -> Sequence[Limited]:

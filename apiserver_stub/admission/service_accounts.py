@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.api_request import Tree
 from apiserver_stub.authz.node.references import MIRROR, SECRET, needs
@@ -59,7 +59,6 @@ def service_account(parts: AdmissionParts) -> AdmissionPlugin:
             Rule(accounts.validate, ("create",), _PODS),
             Rule(accounts.validate_ephemeral, ("update",), _PODS, ("ephemeralcontainers",)),
         ),
-        stands=lambda asked: StandingVerdict(((_ACCOUNTS, f"{asked.namespace}/"),)),
     )
 
 

@@ -162,20 +162,6 @@ def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     kind.defaults(tree)
 
 
-def has_lasting_defaults(kind: ResourceInfo) -> bool:
-    """Return whether the defaults of objects of a kind follow from each of their parts alone, whenever they are filled
-    in, and some are those of a spec.
-    """
-    return "spec" in (kind.part_defaults or ()) and kind.name not in _BY_TIME
-
-
-def fill_beside_spec(tree: Tree, kind: ResourceInfo) -> None:
-    """Fill in all but those of the spec, in place; of a kind that has `part_defaults`."""
-    for part, fill in (kind.part_defaults or {}).items():
-        if part != "spec":
-            fill(tree)
-
-
 def apply_name_defaults(tree: Tree, kind: ResourceInfo) -> None:
     """Fill in the defaults that follow from the name, for an object with all others that has just got its name."""
     if kind.name in _BY_NAME:

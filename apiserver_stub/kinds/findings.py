@@ -13,8 +13,6 @@ from apiserver_stub.kinds.schema import Tree
 T = TypeVar("T")
 DRAWN_VOLUME = "kube-api-access-"
 """What the names of the volumes begin with that admission adds to pods; five drawn letters follow."""
-LABELS = ("labels", "annotations")
-"""The members of metadata that are texts by names which users choose."""
 LONGEST = 16 * 1024
 """Bytes of the longest part of which findings are kept."""
 WITHOUT_NAME = b'"\0"'
@@ -115,17 +113,6 @@ def _without_values(variables: list[Tree | None]) -> list[Any]:
         else one
         for one in variables
     ]
-
-
-def beside_spec(tree: Tree) -> bytes:
-    """Return an object in JSON without its spec, its name, and the values of its labels and annotations, of which the
-    owners of fields ask no more than whether they are there.
-    """
-    metadata = {**tree["metadata"], "name": "name" in tree["metadata"]}
-    for name in LABELS:
-        if type(texts := metadata.get(name)) is dict:
-            metadata[name] = list(texts)
-    return _ENCODER.encode({**tree, "metadata": metadata, "spec": None})
 
 
 def without_drawn(data: bytes) -> bytes:

@@ -198,7 +198,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
         unconditional_update=False,
     ),
     "daemonsets.apps": Strategy(
-        generation=True, owns_annotations=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update,
+        generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update,
     ),
     "deployments.apps": Strategy(
         generation=True, counted_metadata=frozenset({"annotations"}),

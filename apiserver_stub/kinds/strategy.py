@@ -46,10 +46,9 @@ class Strategy:
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
     `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
-    `counted_metadata` names the fields of metadata whose changes count too, through no subresource. `owns_annotations`
-    says that `on_update` sets annotations. `reset_fields` are, by subresource, the fields of metadata it may not
-    change, which are reset. `on_create` fills what the server owns
-    of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
+    `counted_metadata` names the fields of metadata whose changes count too, through no subresource.
+    `reset_fields` are, by subresource, the fields of metadata it may not change, which are reset. `on_create` fills
+    what the server owns of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
     through or none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
     of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
     server holds each object by whose deletion begins, which then counts as no change of it, until it has done its
@@ -68,7 +67,6 @@ class Strategy:
     first_generation: int = 1
     uncounted: frozenset[str] = _NOT_COUNTED
     counted_metadata: frozenset[str] = frozenset()
-    owns_annotations: bool = False
     reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
     on_create: Callable[[Tree], None] = nothing
     on_update: Callable[[Tree, Tree, str], None] = _nothing_owed

@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.resource_info import ResourceInfo, Verdict
 from apiserver_stub.kinds.rules.combine import KindRules
-from apiserver_stub.kinds.rules.metadata import check_changed, check_metadata, unreserved_changes
+from apiserver_stub.kinds.rules.metadata import check_metadata
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, takes
 from apiserver_stub.kinds.trees import same_but
@@ -32,8 +32,6 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
     """Return all problems of a new object, or of an update of `old` through `subresource`; an empty list when valid."""
     found = ErrorList()
     rules = kind.rules
-    if old is not None and not subresource and (changes := label_changes(new, old)) is not None:
-        return judge_label_changes(changes)
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
         _judge_spec(rules, new, found)
@@ -58,25 +56,6 @@ def _once(causes: list[Cause]) -> list[Cause]:
         if (cause.reason not in _OF_FORM or cause.field not in missing)
         and (cause.message != _MISSING or cause.field not in explained)
     ]
-
-
-def label_changes(new: Tree, old: Tree) -> Tree | None:
-    """Return what is another in the metadata of an object that is the old one but for labels and annotations which only
-    rules of metadata ask for (`unreserved_changes`); None for any other change.
-    """
-    if new.keys() != old.keys():
-        return None
-    for name, part in new.items():
-        if part is not old[name] and name != "metadata" and not (type(part) is str and part == old[name]):
-            return None
-    return unreserved_changes(new["metadata"], old["metadata"])
-
-
-def judge_label_changes(changes: Tree) -> list[Cause]:
-    """Return all problems of an update that changes nothing but those members of metadata."""
-    found = ErrorList()
-    check_changed(changes, found)
-    return found.causes
 
 
 def _implied(new: Tree, old: Tree) -> str:

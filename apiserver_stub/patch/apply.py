@@ -1,22 +1,18 @@
 """Server-side apply (KEP-555): merges a configuration into an object, and records who owns which fields; pure."""
 
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
-import msgspec
 import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import LABELS, LONGEST, Findings, beside_spec, without_free_text
 from apiserver_stub.kinds.fit import fit_tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules.metadata import fit, unreserved_changes
+from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
 from apiserver_stub.kinds.trees import deep_copy, get_in
 from apiserver_stub.patch.field_set import (
-    LEAF,
     Fields,
     Path,
     difference,
@@ -24,7 +20,6 @@ from apiserver_stub.patch.field_set import (
     of,
     paths,
     render,
-    to_field,
     union,
 )
 from apiserver_stub.patch.managed_fields import (
@@ -52,81 +47,35 @@ _FieldConflict = tuple[Entry, Path]
 _KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
-_MOST_DECLARED = 16  # sets of names that are beside one spec
-_MOST_DIGESTS = 256
-_MOST_LEFT = 512  # live specs of which one applied is known to change nothing: pods of one have each a volume of theirs
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
 )
 
 
-class Declaration(NamedTuple):
-    """The fields that a configuration declares, in order, and those of them that its applier owns."""
-
-    fields: Fields
-    own: Fields
-
-
-class AppliedSpec:
-    """What is known of a spec that was applied `times` often: what configurations `declared` with it, by what is beside
-    it, the digests of live ones that it `left` as they were, and its `tree`, if that was found to be right and came
-    again.
-    """
-
-    __slots__ = ("declared", "left", "times", "tree")
-
-    def __init__(self) -> None:
-        self.times = 0
-        self.tree: Tree | None = None
-        self.declared: dict[bytes, Declaration] = {}
-        self.left: set[bytes] = set()
-
-    def note(self, tree: Tree) -> None:
-        """Note that it came, and is right. The first time it is not kept: most of what people write never comes
-        again.
-        """
-        self.times += 1
-        if self.times > 1:
-            self.tree = tree
-
-
-def applied_spec(schema: Schema, spec: bytes) -> AppliedSpec:
-    """Return what is known of a spec, in JSON, of objects of a schema."""
-    return schema.derived(_applied_specs).of(spec)
-
-
-def _applied_specs(_schema: Schema) -> Findings[AppliedSpec]:
-    return Findings(AppliedSpec, most=64)
-
-
 class ApplyRequest(NamedTuple):
-    """A configuration to apply, which fits the schema of `kind` but for nulls and unknown fields; its applier; whether
-    that takes fields which others own; and what is known of its spec, if that was looked for.
+    """A configuration to apply, which fits the schema of `kind` except for nulls and unknown fields; its applier; and
+    whether that takes over fields that others own.
     """
 
     config: Tree
     kind: ResourceInfo
     author: FieldManager
     force: bool = False
-    spec: AppliedSpec | None = None
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and its managed fields; those in `tree` are still the former ones. If nothing but
-    labels and annotations change, `label_changes` are these, as `unreserved_changes` returns them.
-    """
+    """The object after an apply, and its managed fields; those in `tree` are still the former ones."""
 
     tree: Tree
     entries: Entries
-    label_changes: Tree | None = None
 
 
 def create(request: ApplyRequest, sent: Tree, time: str) -> Applied:
     """Make a new object of `sent`, the configuration and the fields beside it that nobody owns. Raises `UnknownError`
     for list elements that cannot be told apart.
     """
-    own = _declared(request, _known_spec(request)).own
+    own = _owned(_declared(request.config, request.kind.schema))
     tree = deep_copy(sent)
     fit_tree(tree, request.kind.schema, nulls=True)
     return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
@@ -138,20 +87,14 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
     Raises `Conflict` for fields it would change that others own, `BadRequest` if no metadata would be left, and
     `UnknownError` as `create` does.
     """
-    known = _known_spec(request)
-    declared, own = _declared(request, known)
+    declared = _declared(request.config, request.kind.schema)
+    own = _owned(declared)
     entries = entries or _first_entries(request, live, time)
     versions.check(live, entries)
     mine = request.author.entry_in(entries)
     others = [entry for entry in entries if entry is not mine]
     same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
-    if same and (texts := _other_texts(request, live, known, others)) is not None:
-        before = live["metadata"]
-        renewed = in_order([*others, request.author.entry_in_order(own, time)])
-        changes = unreserved_changes(texts, {name: before[name] for name in texts})
-        return Applied({**live, "metadata": {**before, **texts}}, renewed, changes)
-    tree = _merged(request, live, known)
-    merged = tree.get("spec")
+    tree = type_of(request.kind.schema).merge(live, request.config)
     abandoned = {} if same else _abandoned(mine, declared, request.author)
     if mine and abandoned:
         owners = [*others, request.author.entry_in_order(declared, time)]
@@ -168,10 +111,6 @@ def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versio
         since = time if is_changed else mine.get("time", "") if mine else ""
         left.append(mine if mine and same and not is_changed else request.author.entry_in_order(own, since))
     tree = _completed(tree, live, request.kind)
-    if known is not None and tree.get("spec") is live.get("spec") is not merged and not abandoned:
-        if len(known.left) >= _MOST_LEFT:
-            known.left.clear()
-        known.left.add(_DIGESTS.of(live.get("spec")))
     if request.author.manager == _KUBECTL:
         tree = with_last_applied(tree, request.config)
     left = in_order(left)
@@ -224,128 +163,17 @@ def _own(tree: Tree) -> Tree:
     return copy
 
 
-def _known_spec(request: ApplyRequest) -> AppliedSpec | None:
-    """Return what is known of the spec of a configuration; None if it has none that anything could be known of."""
-    spec = request.config.get("spec")
-    if type(spec) is not dict or request.kind.custom:
-        return None
-    if request.spec is not None:
-        return request.spec
-    return applied_spec(request.kind.schema, msgspec.json.encode(spec))
-
-
-def _merged(request: ApplyRequest, live: Tree, known: AppliedSpec | None) -> Tree:
-    """Return the live object with the configuration merged into it. Its spec is the very same where that is known to be
-    left as it is.
-    """
-    config = request.config
-    if _leaves_spec(known, live):
-        config = _beside_spec(config)
-    merged: Tree = type_of(request.kind.schema).merge(live, config)
-    return merged
-
-
-def _leaves_spec(known: AppliedSpec | None, live: Tree) -> bool:
-    return known is not None and bool(known.left) and _DIGESTS.of(live.get("spec")) in known.left
-
-
-def _other_texts(request: ApplyRequest, live: Tree, known: AppliedSpec | None, others: Entries) -> Tree | None:
-    """Return labels and annotations, those with other texts, if that is all that comes of a configuration whose fields
-    its applier owns already, and owns alone; None if nothing does, or more.
-    """
-    metadata, before = request.config["metadata"], live["metadata"]
-    if not may_share(request.kind):
-        return None
-    for name, part in request.config.items():
-        is_left = name == "metadata" or (name == "spec" and _leaves_spec(known, live))
-        if not is_left and (part is None or part != live.get(name)):
-            return None
-    texts: Tree = {}
-    fields: Fields = {}
-    for name, value in metadata.items():
-        if (there := before.get(name)) == value:
-            continue
-        if name not in LABELS or type(value) is not dict or type(there) is not dict:
-            return None
-        changed = {key: text for key, text in value.items() if there.get(key) != text}
-        if not all(type(text) is str and key in there for key, text in changed.items()):
-            return None
-        if not changed:
-            continue
-        texts[name] = {**there, **changed}
-        fields[to_field(name)] = {to_field(key): LEAF for key in changed}
-    if not texts or (request.author.manager == _KUBECTL and _LAST_APPLIED in (before.get("annotations") or {})):
-        return None
-    whole = {"f:metadata": fields}
-    for entry in others:
-        if entry["apiVersion"] != request.author.api_version or intersection(fields_of(entry), whole):
-            return None
-    return texts
-
-
-class _Digests:
-    """The digests of trees, which nobody changes in place; those of some that are not long are known."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, bytes]] = {}  # with the trees, so that no others are in their places
-
-    def of(self, tree: Any) -> bytes:
-        known = self._known.get(id(tree))
-        if known is not None:
-            return known[1]
-        data = orjson.dumps(tree)
-        digest = blake2b(data, digest_size=16).digest()
-        if len(data) <= LONGEST:
-            if len(self._known) >= _MOST_DIGESTS:
-                self._known.clear()
-            self._known[id(tree)] = tree, digest
-        return digest
-
-
-_DIGESTS = _Digests()
-
-
-def _beside_spec(tree: Tree) -> Tree:
-    return {name: value for name, value in tree.items() if name != "spec"}
-
-
-def _declared(request: ApplyRequest, known: AppliedSpec | None) -> Declaration:
-    """Return what a configuration declares; it is known of one with a spec and names that were applied before."""
-    config = request.config
-    if known is None:
-        return _declaration(config, request.kind.schema)
-    beside = beside_spec(config)
-    found = known.declared.get(beside)
-    if found is None:
-        if len(known.declared) >= _MOST_DECLARED:
-            known.declared.clear()
-        found = known.declared[beside] = _declaration(config, request.kind.schema, spec=config["spec"])
-    return found
-
-
-def _declaration(config: Tree, schema: Schema, spec: Tree | None = None) -> Declaration:
-    """Return what a configuration declares. The fields of its `spec` may be known."""
+def _declared(config: Tree, schema: Schema) -> Fields:
+    """Return the fields that a configuration declares, in order. Raises `UnknownError`."""
     try:
-        if spec is None:
-            fields = type_of(schema).declared(config)
-        else:
-            fields = {**type_of(schema).declared(_beside_spec(config)), **_declared_in_spec(spec, schema)}
-            fields = {step: fields[step] for step in sorted(fields)}
+        return type_of(schema).declared(config)
     except IndistinctError as problem:
         raise UnknownError(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
-    return Declaration(fields, difference(fields, _UNOWNED_FIELDS))
 
 
-def _declared_in_spec(spec: Tree, schema: Schema) -> Fields:
-    """Return the fields that a spec declares, itself included, which are the same whatever its free texts are."""
-    known = schema.derived(_declared_specs).of(without_free_text(spec))
-    if not known:
-        known.update(type_of(schema).declared({"spec": spec}))
-    return known
-
-
-def _declared_specs(_schema: Schema) -> Findings[Fields]:
-    return Findings(Fields, most=256)
+def _owned(declared: Fields) -> Fields:
+    """Return those of the declared fields that their applier owns."""
+    return difference(declared, _UNOWNED_FIELDS)
 
 
 def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:

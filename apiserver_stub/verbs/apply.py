@@ -9,15 +9,13 @@ from apiserver_stub.kinds.shared_parts import detached, may_share
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.conformance import check_typed, is_typed
 from apiserver_stub.patch.managed_fields import APPLY, Versions, writable
-from apiserver_stub.verbs.body_parts import applied_parts
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check, named_object, note_patch
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields
-from apiserver_stub.verbs.mutation import Edited, Load, Outcome, nothing
+from apiserver_stub.verbs.mutation import Edited, Load, nothing
 from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import answered, key_of
 from apiserver_stub.verbs.unchanged_objects import Unchanged
 from apiserver_stub.verbs.update import change
 from apiserver_stub.verbs.write import write
@@ -31,8 +29,6 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     sent = _Sent(scope, request)
     if sent.known is None:
         await scope.run_of(request)(sent.read)
-    elif (outcome := await sent.repeated()) is not None:
-        return outcome.reply()
     otherwise = None if request.subresource else creation(request, sent.create, nothing)
     outcome = await write(scope, request, change(scope, request, sent.edit, nothing, otherwise))
     sent.note_unchanged()
@@ -49,25 +45,6 @@ class _Sent:
         self._unchanged: Unchanged | None = None
         found = None if request.kind.custom else scope.unchanged.find(request)
         self.known = found if found is not None and found.sent == _digest(request) else None
-
-    async def repeated(self) -> Outcome | None:
-        """Return the object if the same caller has left it as it is with the same before, and admission would say what
-        it said then; None if all has to be done that an apply takes.
-        """
-        scope, request, known = self._scope, self._request, self.known
-        if known is None or scope.admitted is None or (found := scope.admitted.find(request, known.revision)) is None:
-            return None
-        storage, key = request.kind.storage, key_of(request.kind, request.namespace, request.name)
-        if (turn := scope.store.turn((storage, key))) is not None:
-            await turn
-        await scope.wait_until_fresh(None)
-        row = scope.store.get(storage, key)
-        if row is None or row.revision != known.revision or await scope.store.storage.is_stale(storage, key):
-            return None
-        if scope.admitted.find(request, known.revision) is not found:
-            return None
-        found.verdict.again()
-        return Outcome(answered(request.kind, row), known.warnings)
 
     def read(self) -> "Application":
         """Return the configuration. Raises `BadRequest` and others."""
@@ -108,28 +85,10 @@ def _digest(request: APIRequest) -> bytes:
 
 
 def _application(scope: RequestScope, request: APIRequest) -> "Application":
-    return Application(scope, request, *_read(request))
-
-
-def _read(request: APIRequest) -> tuple[Tree, Warnings, patch.AppliedSpec | None]:
-    """Return the configuration in the body, and what is known of its spec, which is not read again once it came twice.
-    Raises `BadRequest`.
-    """
+    """Return the configuration in the body. Raises `BadRequest`."""
     kind = request.kind
-    parts = None if request.subresource else applied_parts(request)
-    spec = None if parts is None or parts.spec is None else patch.applied_spec(kind.schema, parts.spec)
-    config = None if parts is None or spec is None or spec.tree is None else parts.beside()
-    if config is None or spec is None:
-        body = read_document(request, kind.api_version, kind.kind)
-        warnings = check(request, body, kind.schema, kind.kind)
-        if spec is not None and not warnings and not body.duplicates:
-            spec.note(body.tree["spec"])
-        return body.tree, warnings, spec
-    note_patch(request)
-    del config["spec"]
-    warnings = check(request, DecodedBody(_checked(config)), kind.schema, kind.kind)
-    config["spec"] = spec.tree
-    return config, warnings, spec
+    body = read_document(request, kind.api_version, kind.kind)
+    return Application(scope, request, body.tree, check(request, body, kind.schema, kind.kind))
 
 
 class Application:
@@ -139,20 +98,11 @@ class Application:
     them, and its strategy decides whether they stay; nobody owns them.
     """
 
-    def __init__(
-        self,
-        scope: RequestScope,
-        request: APIRequest,
-        config: Tree,
-        warnings: Warnings,
-        spec: patch.AppliedSpec | None = None,
-    ) -> None:
+    def __init__(self, scope: RequestScope, request: APIRequest, config: Tree, warnings: Warnings) -> None:
         written = writable(config, request.kind.strategy, request.subresource_name)
-        if written.get("spec") is not config.get("spec"):  # findings are about the whole spec
-            spec = None
         author, force = field_manager_of(request, APPLY), bool(flag(request.query, "force"))
         self._request = request
-        self._applied = patch.ApplyRequest(written, request.kind, author, force, spec)
+        self._applied = patch.ApplyRequest(written, request.kind, author, force)
         self._config = config
         self._versions = Versions(scope.kinds, request.kind, request.conversions)
         self._warnings = warnings
@@ -160,7 +110,7 @@ class Application:
     def create(self, _load: Load) -> Edited:
         """Return the configuration as a new object."""
         check_name(self._request, self._applied.config["metadata"])
-        tree, entries, _ = patch.create(self._applied, self._config, now())
+        tree, entries = patch.create(self._applied, self._config, now())
         refuse_uid(self._request, tree["metadata"])
         self._request.kind.strategy.forget(tree["metadata"])
         put_managed_fields(tree, entries)
@@ -171,11 +121,11 @@ class Application:
         live, kind = load.state, self._request.kind
         if kind.custom and not is_typed(live, kind.schema):
             check_typed(live, kind.schema, f"failed to create typed live object ({named_object(self._request)})")
-        tree, entries, changes = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
+        tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
         check_name(self._request, tree["metadata"])
         keep_uid(self._request, tree["metadata"], live["metadata"])
         put_managed_fields(tree, entries)
-        return Edited(tree, self._warnings, completed=True, label_changes=changes)
+        return Edited(tree, self._warnings, completed=True)
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:
@@ -186,21 +136,15 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBo
     if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
         found = f"{tree.get('apiVersion') or '/'}, Kind={tree.get('kind') or ''}"
         raise BadRequest(f"invalid object type: {found}; expected {api_version}, Kind={kind}")
-    _checked(tree)
-    return body
-
-
-def _checked(tree: Tree) -> Tree:
-    """Return a configuration with metadata, which name no owners. Raises `BadRequest`."""
     metadata = tree.get("metadata")
     if metadata is None:
         metadata = tree["metadata"] = {}
     if not isinstance(metadata, dict):
-        raise BadRequest("the metadata of an applied configuration is an object")
+        raise BadRequest("metadata of an applied configuration must be an object")
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
     metadata.pop("managedFields", None)
-    return tree
+    return body
 
 
 def _decode(request: APIRequest) -> DecodedBody:

@@ -46,7 +46,7 @@ async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: S
     kind, row, removes = request.kind, draft.row, draft.removes
     if row is None:
         check_new(draft.new["metadata"])
-    data = for_storage(kind, draft.stored or draft.new, draft.spec)
+    data = for_storage(kind, draft.stored or draft.new)
     change = Write(*draft.rows[0], row.revision if row else 0, data, removes)
     is_audited = current_record() is not None
     began = monotonic() if is_audited else 0.0

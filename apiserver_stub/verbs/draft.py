@@ -30,8 +30,7 @@ class Draft(Struct):
 
     `sent` is what the caller sent, if others than this server have changed that. Of a kind with a converter, `served`
     is the row in the version of the request, `stored` the new state as it is to be stored, and `answered` what becomes
-    of that when it is read again. `spec` is that of the new state in JSON, `label_changes` what it changes of
-    labels and annotations if it changes nothing else, if they are known. `written` is the row of the new state.
+    of that when it is read again. `written` is the row of the new state.
     """
 
     mutation: Mutation
@@ -52,8 +51,6 @@ class Draft(Struct):
     served: Row | None = None
     stored: Tree | None = None
     answered: Tree | None = None
-    spec: bytes = b""
-    label_changes: Tree | None = None
     written: Row | None = None
 
 

@@ -23,7 +23,6 @@ from msgspec import Struct
 from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import Item, Reply, Tree
 from apiserver_stub.verbs.decode import Warnings
-from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.watch_cache.row import Row
 
 
@@ -49,15 +48,13 @@ class Load:
 
 class Edited(Struct, frozen=True):
     """The wanted state, fitted to its schema; if its name is yet to be `drawn`, it can be drawn again. It may be
-    `completed` by its defaults already. If nothing but labels and annotations change, `label_changes` may
-    be what `unreserved_changes` returns of them.
+    `completed` by its defaults already.
     """
 
     tree: Tree
     warnings: Warnings = ()
     drawn: bool = False
     completed: bool = False
-    label_changes: Tree | None = None
 
 
 Edit = Callable[[Load], Edited]
@@ -73,12 +70,12 @@ class View(Struct, frozen=True):
 
 
 def nothing(_new: Tree, _old: Tree | None) -> bool:
-    """Do nothing, in place of a step that is left out."""
+    """Do nothing (the default of optional steps)."""
     return False
 
 
-def pass_over(_told: object) -> None:
-    """Do nothing, in place of a step that is left out."""
+def _leave_unnamed(_new: Tree) -> None:
+    """Do nothing: only new objects get a name, a uid and a time."""
 
 
 class Mutation(Struct, frozen=True):
@@ -87,10 +84,9 @@ class Mutation(Struct, frozen=True):
     `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
-    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time; of one
-    that is like others of its template `note(made)` is told once it is written. `otherwise` is done when there is no
-    such object; `read` replaces the reading of a row. `options` are the caller's, where they are others than the
-    parameters of the request.
+    Of a create `old` is None, and before it is prepared `identify(new)` gives the object its name, uid and time.
+    `otherwise` is done when there is no such object; `read` replaces the reading of a row. `options` are the caller's,
+    where they are others than the parameters of the request.
     """
 
     operation: Operation | None
@@ -101,8 +97,7 @@ class Mutation(Struct, frozen=True):
     view: View | None = None
     read: Callable[[Row], Tree] | None = None
     options: Mapping[str, Any] | None = None
-    identify: Callable[[Tree], None] = pass_over
-    note: Callable[[Made], None] = pass_over
+    identify: Callable[[Tree], None] = _leave_unnamed
 
 
 class Outcome(Struct, frozen=True):

@@ -14,10 +14,8 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
 from apiserver_stub.storage.interface import TooNew
 from apiserver_stub.telemetry import ShardedWatches
-from apiserver_stub.verbs.admitted_objects import AdmittedObjects
 from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.verbs.decoded_rows import DecodedRows
-from apiserver_stub.verbs.object_forms import ObjectForms
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.unchanged_objects import UnchangedObjects
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -51,10 +49,9 @@ class Features:
 @dataclass(frozen=True, slots=True)
 class RequestScope:
     """The environment of every verb; `offload` runs steps on large objects, `conversions` has the rows of kinds with a
-    converter, `unchanged` the objects that were applied in vain, `admitted` those whose authors admission lets go on,
-    `decoded` the objects that were written last, `forms` what is stored of those that are created again and again.
-    Without `shards` nobody can ask for a shard of a collection. The `authorizer` decides whether an update or an apply
-    may create an object; the default denies it.
+    converter, `unchanged` the objects that the last apply did not change, `decoded` the objects that were written last.
+    Without `shards` a request for a shard of a collection is rejected. The `authorizer` decides whether an update or an
+    apply may create an object; the default denies it.
     """
 
     store: WatchCache
@@ -68,8 +65,6 @@ class RequestScope:
     shards: ShardedWatches | None = None
     unchanged: UnchangedObjects = field(default_factory=UnchangedObjects)
     decoded: DecodedRows = field(default_factory=DecodedRows)
-    forms: ObjectForms | None = None
-    admitted: AdmittedObjects | None = None
     authorizer: Authorizer = field(default_factory=AlwaysDeny)
 
     def run_of(self, request: APIRequest, data: bytes = b"") -> Run:

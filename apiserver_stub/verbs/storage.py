@@ -131,16 +131,14 @@ def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:
     return StorageReadError(f"failed to read one or more {kind.name} from the storage", details)
 
 
-def for_storage(kind: ResourceInfo, tree: Tree, spec: bytes = b"") -> bytes:
+def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
     """Return the bytes to commit of `tree`, with an empty resourceVersion first in its metadata, where no label or
-    annotation of that name comes before it. Its `spec` may be known in JSON. Raises `RequestEntityTooLarge`.
+    annotation of that name comes before it. Raises `RequestEntityTooLarge`.
 
     An object that is too large only with its record of owners is stored without it, unless somebody applied it.
     """
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
     stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
-    if spec:
-        stored["spec"] = msgspec.Raw(spec)
     data = encode(stored)
     if kind.custom and any(floats.search(data) for floats in _WHOLE_FLOATS):
         stored = with_integers(stored)

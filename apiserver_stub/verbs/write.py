@@ -1,15 +1,12 @@
-"""The one way of every change of the API, from the state of an object to its next one; what each step is, a `Mutation`
-says.
+"""Carry out a `Mutation`: the one path of every write of the API.
 
-load → edit → default → mutating admission → identify (what is new) → prepare → manage fields → validate → authorize
-(an update or apply that creates) → validating admission → allocate → commit, and again from *load* when somebody else
-was faster. What is judged is given its defaults and held to the rules of its kind. Evictions and bindings are shown to
-admission before they become mutations of their object. A change of labels and annotations alone goes from *edit* to
-*manage fields*, *validate* and *commit* if admission has let its author make such a one before (`AdmittedObjects`).
+load → edit → default → mutating admission → identify (new objects) → prepare → manage fields → validate → authorize
+(an update or apply that creates) → validating admission → allocate → commit; a conflict starts again at *load*. Only
+states that a caller sent are defaulted and validated. Evictions and bindings pass admission before they become
+mutations of their object.
 
-The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn
-(`WatchCache.turn`) only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the
-commit.
+The fields of a new object are recorded before admission, so that nobody owns what admission adds. Waiting for a turn
+(`WatchCache.turn`) saves attempts that would fail; the compare of the commit is what prevents lost updates.
 """
 
 from collections.abc import Sequence
@@ -22,20 +19,15 @@ from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.findings import LABELS
-from apiserver_stub.kinds.shared_parts import may_share
-from apiserver_stub.kinds.templates import template_of
 from apiserver_stub.kinds.trees import put_in
-from apiserver_stub.kinds.validate import judge, judge_label_changes, label_changes
+from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
 from apiserver_stub.storage.interface import RevisionConflict
-from apiserver_stub.verbs.admitted_objects import Admitted
 from apiserver_stub.verbs.commit import commit, convert, rehearse
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.draft import Draft, Lost, name_of, row_of
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
-from apiserver_stub.verbs.object_forms import Made
 from apiserver_stub.verbs.preconditions import (
     already_exists,
     check_create_authorized,
@@ -100,22 +92,14 @@ async def _written(scope: RequestScope, request: APIRequest, mutation: Mutation,
 
 
 async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation, notes: Notes) -> Outcome:
-    """Take all steps, from the state that is visible here. Raises `Lost` or `RevisionConflict` if it changes
+    """Take all steps once, from the state that is visible here. Raises `Lost` or `RevisionConflict` if it changes
     meanwhile.
     """
-    admission, began = scope.admission if mutation.operation else _NOT_ASKED, scope.store.revision
+    admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation, notes)
     await draft.run(partial(_edit, scope, request, draft))
     if draft.row is None:
         check_may_create(request.kind, name_of(request, draft))
-    if (admitted := _admitted(scope, request, draft)) and (changes := _label_changes(request, draft)):
-        _complete_label_changes(request, draft, changes)
-        admitted.verdict.again()
-        outcome = await commit(scope, request, draft, ())
-        if draft.written is not None:
-            admitted.revision = draft.written.revision
-        return outcome
-    draft.label_changes = None  # admission may change more
     attributes = _shown(request, draft)
     try:
         await admission.mutate(attributes)
@@ -138,69 +122,14 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
         _warn_too(draft, refusal)
         raise
     if not draft.changes and not await _is_stale(scope, request, draft.row):
-        outcome = await _unchanged(scope, request, draft)
-        if _is_update(mutation):
-            _note_admitted(scope, request, draft, attributes, began)
-        return outcome
+        return await _unchanged(scope, request, draft)
     if request.kind.converter is not None:
         await convert(request.kind, request.kind.converter, draft)
     await _check_current(scope, request, draft)
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
         return await rehearse(draft)
-    is_relabeled = not also and _is_update(mutation) and bool(_label_changes(request, draft))
-    outcome = await commit(scope, request, draft, also)
-    if draft.spec and not outcome.warnings:
-        mutation.note(Made(draft.new, draft.spec, attributes, also))
-    if is_relabeled:
-        _note_admitted(scope, request, draft, attributes, began)
-    return outcome
-
-
-def _is_update(mutation: Mutation) -> bool:
-    """Return whether admission is asked about an update of the object itself, as it is stored."""
-    return mutation.operation == "update" and mutation.view is None and mutation.read is None
-
-
-def _admitted(scope: RequestScope, request: APIRequest, draft: Draft) -> Admitted | None:
-    """Return what admission says to a change of labels, if it need not be asked and nothing was written since the
-    object was loaded.
-    """
-    if scope.admitted is None or draft.row is None or not _is_update(draft.mutation):
-        return None
-    return scope.admitted.find(request, draft.row.revision) if scope.store.revision == draft.seen else None
-
-
-def _label_changes(request: APIRequest, draft: Draft) -> Tree | None:
-    """Return what an update changes of metadata, if it changes but labels and annotations of an object that stays, and
-    nothing else follows from that; else None.
-    """
-    kind, new, old = request.kind, draft.new, draft.old
-    if old is None or request.subresource is not None or not may_share(kind) or "deletionTimestamp" in old["metadata"]:
-        return None
-    found = draft.label_changes or label_changes(new, old)
-    if found is None or "generation" in found or found.keys().isdisjoint(LABELS):
-        return None
-    if kind.strategy.owns_annotations and "annotations" in found:
-        return None
-    return found if kind.strategy.counted_metadata.isdisjoint(found) else None
-
-
-def _complete_label_changes(request: APIRequest, draft: Draft, changes: Tree) -> None:
-    """Make a change of labels that admission lets pass one that can be stored: nothing is to be prepared, and only the
-    rules of metadata are asked. Raises `Invalid`.
-    """
-    draft.mutation.manage_fields(draft.new, draft.old)
-    entries = draft.new["metadata"].get("managedFields") or ()
-    _refuse(request, draft, judge_label_changes({**changes, "managedFields": entries}), draft.warnings)
-    draft.rows = (row_of(request, draft),)
-
-
-def _note_admitted(scope: RequestScope, request: APIRequest, draft: Draft, attributes: Attributes, began: int) -> None:
-    """Note what admission, asked since a revision, said to a change of labels or of nothing."""
-    row = draft.written or draft.row
-    if scope.admitted is not None and row is not None and not draft.warnings:
-        scope.admitted.note(request, attributes, row.revision, began)
+    return await commit(scope, request, draft, also)
 
 
 def _warn_too(draft: Draft, refusal: ApiError) -> None:
@@ -254,7 +183,7 @@ def _edit(scope: RequestScope, request: APIRequest, draft: Draft) -> None:
     if not draft.new:  # what was read stays, however often a conversion interrupts what follows
         edited = mutation.edit(load)
         draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
-        draft.completed, draft.label_changes = edited.completed, edited.label_changes
+        draft.completed = edited.completed
     if mutation.operation not in _JUDGED:
         return
     check_namespace(request, draft.new["metadata"])
@@ -285,26 +214,16 @@ def _complete(request: APIRequest, draft: Draft) -> None:
     """Make an admitted state one that can be stored. Raises `Invalid`."""
     mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
     judged, sent = mutation.operation in _JUDGED, draft.warnings
-    template, spec = template_of(kind, new) if judged and old is None else (None, b"")
-    is_sound = template is not None and template.sound
-    if judged and old is None and not is_sound:  # as it was sent, of which preparing takes away what the server says
+    if judged and old is None:  # as it was sent: preparing removes what only the server may set
         draft.warnings = (*sent, *warnings_of(kind, new, None))
     if old is None:
         mutation.identify(new)
-        if template is not None and template.prepare(kind, new):
-            draft.spec = spec
-            return
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         _manage_fields(draft, new, old)
         draft.changes = draft.removes or new != old
-    if judged and not is_sound:
+    if judged:
         _judge(request, draft, sent)
-    if template is None:
-        return
-    template.sound = draft.warnings == sent
-    if is_sound:
-        template.note(spec, new)
 
 
 def _judge(request: APIRequest, draft: Draft, sent: Warnings) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apiserver_stub.admission.certificates import POD_REQUESTS, subject_of
-from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import ALL, AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.node_restriction.labels import changed, forbidden_labels
 from apiserver_stub.admission.node_restriction.pod_certificates import check_pod_certificate
 from apiserver_stub.admission.node_restriction.pods import check_mirror, check_status
@@ -45,12 +45,7 @@ def node_restriction(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin NodeRestriction."""
     tokens = NodeTokens(parts.store, parts.authorizer)
     rule = Rule(NodeRestriction(parts.store, tokens).admit, ("create", "update", "delete"), (ALL,), (ALL,))
-    return AdmissionPlugin("NodeRestriction", mutating=(rule,), stands=_stands)
-
-
-def _stands(attributes: Attributes) -> StandingVerdict | None:
-    """Return the verdict on what nodes did not ask for: on that of others, there is nothing to say."""
-    return StandingVerdict() if node_of(attributes.user) is None else None
+    return AdmissionPlugin("NodeRestriction", mutating=(rule,))
 
 
 class NodeRestriction:

@@ -12,11 +12,10 @@ Users, runtime classes and namespaces may be exempt.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule, StandingVerdict
+from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
 from apiserver_stub.admission.pod_security.checks import violations
 from apiserver_stub.admission.pod_security.existing import ExistingPods
@@ -108,7 +107,6 @@ class PodSecurity:
                 Rule(self.check_owner, ("create", "update"), tuple(_TEMPLATES)),
                 Rule(self.check_namespace, ("create", "update"), (_NAMESPACES,)),
             ),
-            stands=self.stands,
         )
 
     def check_pod(self, attributes: Attributes) -> None:
@@ -125,17 +123,6 @@ class PodSecurity:
             return
         if attributes.old_object is None or is_significant(attributes.tree, attributes.old_object):
             self._judge(attributes, found, attributes.tree, enforces=True)
-
-    def stands(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict on pods, each of which is counted, and on owners of pods in a namespace where all are
-        allowed.
-        """
-        row = self._store.get(_NAMESPACES, attributes.namespace)
-        if self._has_exemptions or row is None or not _allows_all(policy_of(row.labels, self._default)):
-            return None
-        if attributes.kind.storage != _PODS:
-            return StandingVerdict(((row.resource, row.key),))
-        return StandingVerdict(((row.resource, row.key),), partial(self._count_privileged, _about(attributes)))
 
     def check_owner(self, attributes: Attributes) -> None:
         """Warn and annotate as the namespace wants of the pods that this will make; refuses nothing."""

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
-from apiserver_stub.admission.chain import Attributes, StandingVerdict
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
 from apiserver_stub.admission.policies.inputs import RequestInputs
 from apiserver_stub.api_request import Tree
@@ -118,12 +118,6 @@ class PolicyIndex(Generic[P]):
             found = index.match(candidate, attributes)
             if found is not None:
                 yield policy, found
-
-    def stands(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict on requests that concern no policy, whatever the names and labels of their objects."""
-        if self and self._index.candidates(attributes):
-            return None
-        return StandingVerdict(((self._policies, ""), (self._bindings, "")))
 
     async def program(self, policy: Policy[P]) -> P:
         """Return the program of a policy."""

@@ -130,7 +130,7 @@ class MutatingPolicies:
     def plugin(self) -> AdmissionPlugin:
         """Return the plugin for the chain."""
         rule = Rule(self.mutate, _OPERATIONS, (ALL,), (ALL,))
-        return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read, stands=self._index.stands)
+        return AdmissionPlugin(NAME, mutating=(rule,), read=self._index.read)
 
     def mutate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Change the object as policies say, if there are any. Raises the refusal of a request that one cannot be

@@ -87,7 +87,7 @@ class ValidatingPolicies:
     def plugin(self) -> AdmissionPlugin:
         """Return the plugin for the chain."""
         rule = Rule(self.validate, _OPERATIONS, (ALL,), (ALL,))
-        return AdmissionPlugin(NAME, validating=(rule,), read=self._index.read, stands=self._index.stands)
+        return AdmissionPlugin(NAME, validating=(rule,), read=self._index.read)
 
     def validate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raise the refusal of a request that a policy denies, if there are any."""

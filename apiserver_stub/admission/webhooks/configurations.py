@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import Attributes, StandingVerdict
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.matching import MatchCriteria, Matcher, MatchIndex
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
@@ -106,10 +106,6 @@ class WebhookIndex:
         `MatchIndex.matching` does.
         """
         return self._index.matching(attributes) if self else iter(())
-
-    def stands(self, attributes: Attributes) -> StandingVerdict | None:
-        """Return the verdict on requests that concern no webhook, whatever the names and labels of their objects."""
-        return None if self and self._index.candidates(attributes) else StandingVerdict(((self._resource, ""),))
 
     def _hear(self, changes: Sequence[Change]) -> None:
         if self._is_current and any(change.row.resource == self._resource for change in changes):

@@ -25,7 +25,7 @@ def mutating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
     )
     plugin = MutatingWebhooks(index, _calls(parts, client, "admit"), _conditions(parts, "admit"))
     rules = (Rule(plugin.admit, _EVERYTHING, (ALL,), (ALL,)),)
-    return AdmissionPlugin(MUTATING_PLUGIN, mutating=rules, read=index.follow, close=client.close, stands=index.stands)
+    return AdmissionPlugin(MUTATING_PLUGIN, mutating=rules, read=index.follow, close=client.close)
 
 
 def validating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
@@ -36,9 +36,7 @@ def validating_admission_webhook(parts: AdmissionParts) -> AdmissionPlugin:
     )
     plugin = ValidatingWebhooks(index, _calls(parts, client, "validating"), _conditions(parts, "validating"))
     rules = (Rule(plugin.validate, _EVERYTHING, (ALL,), (ALL,)),)
-    return AdmissionPlugin(
-        VALIDATING_PLUGIN, validating=rules, read=index.follow, close=client.close, stands=index.stands
-    )
+    return AdmissionPlugin(VALIDATING_PLUGIN, validating=rules, read=index.follow, close=client.close)
 
 
 def _client(parts: AdmissionParts, plugin: str) -> WebhookClient:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from apiserver_stub.encode.json import Tree
-from apiserver_stub.encode.protobuf.reading import UnreadObject, decode, unread
+from apiserver_stub.encode.protobuf.reading import decode
 from apiserver_stub.encode.representations import chunk_bounds
 from controller_manager.api.protobuf import (
     MEDIA_TYPE,
@@ -31,7 +31,6 @@ from controller_manager.api.protobuf.wire import head, scalar, sized
 
 __all__ = [
     "MEDIA_TYPE",
-    "UnreadObject",
     "collection",
     "decode",
     "envelope",
@@ -39,7 +38,6 @@ __all__ = [
     "knows",
     "object_writer",
     "raw",
-    "unread",
 ]
 
 _EVENT_TYPE = scalar(1, "string")

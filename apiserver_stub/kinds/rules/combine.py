@@ -28,8 +28,7 @@ class KindRules:
     """The rules of a kind: for whole objects, of changes, of changes through a subresource (which takes the place of
     `change`), of the form of its names, and of new objects alone. `spec` is what is asked of specs whatever is beside
     them, of `no_spec` where there is none: one that is that of the stored object is not judged again. `by_schema` says
-    whether the required fields and enumerations of its schema are rules besides, `any_label` that every DNS label is a
-    good name, whatever the object.
+    whether the required fields and enumerations of its schema are rules besides.
     """
 
     body: Rule = nothing
@@ -38,7 +37,6 @@ class KindRules:
     name: Form = names.subdomain
     on_create: Rule = nothing
     by_schema: bool = True
-    any_label: bool = False
     spec: Rule = nothing
     no_spec: Tree | None = None
 

@@ -6,16 +6,13 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.findings import LABELS
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
-from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_UNRESERVED = frozenset({*LABELS, "generation", "managedFields"})
 _AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
@@ -216,7 +213,7 @@ def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *
         _name(namespaced, rule, metadata, errors)
     else:
         before = old.get("metadata", {})
-        check_changed(_changed(metadata, before), errors)
+        _ANY(_changed(metadata, before), _AT, errors)
         _unchanged(metadata, before, errors)
 
 
@@ -226,29 +223,6 @@ def _changed(new: Tree, old: Tree) -> Tree:
     if (labels := found.get("labels")) and (before := old.get("labels")):
         found["labels"] = {name: value for name, value in labels.items() if before.get(name) != value}
     return found
-
-
-def unreserved_changes(new: Tree, old: Tree) -> Tree | None:
-    """Return the members of metadata that are others, of labels those that are; None if any is another but labels and
-    annotations without a prefix that is reserved for Kubernetes, which the rules of a kind never ask for, and what only
-    the server says.
-    """
-    if new.keys() != old.keys():
-        return None
-    found = _changed(new, old)
-    if not found.keys() <= _UNRESERVED:
-        return None
-    names = {key for member in LABELS if member in found for key, _ in new[member].items() ^ old[member].items()}
-    return None if any(map(_is_reserved, names)) else found
-
-
-def check_changed(metadata: Tree, errors: ErrorList) -> None:
-    """Report the errors of those members of metadata that a change brings."""
-    _ANY(metadata, _AT, errors)
-
-
-def _is_reserved(name: str) -> bool:
-    return name.rpartition("/")[0].endswith((PLATFORM_DOMAIN, GROUP_DOMAIN))
 
 
 def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:

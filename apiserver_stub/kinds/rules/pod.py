@@ -390,6 +390,6 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, any_label=True, spec=_spec_of_pod),
+    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=_new, spec=_spec_of_pod),
     "v1/PodTemplate": KindRules(_stored_template),
 }
