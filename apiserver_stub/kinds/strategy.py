@@ -46,10 +46,10 @@ class Strategy:
     `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
     writes where updates of the whole reach too (and are held to other rules). `generation` says whether
     `metadata.generation` counts the changes of all but the `uncounted` fields, from `first_generation` on, and
-    `counted_metadata` names the fields of metadata whose changes count too, through no subresource.
-    `reset_fields` are, by subresource, the fields of metadata it may not change, which are reset. `on_create` fills
-    what the server owns of a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes
-    through or none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
+    `counted_metadata` names the fields of metadata whose changes count too, through no subresource. `reset_fields` are,
+    by subresource, the fields of metadata it may not change, which are reset. `on_create` fills what the server owns of
+    a new object, `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes through or
+    none; `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning
     of a deletion; `finalizers` is the path of a second list that holds a deletion; `deletion_finalizer` is what the
     server holds each object by whose deletion begins, which then counts as no change of it, until it has done its
     part; `dependents` is the propagation policy of a delete that names none, empty where objects have no
