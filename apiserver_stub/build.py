@@ -30,6 +30,7 @@ from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.authorization import Authorization, AuthorizationParts, build_authorization
 from apiserver_stub.bootstrap import HOOKS
 from apiserver_stub.bootstrap.objects import Objects
+from apiserver_stub.bootstrap.unreadable import remove_unreadable_at
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.egress import EgressSelector, egress_selector
 from apiserver_stub.encode import cbor
@@ -123,7 +124,9 @@ class _Assembly:
         self.serving, self.features = options[ServingOptions], options[FeatureOptions]
         self.offload = Offload()
         self.kinds = built_in(self._is_served, self.features.enabled)
-        self.objects = Objects(lambda request: self.server.handle(request))
+        self.objects = Objects(
+            lambda request: self.server.handle(request), lambda path: remove_unreadable_at(self.own_scope, path)
+        )
         self.storage = StorageFactory(options, storage, self.kinds, self.egress.etcd, runtime)
         self._components = components
         self._certificates = certificates

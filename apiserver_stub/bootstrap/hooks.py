@@ -1,6 +1,7 @@
 """The steps after the start, by the names of their health checks."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from apiserver_stub.bootstrap.flow_control import ensure_flow_control
 from apiserver_stub.bootstrap.objects import ClusterInfo, Handle, Objects
@@ -12,6 +13,7 @@ from apiserver_stub.bootstrap.publish import (
     ensure_service_ranges,
     ensure_token_tracking,
 )
+from apiserver_stub.bootstrap.unreadable import remove_unreadable_at
 from apiserver_stub.verbs import RequestScope
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.tasks import all_of
@@ -60,7 +62,7 @@ async def bootstrap(handle: Handle, scope: RequestScope, cluster: ClusterInfo, d
 
     `done` is told the name of each step that is taken. Raises the refusal of a request.
     """
-    objects = Objects(handle)
+    objects = Objects(handle, partial(remove_unreadable_at, scope))
 
     async def take(name: str) -> None:
         policy = name == _POLICY

@@ -51,10 +51,12 @@ class Objects:
     """The objects of one server. Every method raises the refusal of a request.
 
     `condition` is the type, status, reason and message of one that the object's status must have.
+    `remove_unreadable` removes the object of a path if the store cannot read it.
     """
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, remove_unreadable: Callable[[str], Awaitable[None]] | None = None) -> None:
         self._handle = handle
+        self._remove_unreadable = remove_unreadable
 
     async def ensure(
         self, collection: str, wanted: Tree, born: Tree | None = None, *, condition: Tree | None = None
@@ -73,7 +75,9 @@ class Objects:
         """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there; again where
         another server that starts beside this one did so first.
         """
-        # What cannot be read must not keep the server from starting: it is removed through the server.
+        if self._remove_unreadable is not None:
+            await self._remove_unreadable(f"{collection}/{wanted['metadata']['name']}")
+        # What cannot be read must not keep the server from starting: an encrypted object whose key is missing.
         with suppress(InternalError):
             for tries_left in reversed(range(_TRIES)):
                 try:

@@ -3,7 +3,7 @@ where edits have taken something away.
 
 | what is there | what becomes of it |
 |--|--|
-| nothing of the name | it is created |
+| nothing of the name, or nothing that can be read | it is created |
 | the annotation `autoupdate` is `false` | it stays |
 | a role without rules, labels or selectors that it should have | they are added; what is there besides stays |
 | a role that should gather no rules of others, and does | it does no more |
@@ -23,12 +23,14 @@ from apiserver_stub.api_request import APIRequest
 from apiserver_stub.authz.rbac import RoleRules
 from apiserver_stub.authz.rbac.rules import parts
 from apiserver_stub.bootstrap.objects import MANAGER, Objects, Tree
+from apiserver_stub.bootstrap.unreadable import remove_unreadable
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.verbs.field_management import manage_new_fields, now
 from apiserver_stub.verbs.storage import for_storage, key_of
+from apiserver_stub.watch_cache.row import CorruptRow
 from controller_manager.api.decode import Decoder
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.rbac import AUTO_UPDATE, GROUP, Role, RoleRule
@@ -49,6 +51,8 @@ async def ensure_policy(scope: RequestScope, objects: Objects, features: frozens
     the refusal of a request.
     """
     policy = _read(features)
+    for kind, wanted in _objects(scope, policy):
+        await remove_unreadable(scope, kind, *_place(wanted))
     for _ in range(_ATTEMPTS):
         lacking = [_creation(scope, policy, kind, tree) for kind, tree in _objects(scope, policy)]
         writes = [write for write in lacking if write is not None]
@@ -62,9 +66,9 @@ async def ensure_policy(scope: RequestScope, objects: Objects, features: frozens
 
 
 async def _correct(scope: RequestScope, objects: Objects, kind: ResourceInfo, wanted: Tree) -> None:
-    namespace, name = wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"]
+    namespace, name = _place(wanted)
     row = scope.store.get(kind.storage, key_of(kind, namespace, name))
-    found = None if row is None else read(kind, row.data)
+    found = None if row is None or isinstance(row, CorruptRow) else read(kind, row.data)
     if found is None or revised(found, wanted) is None:
         return
     collection = f"/apis/{_API}/{f'namespaces/{namespace}/' if namespace else ''}{kind.plural}"
@@ -135,14 +139,18 @@ def _objects(scope: RequestScope, policy: _Policy) -> Iterator[tuple[ResourceInf
         yield kind, tree
 
 
+def _place(wanted: Tree) -> tuple[str, str]:
+    """Return namespace and name."""
+    return wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"]
+
+
 def _creation(scope: RequestScope, policy: _Policy, kind: ResourceInfo, wanted: Tree) -> Write | None:
     """Return the write of a new object, as a request to create it would make it; None if there is one."""
-    metadata = wanted["metadata"]
-    namespace, name = metadata.get("namespace", ""), metadata["name"]
+    namespace, name = _place(wanted)
     key = key_of(kind, namespace, name)
     if scope.store.get(kind.storage, key) is not None:
         return None
-    tree = {**wanted, "metadata": dict(metadata)}
+    tree = {**wanted, "metadata": dict(wanted["metadata"])}
     if "aggregationRule" in wanted:
         tree["rules"] = policy.gathered[name]
     request = APIRequest(Request("POST", "/"), User(""), "create", kind, namespace, name, None, _AUTHOR)

@@ -87,6 +87,12 @@ class CorruptRow(Row, gc=False, eq=False):
     uid: str = ""
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether the bytes are encrypted, and may be readable with another key."""
+        held = self._held
+        return isinstance(held, bytes) and held.startswith(ENCRYPTED)
+
+    @property
     def size(self) -> int:
         """None that anybody looks into."""
         return 0

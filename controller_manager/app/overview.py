@@ -93,8 +93,8 @@ class SectionBuilder:
         return Section(self._count, counts, self._found, tuple(self._rows))
 
 
-def of_node(node: Node, pods: int) -> Row:
-    """A node that runs so many pods.
+def of_node(node: Node, pods: int | None) -> Row:
+    """A node that runs so many pods; None if that is not to be shown.
 
     | its condition Ready | severity | state |
     |--|--|--|
@@ -105,7 +105,7 @@ def of_node(node: Node, pods: int) -> Row:
     ready = condition_of(node.status.conditions, "Ready")
     allocatable = node.status.allocatable or {}
     columns = {
-        "Pods": f"{pods} of {allocatable['pods']}" if "pods" in allocatable else str(pods),
+        "Pods": _pods_of_node(pods, allocatable.get("pods", "")),
         "CPU": allocatable.get("cpu", ""),
         "Memory": allocatable.get("memory", ""),
         "Zone": (node.metadata.labels or {}).get("topology.kubernetes.io/zone", ""),
@@ -167,6 +167,12 @@ def of_event(event: Event) -> Row:
     severity = Severity.STRUGGLING if event.type == "Warning" else Severity.WELL
     since = last or event.metadata.creation_timestamp or ""
     return Row(severity, about.kind, about.namespace, about.name, event.reason, event.message, since, columns)
+
+
+def _pods_of_node(pods: int | None, most: str) -> str:
+    if pods is None:
+        return ""
+    return f"{pods} of {most}" if most else str(pods)
 
 
 def is_owned(obj: Object) -> bool:

@@ -22,7 +22,8 @@ ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented
 _BACKLOG = 1024
 ContextChoice = Callable[[str], ssl.SSLContext | None]
 """The TLS context for a connection to this local address; None for one that is not secured."""
-_HANDSHAKE = 15.0  # seconds a client has for it
+_FIRST_BYTE = 32.0  # seconds a client has to send it
+_HANDSHAKE = 15.0  # seconds it has for that of TLS
 _GOODBYE = 5.0  # seconds a client has to agree that a connection ends
 _AT_ONCE = 100  # connections taken before others have a turn
 _TELL_EVERY = 60.0  # seconds between two complaints about too many
@@ -118,9 +119,10 @@ class Acceptor:
     has no room, what comes is closed at once.
 
     `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected and then
-    counts by itself. A connection that fails before it is one is nobody's problem but its client's: a debug line is
-    all that remains of it. From a listener that other processes share, one connection is taken at a time, so that who
-    has nothing else to do takes the next.
+    counts by itself. A connection that fails before it is one is nobody's problem but its client's: a debug line is all
+    that remains of it. A client that has not sent a byte costs its socket alone: the state of TLS and of a protocol
+    takes 50 KB, and clients speak first in both. From a listener that other processes share, one connection is taken at
+    a time, so that who has nothing else to do takes the next.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Acceptor:
         self._choose = choose
         self._limiter = limiter
         self._reported = -math.inf
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks = Tasks()
         self._log = get_logger("serving")
 
@@ -150,6 +153,8 @@ class Acceptor:
         """Let nobody in any more; whoever has not finished the handshake is turned away."""
         self._unwatch()
         self._listener.close()
+        for client in tuple(self._silent):
+            self._turn_away(client)
         await self._tasks.__aexit__(None, None, None)
 
     def _watch(self) -> None:
@@ -173,9 +178,39 @@ class Acceptor:
                 return
             if self._has_room():
                 self._limiter.enter(client, partial(_hang_up, client))
-                self._tasks.start(self._greet(client), name="handshake")
+                self._await_first_byte(client)
             else:
                 client.close()
+
+    def _await_first_byte(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        client.setblocking(False)
+        self._silent[client] = loop.call_later(_FIRST_BYTE, self._turn_away, client)
+        loop.add_reader(client, self._heard, client)
+
+    def _heard(self, client: socket.socket) -> None:
+        """Begin the connection of a client that has sent something, and close one that has left."""
+        try:
+            is_open = client.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return
+        except OSError:
+            is_open = False
+        if not is_open:
+            self._turn_away(client)
+            return
+        self._forget(client)
+        self._tasks.start(self._greet(client), name="handshake")
+
+    def _turn_away(self, client: socket.socket) -> None:
+        """Close the connection of a client that has not sent anything."""
+        self._forget(client)
+        self._limiter.leave(client)
+        client.close()
+
+    def _forget(self, client: socket.socket) -> None:
+        self._silent.pop(client).cancel()
+        asyncio.get_running_loop().remove_reader(client)
 
     def _has_room(self) -> bool:
         now = asyncio.get_running_loop().time()
@@ -188,7 +223,6 @@ class Acceptor:
 
     async def _greet(self, client: socket.socket) -> None:
         try:
-            client.setblocking(False)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not every event loop does
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:

@@ -143,7 +143,7 @@ function showControllers(controllers) {
       it.name,
       { text: it.why || it.phase, kind: `state ${it.severity}` },
       last ? last.key : '',
-      last ? last.writes.join(', ') + more : 'nothing yet',
+      last ? last.writes.join(', ') + more : told.denied.includes('acts') ? '' : 'nothing yet',
       last ? last.causes.join('; ') : '',
       last ? `${span(last.seconds)} ago` : '',
     ];
@@ -156,7 +156,9 @@ function showControllers(controllers) {
   }
   rows.sort((one, other) => one.order - other.order);
   const title = heading('Controllers, and why each last acted');
-  const others = idle ? `${rows.length ? 'The other ' : ''}${idle} have changed nothing yet.` : '';
+  const others = told.denied.includes('acts')
+    ? 'What they did is shown to callers who may list all resources.'
+    : idle ? `${rows.length ? 'The other ' : ''}${idle} have changed nothing yet.` : '';
   const shown = rows.length ? [table(['Controller', 'State', 'Key', 'Did', 'Because', 'When'], rows)] : [];
   byId('controllers').replaceChildren(title, ...shown, element('p', others, { class: 'dim' }));
 }

@@ -1,13 +1,14 @@
 """/ui: the cluster as a page for people, and the data of that page: what there is, how it fares, who acted and why.
 
 Objects come from the local copies of the manager, further ones are read while somebody looks. Each caller sees the
-sorts of objects that it may list in all namespaces itself, as the API server decides.
+sorts of objects that it may list in all namespaces itself, as the API server decides. What controllers did names
+objects of any sort: a caller sees it that may list all of them.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import msgspec
 from controller_manager.api.apps import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
 from controller_manager.api.batch import CRON_JOBS, JOBS
 from controller_manager.api.core import EVENTS, NODES, PODS
+from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.overview import (
@@ -48,6 +50,8 @@ WORKLOADS: tuple[Resource[Any], ...] = (
     CRON_JOBS,
 )
 SHOWN: tuple[Resource[Any], ...] = (NODES, PODS, *WORKLOADS, EVENTS)
+EVERYTHING: Resource[Any] = Resource("*", "*", "*", "", False, PartialObject)
+"""Stands for all resources in a question about access."""
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE}
 _LINGER = 60.0  # seconds that what is read for people is kept up to date after the last look
@@ -133,11 +137,14 @@ class ClusterView:
             if missing:
                 unread[name] = next(filter(None, missing), "")
             elif informers:
-                sections[name] = await self._section(name, informers, words)
+                judge = self._judge(name, shows_pods=PODS in allowed)
+                sections[name] = await self._section(name, informers, judge, words)
         return Glance(sections, unread)
 
-    async def _section(self, name: str, informers: Sequence[Informer[Any]], words: str) -> Section:
-        builder, judge = SectionBuilder(words, newest=name == "events"), self._judge(name)
+    async def _section(
+        self, name: str, informers: Sequence[Informer[Any]], judge: Callable[[Any], Row | None], words: str
+    ) -> Section:
+        builder = SectionBuilder(words, newest=name == "events")
         for informer in informers:
             objects = informer.list()
             for begin in range(0, len(objects), _AT_A_TIME):
@@ -145,9 +152,11 @@ class ClusterView:
                 await asyncio.sleep(0)
         return builder.section()
 
-    def _judge(self, section: str) -> Callable[[Any], Row | None]:
+    def _judge(self, section: str, *, shows_pods: bool) -> Callable[[Any], Row | None]:
         """Return what makes rows of the objects of a section, but for those that another one stands for."""
         match section:
+            case "nodes" if not shows_pods:
+                return partial(of_node, pods=None)
             case "nodes":
                 pods = self._borrowed.get(PODS)
                 pods_on = Counter(pod.spec.node_name for pod in (pods.list() if pods is not None else ()))
@@ -168,10 +177,10 @@ def ui_handlers(state: Callable[[], ManagerState], view: ClusterView, may_list: 
 
     async def tell(request: Request) -> Response:
         words = dict(request.query).get("q", "").strip()[:_LONGEST_WORDS]
-        decisions = await all_of(*(may_list(request, resource) for resource in SHOWN))
+        *decisions, sees_acts = await all_of(*(may_list(request, resource) for resource in (*SHOWN, EVERYTHING)))
         allowed = frozenset(resource for resource, may in zip(SHOWN, decisions, strict=True) if may)
         found = await view.look(words, allowed)
-        return Response(200, _JSON, msgspec.json.encode(_tree(state(), found, allowed)))
+        return Response(200, _JSON, msgspec.json.encode(_tree(state(), found, allowed, sees_acts=sees_acts)))
 
     return {PATH: show, STATE_PATH: tell}
 
@@ -183,8 +192,9 @@ def _page() -> Response:
     return Response(200, headers(script, connects=True), document("Cluster", body, f"<style>{style}</style>").encode())
 
 
-def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]]) -> dict[str, Any]:
+def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]], *, sees_acts: bool) -> dict[str, Any]:
     """The data of the page: what is not allowed is named, and left out."""
+    denied = [name for name, resources in _SECTIONS.items() if allowed.isdisjoint(resources)]
     return {
         "manager": {
             "name": state.name,
@@ -196,7 +206,7 @@ def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]]
             "stopping": state.stopping,
             "summary": summary(state),
         },
-        "denied": [name for name, resources in _SECTIONS.items() if allowed.isdisjoint(resources)],
+        "denied": denied if sees_acts else [*denied, "acts"],
         "unread": glance.unread,
         "sections": {name: _section_tree(one) for name, one in glance.sections.items()},
         "controllers": [
@@ -205,7 +215,7 @@ def _tree(state: ManagerState, glance: Glance, allowed: frozenset[Resource[Any]]
                 "severity": verdict.severity.name.lower(),
                 "why": verdict.why,
                 "phase": one.phase.value,
-                "acted": msgspec.to_builtins(one.work.acted) if one.work is not None else [],
+                "acted": msgspec.to_builtins(one.work.acted) if sees_acts and one.work is not None else [],
             }
             for verdict, one in controllers_judged(state.controllers)
         ],

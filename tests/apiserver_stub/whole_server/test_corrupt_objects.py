@@ -2,10 +2,13 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import structlog.testing
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
@@ -289,30 +292,6 @@ async def test_a_database_edited_by_hand_still_opens(speak: Any, tmp_path: Path,
     await server.stop()
 
 
-@pytest.mark.parametrize(
-    ("key", "url"),
-    [
-        ("default/kubernetes", "/api/v1/namespaces/default/services/kubernetes"),
-        ("default", "/api/v1/namespaces/default"),
-    ],
-)
-async def test_what_every_cluster_has_may_be_corrupt_too(
-    started: Any, backend: MemoryBackend, key: str, url: str
-) -> None:
-    """The server starts and serves, or nobody could remove it; the next start makes it anew."""
-    async with started() as api:
-        await api.config("a")
-    async for records in backend.replay():
-        for record in records:
-            if record.key == key and record.resource in url:
-                backend.append([record._replace(data=b"[]")], lambda _: None)
-    async with started(ON) as api:
-        assert (await api("GET", url))[0] == 500
-        assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
-        service = {"metadata": {"name": "s", "namespace": "kube-public"}, "spec": {"ports": [{"port": 80}]}}
-        assert (await api("POST", "/api/v1/namespaces/kube-public/services", service))[0] == 201
-
-
 async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, broken: Any) -> None:
     """`delete` is not enough: the store is left without the finalizers of the object."""
     verbs = {"eve": ["delete"], "root": ["delete", "unsafe-delete-ignore-read-errors"]}
@@ -326,3 +305,77 @@ async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, bro
         assert (code, status["reason"], status["details"]["name"]) == (403, "Forbidden", "b")
         assert "unsafe-delete-ignore-read-errors" in status["message"]
         assert (await Caller(api.server, "root")("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
+
+
+async def damage(backend: MemoryBackend, resource: str, key: str, change: Callable[[bytes], bytes]) -> None:
+    """Change what the log holds last of an object."""
+    found = None
+    async for records in backend.replay():
+        found = next((each for each in reversed(records) if (each.resource, each.key) == (resource, key)), found)
+    assert found is not None, (resource, key)
+    backend.append([found._replace(data=change(found.data))], lambda _: None)
+
+
+def without_start(data: bytes) -> bytes:
+    return b"\x00" + data[1:]
+
+
+def with_wrong_type(data: bytes) -> bytes:
+    return msgspec.json.encode({**msgspec.json.decode(data), "rules": 7, "spec": 7, "subjects": 7})
+
+
+RBAC, FLOWS = "rbac.authorization.k8s.io", "flowcontrol.apiserver.k8s.io"
+BOOTSTRAP = {
+    f"clusterroles.{RBAC}": "system:kube-scheduler",
+    f"clusterrolebindings.{RBAC}": "cluster-admin",
+    f"roles.{RBAC}": "kube-system/system:controller:token-cleaner",
+    f"rolebindings.{RBAC}": "kube-system/system:controller:token-cleaner",
+    f"prioritylevelconfigurations.{FLOWS}": "catch-all",
+    f"flowschemas.{FLOWS}": "exempt",
+    "namespaces": "kube-system",
+    "services": "default/kubernetes",
+    "endpoints": "default/kubernetes",
+    "endpointslices.discovery.k8s.io": "default/kubernetes",
+    "servicecidrs.networking.k8s.io": "kubernetes",
+    "priorityclasses.scheduling.k8s.io": "system-node-critical",
+    "configmaps": "kube-system/kube-apiserver-legacy-service-account-token-tracking",
+}
+TYPED = (f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}", f"flowschemas.{FLOWS}")
+
+
+@pytest.mark.parametrize(
+    ("resource", "change"),
+    [*((each, without_start) for each in BOOTSTRAP), *((each, with_wrong_type) for each in TYPED)],
+)
+async def test_unreadable_bootstrap_object_is_created_again(
+    started: Any, backend: MemoryBackend, resource: str, change: Callable[[bytes], bytes]
+) -> None:
+    """One flipped bit must not keep a server from starting for good."""
+    key = BOOTSTRAP[resource]
+    async with started() as api:
+        await api.config("a")
+        before = msgspec.json.decode(api.server.store.get(resource, key).data)
+    await damage(backend, resource, key, change)
+    with structlog.testing.capture_logs() as lines:
+        async with started() as api:
+            after = msgspec.json.decode(api.server.store.get(resource, key).data)
+            assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
+    told = [line for line in lines if line["event"] == "stored object cannot be read; creating it again"]
+    assert [(line["resource"], line["key"]) for line in told] == [(resource, key)]
+    varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
+    for tree in (before, after):
+        tree.pop("status", None)
+        tree["metadata"] = {name: value for name, value in tree["metadata"].items() if name not in varying}
+    assert after == before
+
+
+async def test_encrypted_bootstrap_object_without_its_key_is_kept(started: Any, backend: MemoryBackend) -> None:
+    """It can be read again once the server is given the key."""
+    resource, encrypted = f"clusterroles.{RBAC}", b"k8s:enc:aescbc:v1:key:\x00\x01"
+    async with started():
+        pass
+    await damage(backend, resource, BOOTSTRAP[resource], lambda _: encrypted)
+    with structlog.testing.capture_logs() as lines:
+        async with started() as api:
+            assert api.server.store.get(resource, BOOTSTRAP[resource]).is_encrypted
+    assert "stored object cannot be decrypted; skipping it" in [line["event"] for line in lines]

@@ -3,13 +3,15 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Callable, Hashable
 from functools import partial
+from typing import cast
 
 import pytest
 import structlog.testing
 
-from controller_manager.serving.limits import ConnectionLimiter
-from controller_manager.serving.listening import Acceptor
+from controller_manager.serving.limits import ConnectionLimiter, Drop
+from controller_manager.serving.listening import Acceptor, listen
 
 
 class Tired(socket.socket):
@@ -24,10 +26,14 @@ class Tired(socket.socket):
 
 
 class Greeting(asyncio.Protocol):
+    """Answers the first bytes, and ends."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(b"welcome")
-        transport.close()
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(b"welcome")
+        self.transport.close()
 
 
 @pytest.mark.virtual
@@ -48,7 +54,55 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
             assert len(lines) == 4
             assert dropped == ["0 for its file", "1 for its file", "2 for its file"]
             listener.tired = False
+            writer.write(b"?")
             assert await reader.read() == b"welcome"
         assert 3.5 < loop.time() < 5
         writer.close()
         await acceptor.close()
+
+
+class WatchedLimiter(ConnectionLimiter):
+    """Lets a test wait for a number of members."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self._changed = asyncio.Event()
+
+    def enter(self, member: Hashable, drop: Drop) -> None:
+        super().enter(member, drop)
+        self._changed.set()
+
+    def leave(self, member: Hashable) -> None:
+        super().leave(member)
+        self._changed.set()
+
+    async def has(self, count: int) -> None:
+        while len(self) != count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.mark.both_loops
+async def test_client_gets_no_state_before_its_first_byte():
+    """10,000 silent clients would take 500 MB for TLS alone."""
+    protocols: list[Greeting] = []
+
+    def connect(arrived: Callable[[], None]) -> Greeting:
+        protocols.append(Greeting())
+        return protocols[-1]
+
+    limiter, listener = WatchedLimiter(10), listen("127.0.0.1", 0)
+    acceptor = Acceptor(listener, connect, lambda address: None, limiter)
+    await acceptor.open()
+    clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+    await limiter.has(3)
+    assert protocols == []
+    silent, leaving, speaking = clients
+    leaving.close()
+    speaking.sendall(b"?")
+    await limiter.has(1)
+    assert len(protocols) == 1
+    await acceptor.close()
+    assert len(limiter) == 0
+    silent.close()
+    speaking.close()

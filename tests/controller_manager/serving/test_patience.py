@@ -52,6 +52,13 @@ async def visiting(*, secured: bool = False) -> AsyncIterator[Visit]:
 @pytest.mark.virtual
 async def test_a_handshake_that_does_not_begin_is_ended():
     async with visiting(secured=True) as visit:
+        assert await visit.lives() == (32, b"")
+
+
+@pytest.mark.virtual
+async def test_handshake_that_stops_after_its_first_byte_is_ended():
+    async with visiting(secured=True) as visit:
+        visit.writer.write(b"\x16")
         assert await visit.lives() == (15, b"")
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from controller_manager.api.apps import DEPLOYMENTS
-from controller_manager.api.core import NODES
+from controller_manager.api.core import NODES, Node
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request
-from controller_manager.app.pages.ui import PATH, STATE_PATH, ClusterView, ui_handlers
+from controller_manager.app.pages.ui import PATH, SHOWN, STATE_PATH, ClusterView, ui_handlers
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache import Informers
@@ -27,7 +28,7 @@ class Watched:
     def __init__(self, cluster: Cluster, informers: Informers, allowed: tuple[Resource[Any], ...]) -> None:
         self.cluster = cluster
         self.informers = informers
-        self._allowed = allowed
+        self.allowed = allowed
         self._view = ClusterView(informers)
 
     async def start(self) -> None:
@@ -45,7 +46,7 @@ class Watched:
         return sorted(str(informer.selection) for informer in self.informers)
 
     async def _may_list(self, _: Request, resource: Resource[Any]) -> bool:
-        return not self._allowed or resource in self._allowed
+        return not self.allowed or resource in self.allowed
 
 
 @asynccontextmanager
@@ -108,9 +109,35 @@ async def test_callers_see_what_they_may_list() -> None:
         await it.look()
         await it.cluster.settle()
         found = await it.look()
-        assert found["denied"] == ["workloads", "pods", "events"]
+        assert found["denied"] == ["workloads", "pods", "events", "acts"]
         assert list(found["sections"]) == ["nodes"]
         assert it.reads == ["nodes"]
+
+
+@pytest.mark.virtual
+async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
+    """Acts name objects of any kind, secrets among them."""
+    async with watched(*SHOWN) as it:
+        await it.cluster.client.create(DEPLOYMENTS, deployment())
+        await it.cluster.settle()
+        found = await it.look()
+        assert found["denied"] == ["acts"]
+        assert {one["name"] for one in found["controllers"]} >= {"deployment-controller"}
+        assert [one for one in found["controllers"] if one["acted"]] == []
+        assert "web" not in json.dumps([found["manager"], found["controllers"]])
+
+
+@pytest.mark.virtual
+async def test_pods_of_nodes_are_counted_for_callers_who_may_list_pods() -> None:
+    async with watched() as it:
+        await it.cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+        for _ in range(2):
+            found = await it.look()
+            await it.cluster.settle()
+        assert found["sections"]["nodes"]["rows"][0]["columns"]["Pods"] == "0"
+        it.allowed = (NODES,)
+        found = await it.look()
+        assert found["sections"]["nodes"]["rows"][0]["columns"]["Pods"] == ""
 
 
 @pytest.mark.virtual
