@@ -11,8 +11,9 @@ from controller_manager.options import FlagError
 from controller_manager.options.flag import Flag
 
 DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
-# Those of replicas that share controllers and of their rates, which no document of Kubernetes knows.
+# Flags that no document of Kubernetes has.
 OURS = {
+    "use-client-config-for-access-checks": {"type": "bool", "default": "false"},
     "leader-elect-per-controller": {"type": "bool", "default": "false"},
     "controller-shards": {"type": "stringToString", "default": ""},
     "controller-api-qps": {"type": "stringToString", "default": ""},

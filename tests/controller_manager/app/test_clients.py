@@ -121,11 +121,12 @@ async def test_the_master_takes_the_place_of_the_server(web: Web, tmp_path: Path
     [
         (["--clusterconfig=/nowhere/config"], "/nowhere/config can't be read"),
         (["--master=ftp://there"], "--master is not the http or https URL of a server"),
-        ([], "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
+        ([], "no client configuration is given: pass --kubeconfig or set KUBECONFIG"),
     ],
 )
 async def test_what_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, argv: list[str], why: str) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(ConfigError, match=why):
         Clients(options(*argv), HttpNetwork(), Runtime("test"))
 
