@@ -53,13 +53,17 @@ def _is_usual_v4(text: str) -> bool:
 
 def network(text: str) -> str:
     """Check a range of addresses, written with its prefix length."""
-    if range_of(text) is not None:
-        return ""
-    try:
-        ip_network(text)
-    except ValueError:
-        return _network_problem(text)
-    return "" if "/" in text and "%" not in text else _CIDR_RULE
+    _, slash, length = text.rpartition("/")
+    if range_of(text) is None or ":" in text:
+        try:
+            found = ip_network(text)
+        except ValueError:
+            return _network_problem(text)
+        if not slash or "%" in text:
+            return _CIDR_RULE
+        if found.version == 6 and found.network_address.ipv4_mapped:
+            return "must not have an IPv4-mapped IPv6 address"
+    return "must not have leading zeros in the prefix length" if length != "0" and length.startswith("0") else ""
 
 
 def _network_problem(text: str) -> str:

@@ -24,6 +24,13 @@ PLAIN = {
         (SERVICE, {"spec.ports": []}, [("spec.ports", R)]),
         (SERVICE, {"spec.ports.0.name": ""}, [("spec.ports[0].name", R)]),
         (SERVICE, {"spec.ports.1.name": "http"}, [("spec.ports[1].name", D)]),
+        *((POLICY, {"spec.ingress.0.from": [{"ipBlock": {"cidr": cidr}}]}, causes) for cidr, causes in (
+            *((good, []) for good in ("10.0.0.0/8", "0.0.0.0/0", "FD00::0/8", "::/0")),
+            *((bad, [("spec.ingress[0].from[0].ipBlock.cidr", I)]) for bad in (
+                "10.0.0.0/08", "010.0.0.0/8", "10.0.0.1/8", "10.0.0.0", "::ffff:10.0.0.0/104", "fd00::%a/8",
+                "fd00::/08",
+            )),
+        )),
         (SERVICE, {"spec.ports.0.port": 0}, [("spec.ports[0].port", I)]),
         (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)] * 2),
         (SERVICE, {"spec.ports.0.nodePort": 70000}, [("spec.ports[0].nodePort", I)]),
