@@ -72,12 +72,6 @@ def _network_problem(text: str) -> str:
     return _CIDR_RULE
 
 
-def one_per_family(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Of several addresses or ranges, no two are of one family."""
-    if len(values) > 3 or len({family(value) for value in values}) < len(values):  # two families, and neither
-        errors.invalid(at, values, "may have no more than one of each IP family")
-
-
 def port_if_any(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A port, or zero where none was chosen."""
     if value:
