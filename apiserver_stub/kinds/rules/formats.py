@@ -129,7 +129,7 @@ def no_backsteps(path: str) -> str:
 
 def descending(path: str) -> str:
     """Check a relative path that never goes up."""
-    return "must be a relative path" if path.startswith("/") else no_backsteps(path)
+    return names.problems(path.startswith("/") and "must be a relative path", no_backsteps(path))
 
 
 def lower_subdomain(name: str) -> str:

@@ -334,13 +334,35 @@ def _pod(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
     if spec is None:
         errors.required(_SPEC)
         return
+    _ephemeral_claims((pod.get("metadata") or {}).get("name") or "", spec.get("volumes") or (), errors)
     annotations = (pod.get("metadata") or {}).get("annotations")
     if annotations:
         _annotations(annotations, spec, errors)
 
 
+def _ephemeral_claims(name: str, volumes: Iterable[Tree], errors: ErrorList) -> None:
+    """Check the names of the claims that are made for the ephemeral volumes of a pod; no other volume uses them."""
+    made = {f"{name}-{volume['name']}" for volume in volumes if "ephemeral" in volume and volume.get("name")}
+    if not made or not name:
+        return
+    for index, volume in enumerate(volumes):
+        at, claim = ((_SPEC, "volumes"), index), f"{name}-{volume.get('name', '')}"
+        if "ephemeral" in volume and claim in made:
+            for why in names.subdomain(claim).splitlines():
+                errors.invalid((at, "name"), volume["name"], f"the claim {claim} would have no valid name: {why}")
+        if get_in(volume, ("persistentVolumeClaim", "claimName")) in made:
+            errors.invalid(
+                ((at, "persistentVolumeClaim"), "claimName"),
+                volume["persistentVolumeClaim"]["claimName"],
+                "must not be a claim that is made for an ephemeral volume",
+            )
+
+
 def _spec_of_pod(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     pod_spec(spec, at, errors)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if volume.keys() <= {"name", "image"} and "image" in volume and not volume["image"].get("reference"):
+            errors.required(((((at, "volumes"), index), "image"), "reference"))
     for name in ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(name) or ()):
             image = container.get("image", "")
