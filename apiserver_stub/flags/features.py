@@ -38,6 +38,7 @@ VOLUME_LIMITS = "VolumeLimitScaling"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
 TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 COORDINATED_ELECTION = "CoordinatedLeaderElection"
+SELINUX_MOUNT = "SELinuxMount"
 _READ: Mapping[str, str] = MappingProxyType(
     {
         **COMMON,
@@ -70,6 +71,7 @@ _READ: Mapping[str, str] = MappingProxyType(
         TOLERATION_COMPARISON: "lets tolerations compare numbers",
         LIST_ATTRIBUTES: "lets devices have attributes of several values",
         VOLUME_LIMITS: "lets objects have preventPodSchedulingIfMissing, of CSI drivers",
+        SELINUX_MOUNT: "lets pods have the SELinux change policy MountOption",
         COORDINATED_ELECTION: "lets leases have a strategy and a preferred holder",
     }
 )

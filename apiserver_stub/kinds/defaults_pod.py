@@ -31,13 +31,18 @@ def _fill(resources: Tree, field: str, known: _Amounts) -> None:
 
 
 def _of_pod(spec: Tree, resources: Tree) -> None:
-    """The Pod's own limits of huge pages are those of its containers; it asks for what they ask, or for its limits."""
+    """Fill in what a pod that asks for something as a whole leaves out: limits of huge pages are those of containers,
+    and it requests what they request, or its limits.
+    """
     asked = resources.get("requests", {})
+    if not asked and not resources.get("limits"):
+        return
     pages = {k: v for k, v in total(spec, "limits").items() if k.startswith(_PAGES) and k not in asked}
     _fill(resources, "limits", pages)
     if "limits" in resources:
         _fill(resources, "requests", {k: v for k, v in total(spec, "requests").items() if k in _SHARED})
-        _fill(resources, "requests", resources["limits"])
+        limits = resources["limits"].items()
+        _fill(resources, "requests", {k: v for k, v in limits if k in _SHARED or k.startswith(_PAGES)})
 
 
 def total(spec: Tree, field: str) -> _Amounts:

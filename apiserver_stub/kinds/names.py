@@ -168,7 +168,7 @@ def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
 
 def problems(*found: str | Literal[False]) -> str:
     """Return several problems as one text; what is empty or False is none."""
-    return "\n".join(text for text in found if text)
+    return "\n".join(one for one in found if one)
 
 
 def path_segment(name: str) -> str:

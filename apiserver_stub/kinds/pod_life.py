@@ -65,7 +65,8 @@ def pod_on_update(new: Tree, old: Tree, _part: str) -> None:
     status, before = new.get("status") or {}, old.get("status") or {}
     if status is before or status == before:
         return
-    put_in(new, ("status", "qosClass"), before.get("qosClass"))
+    if not status.get("qosClass"):
+        put_in(new, ("status", "qosClass"), before.get("qosClass"))
     if not status.get(_GENERATION):
         put_in(new, ("status", _GENERATION), before.get(_GENERATION))
     if any(_GENERATION in condition for _, condition in dicts(before.get("conditions"))):

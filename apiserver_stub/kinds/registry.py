@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from apiserver_stub.flags.features import TOLERATION_COMPARISON
+from apiserver_stub.flags.features import SELINUX_MOUNT, TOLERATION_COMPARISON
 from apiserver_stub.kinds import built_in as built_in_kinds
 from apiserver_stub.kinds.api_service import priority_of, version_rank
 from apiserver_stub.kinds.gated_fields import GATES, gated_fields
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.rules.features import POD_SPECS, without_mount_policy
 from apiserver_stub.kinds.rules.tolerations import POD_TOLERATIONS, without_comparisons
 
 
@@ -123,7 +124,8 @@ def built_in(
     """Return a registry of the built-in resources that are served: by default those of stable versions. Their objects
     have nothing of features that are not enabled.
     """
-    off = frozenset(feature for feature in (*GATES, TOLERATION_COMPARISON) if not enabled(feature))
+    features = (*GATES, TOLERATION_COMPARISON, SELINUX_MOUNT)
+    off = frozenset(feature for feature in features if not enabled(feature))
     return ResourceRegistry(info for info in _without_gated(off) if serves(info))
 
 
@@ -139,4 +141,6 @@ def _reduced(info: ResourceInfo, off: frozenset[str]) -> ResourceInfo:
         info = replace(info, strategy=replace(info.strategy, gated=fields))
     if tolerations is not None and TOLERATION_COMPARISON in off:
         info = replace(info, rules=without_comparisons(info.rules, tolerations))
+    if name in POD_SPECS and SELINUX_MOUNT in off:
+        info = replace(info, rules=without_mount_policy(info.rules, POD_SPECS[name]))
     return info

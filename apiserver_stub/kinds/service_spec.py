@@ -44,7 +44,7 @@ def _is_balanced(spec: Tree) -> bool:
 
 def is_exposed(spec: Tree) -> bool:
     """Return whether it can be reached from outside the cluster."""
-    return may_have_node_ports(spec) or bool(spec.get("externalIPs"))
+    return may_have_node_ports(spec) or (spec.get("type", "ClusterIP") == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
 # What a spec has only while it needs it. It goes with the need, unless the update says something new of it.

@@ -1,7 +1,9 @@
 """The page of all flags from their declarations: `python -m controller_manager.app.reference > FLAGS.md`."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 
 from controller_manager.api.platform import API_VERSION
 from controller_manager.app import catalog
@@ -43,7 +45,7 @@ _GATES = f"""
 """
 _OTHER_GATES = f"""
 All other gates that Kubernetes has in {API_VERSION}, or had shortly before, are accepted, so that the command line of
-an existing control plane starts this one; the log says at the start that those given have no effect:
+an existing control plane starts this one; the log says at the start that those given have no effect.
 """
 _CONTROLLERS = """
 ## Controllers
@@ -95,7 +97,22 @@ def _gates() -> Iterator[str]:
     yield _GATES
     for name, effect in sorted(READ.items()):
         yield f"| `{name}` | {_stage(now[name])} | {'on' if now[name].default else 'off'} | {effect} |\n"
-    yield _OTHER_GATES + ", ".join(f"`{name}`" for name in sorted(set(now) - set(READ))) + ".\n"
+    yield _OTHER_GATES
+    rest = set(now) - set(READ)
+    for title, names in unread_gates().items():
+        yield _gate_list(title, names & rest)
+        rest -= names
+    yield _gate_list("Off by default, and not built here", rest)
+
+
+def unread_gates() -> dict[str, frozenset[str]]:
+    """Return gates that the manager accepts without reading them, by the reason: all that are on by default."""
+    text = files(__package__).joinpath("unread_gates.json").read_text()
+    return {title: frozenset(names) for title, names in json.loads(text).items()}
+
+
+def _gate_list(title: str, names: Iterable[str]) -> str:
+    return f"\n**{title}**: {', '.join(f'`{name}`' for name in sorted(names))}.\n"
 
 
 def _stage(gate: Gate) -> str:

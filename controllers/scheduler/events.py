@@ -5,6 +5,7 @@ unschedulable        a node that comes, or may be scheduled to again
 taints               a node that comes, or is rid of taints, and whose taints the pod tolerates
 affinity to nodes    a node that comes, or has other labels, and that the pod may be on
 host ports           a node that comes; a pod that goes and had one of the ports
+declared features    a node that comes, or declares others, and declares all that the pod needs
 resources            a node that comes, or has more, and would have enough if it were empty; a pod that goes from such
                      a node, or takes less
 spread               a pod of those counted that comes or goes; nodes that come, go, or have other labels or taints
@@ -81,6 +82,8 @@ def node_change(before: NodeInfo, after: Node) -> str:
         return "UpdateNodeLabel"
     if before.taints != after.spec.taints or before.unschedulable != after.spec.unschedulable:
         return "UpdateNodeTaint"
+    if before.features != frozenset(after.status.declared_features):
+        return "UpdateNodeDeclaredFeature"
     return "Update"
 
 
@@ -107,6 +110,10 @@ def _nodes(asked: Requirements, event: Event, _: ClusterState) -> bool:
     if not isinstance(event, NodeEvent) or event.gone or event.node.node is None:
         return False
     return asked.node_affinity.matches(event.node.node)
+
+
+def _node_features(asked: Requirements, event: Event, _: ClusterState) -> bool:
+    return isinstance(event, NodeEvent) and not event.gone and asked.node_features <= event.node.features
 
 
 def _ports(asked: Requirements, event: Event, _: ClusterState) -> bool:
@@ -166,6 +173,7 @@ _HINTS: Mapping[str, _Hint] = MappingProxyType(
         filters.UNSCHEDULABLE: _unschedulable,
         filters.TAINTS: _taints,
         filters.NODE_AFFINITY: _nodes,
+        filters.NODE_FEATURES: _node_features,
         filters.PORTS: _ports,
         filters.RESOURCES: _resources,
         filters.SPREAD: _spread,

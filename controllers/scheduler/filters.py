@@ -1,7 +1,7 @@
 """Whether a pod may be on a node, by the pod and that node alone; pure.
 
-A node is rejected by the first of these that does: unschedulable, name, taints, affinity to nodes, host ports,
-resources. A rejection is final where no pod that goes would change it, so that nobody is preempted in vain.
+A node is rejected by the first of these that does: unschedulable, name, taints, affinity to nodes, declared features,
+host ports, resources. A rejection is final where no pod that goes would change it, so that nobody is preempted in vain.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ RESOURCES = "NodeResourcesFit"
 SPREAD = "PodTopologySpread"
 POD_AFFINITY = "InterPodAffinity"
 GATES = "SchedulingGates"
+NODE_FEATURES = "NodeDeclaredFeatures"
 
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
 _CORDONED = Taint(key=f"node.{PLATFORM_DOMAIN}/unschedulable", effect=NO_SCHEDULE)
@@ -41,6 +42,7 @@ Rejections = tuple[Rejection, ...]
 _IS_UNSCHEDULABLE = (Rejection(UNSCHEDULABLE, "node(s) were unschedulable", final=True),)
 _IS_TAINTED = (Rejection(TAINTS, "node(s) had untolerated taint(s)", final=True),)
 _IS_OTHER = (Rejection(NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector", final=True),)
+_LACKS_FEATURES = (Rejection(NODE_FEATURES, "node(s) didn't declare the features that the pod needs", final=True),)
 _HAS_NO_PORT = (Rejection(PORTS, "node(s) didn't have free ports for the requested pod ports"),)
 _TOO_MANY = Rejection(RESOURCES, "Too many pods")
 _HAS_NO_PODS = Rejection(RESOURCES, "Too many pods", final=True)
@@ -59,6 +61,8 @@ def reject_for_good(asked: Requirements, node: NodeInfo, *, compares: bool = Fal
         return _IS_TAINTED
     if asked.selects_nodes and (node.node is None or not asked.node_affinity.matches(node.node)):
         return _IS_OTHER
+    if asked.node_features and not asked.node_features <= node.features:
+        return _LACKS_FEATURES
     return ()
 
 

@@ -66,7 +66,18 @@ class NodeInfo:
     """One node. `generation` is another number after each change that matters to pods."""
 
     __slots__ = (
-        *("name", "node", "labels", "taints", "unschedulable", "allocatable", "most_pods", "images", "generation"),
+        *(
+            "name",
+            "node",
+            "labels",
+            "taints",
+            "features",
+            "unschedulable",
+            "allocatable",
+            "most_pods",
+            "images",
+            "generation",
+        ),
         *("pods", "cpu", "memory", "storage", "others", "weight_cpu", "weight_memory", "ports"),
     )
 
@@ -76,6 +87,8 @@ class NodeInfo:
         """None while there are only pods of that node."""
         self.labels: Mapping[str, str] = _EMPTY
         self.taints: tuple[Taint, ...] = ()
+        self.features: frozenset[str] = frozenset()
+        """The features that the node declares."""
         self.unschedulable = False
         self.allocatable = Amounts()
         self.most_pods = 0
@@ -90,15 +103,16 @@ class NodeInfo:
     def describe(self, node: Node) -> bool:
         """Take in what the server says of the node; return whether anything of that matters."""
         before = (self.node is None, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
-        images = self.images
+        images, features = self.images, self.features
         self.node = node
         self.labels = node.metadata.labels or _EMPTY
         self.taints = node.spec.taints
+        self.features = frozenset(node.status.declared_features)
         self.unschedulable = node.spec.unschedulable
         self.allocatable, self.most_pods = room_of(node.status.allocatable)
         self.images = images_of(node)
         after = (False, self.labels, self.taints, self.unschedulable, self.allocatable, self.most_pods)
-        return before != after or images != self.images
+        return before != after or images != self.images or features != self.features
 
     def add(self, placed: PlacedPod) -> None:
         """Have a pod take what it requests."""

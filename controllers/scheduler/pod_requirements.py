@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controller_manager.api.core import NodeSelector, NodeSelectorTerm, Pod, Toleration
+from controller_manager.api.core import RESTART_ALL_CONTAINERS, NodeSelector, NodeSelectorTerm, Pod, Toleration
 from controller_manager.api.decode import Decoder
 from controller_manager.api.model import EMPTY_RAW, Model
 from controller_manager.api.pod_resources import pod_requests
@@ -46,6 +46,7 @@ class _Container(Model):
     ports: msgspec.Raw = EMPTY_RAW
     resources: msgspec.Raw = EMPTY_RAW
     restart_policy: str = ""
+    restart_policy_rules: msgspec.Raw = EMPTY_RAW
 
 
 class _Spec(Model):
@@ -95,10 +96,15 @@ class _Port(Model):
     protocol: str = "TCP"
 
 
-class _PortsOfContainer(Model):
+class _RestartRule(Model):
+    action: str = ""
+
+
+class _ReadContainer(Model):
     image: str = ""
     ports: tuple[_Port, ...] = ()
     restart_policy: str = ""
+    restart_policy_rules: tuple[_RestartRule, ...] = ()
 
 
 class _PodTerm(Model):
@@ -160,8 +166,8 @@ class _ReadSpec(Model):
     affinity: _Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[_Constraint, ...] = ()
-    containers: tuple[_PortsOfContainer, ...] = ()
-    init_containers: tuple[_PortsOfContainer, ...] = ()
+    containers: tuple[_ReadContainer, ...] = ()
+    init_containers: tuple[_ReadContainer, ...] = ()
 
 
 class _ReadMetadata(Model):
@@ -180,6 +186,7 @@ class _Directed(Model):
 _CUT, _READ, _DIRECTED = Decoder(_Cut), Decoder(_Read), Decoder(_Directed)
 _ENCODE = msgspec.json.Encoder().encode
 _RESIZING = "PodResize"
+_ALL_RESTART = frozenset({RESTART_ALL_CONTAINERS})
 
 
 def requirements_of(pod: Pod) -> Requirements:
@@ -252,7 +259,14 @@ def _requirements(cut: bytes) -> Requirements:
         affinity=tuple(_term(one, namespace) for one in near.required),
         anti_affinity=tuple(_term(one, namespace) for one in far.required),
         preferred_affinity=tuple(preferred),
+        node_features=_node_features((*spec.containers, *spec.init_containers)),
     )
+
+
+def _node_features(containers: Iterable[_ReadContainer]) -> frozenset[str]:
+    """Return the features of nodes that containers need (KEP-5328)."""
+    actions = {rule.action for one in containers for rule in one.restart_policy_rules}
+    return _ALL_RESTART if "RestartAllContainers" in actions else frozenset()
 
 
 def _image_name(image: str) -> str:
@@ -275,7 +289,7 @@ def _requests(container: Mapping[str, Any]) -> Mapping[str, str]:
     return (container.get("resources") or {}).get("requests") or {}
 
 
-def _host_ports(containers: Iterable[_PortsOfContainer]) -> list[HostPort]:
+def _host_ports(containers: Iterable[_ReadContainer]) -> list[HostPort]:
     every = (port for one in containers for port in one.ports if port.host_port > 0)
     return [HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port) for port in every]  # noqa: S104
 

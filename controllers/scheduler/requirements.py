@@ -106,6 +106,8 @@ class Requirements(msgspec.Struct, frozen=True, eq=False):
     affinity: tuple[AffinityTerm, ...]
     anti_affinity: tuple[AffinityTerm, ...]
     preferred_affinity: tuple[AffinityTerm, ...]
+    node_features: frozenset[str] = frozenset()
+    """Features that a node must declare (KEP-5328)."""
     by_devices: frozenset[str] = frozenset()
     """Extended resources that nodes give by devices if they have none of them themselves."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import HOSTNAME, REGION, VIRTUAL_POOL, ZONE, Node
+from controller_manager.api.core import HOSTNAME, REGION, RESTART_ALL_CONTAINERS, VIRTUAL_POOL, ZONE, Node
 from controller_manager.api.platform import API_VERSION, PLATFORM_DOMAIN
 from controller_manager.api.timestamps import time_of
 
@@ -91,6 +91,7 @@ def status_of(node: Node | None, settings: NodeSettings, address: str, now: str)
         "addresses": addresses,
         "conditions": [_condition(node, kind, status, now) for kind, status in conditions_of(node).items()],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.port}},
+        "declaredFeatures": [RESTART_ALL_CONTAINERS],
         "nodeInfo": {
             "machineID": number,
             "systemUUID": number,
@@ -115,6 +116,8 @@ def reports_now(node: Node, settings: NodeSettings, address: str, now: float) ->
     if told.get("InternalIP") != address or told.get("InternalDNS", "") != settings.hostname or not status.allocatable:
         return True
     if status.daemon_endpoints.kubelet_endpoint.port != settings.port:
+        return True
+    if RESTART_ALL_CONTAINERS not in status.declared_features:
         return True
     for kind, expected in conditions_of(node).items():
         found = condition_of(status.conditions, kind)

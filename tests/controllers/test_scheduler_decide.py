@@ -61,9 +61,17 @@ def web(name: str, **spec: Any) -> Pod:
     return pod(name, labels={"app": "web"}, **spec)
 
 
+def restarting(action: str) -> list[Mapping[str, Any]]:
+    return [{"name": "i", "image": "i", "restartPolicyRules": [{"action": action}]}]
+
+
+RESTARTS = {"declaredFeatures": ["Other", "RestartAllContainersOnContainerExits"]}
 ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
     ("nothing asked", node("a"), pod(), True),
     ("cordoned", node("a", unschedulable=True), pod(), False),
+    ("restarts all, not declared", node("a"), pod(initContainers=restarting("RestartAllContainers")), False),
+    ("restarts all", node("a", status=RESTARTS), pod(initContainers=restarting("RestartAllContainers")), True),
+    ("restarts one", node("a"), pod(initContainers=restarting("Restart")), True),
     (
         "cordoned, tolerated",
         node("a", unschedulable=True),

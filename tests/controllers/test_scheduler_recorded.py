@@ -5,6 +5,7 @@ better than all others, it is that one; equal ones are taken by chance there. `r
 pods of several namespaces and priorities, with the pods that had to go and what was said where there was no node.
 """
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver_stub.kinds.pod_life import merge_label_keys
 from controller_manager.api.core import Pod, PodStatus
 from controller_manager.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
@@ -65,8 +67,10 @@ def test_a_pod_goes_where_kube_scheduler_brought_it(row: Row) -> None:
 
 
 def placed_as(name: str, one: Row) -> Pod:
-    meta = {"namespace": one["namespace"]}
-    found = pod(name, labels=one["labels"], meta=meta, **one["spec"])
+    """A pod as the API server stores it."""
+    meta, spec = {"namespace": one["namespace"]}, copy.deepcopy(one["spec"])
+    merge_label_keys(spec, one["labels"])
+    found = pod(name, labels=one["labels"], meta=meta, **spec)
     if "started" not in one:
         return found
     return msgspec.structs.replace(found, status=PodStatus(start_time=one["started"]))

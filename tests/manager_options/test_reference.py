@@ -2,10 +2,14 @@
 
 import pytest
 
+from apiserver_stub.flags.features import FeatureOptions as ServerFeatures
 from controller_manager.app import catalog
 from controller_manager.app.catalog import installed
+from controller_manager.app.features import READ, FeatureOptions
 from controller_manager.app.program import flag_set
-from controller_manager.app.reference import page
+from controller_manager.app.reference import page, unread_gates
+from controller_manager.component.features import known_gates
+from controller_manager.options import gates_at
 from controller_manager.options.command_line import help_text, inert_flags
 
 FLAGS = flag_set(installed())
@@ -46,3 +50,14 @@ def test_help_says_which_controllers_there_are(help_shown):
     words = " ".join(help_shown.split())
     built = ", ".join(spec.name for spec in installed() if spec.default_on)
     assert f"Controllers that are on by default: {built}" in words
+
+
+def test_gates_that_are_on_by_default_are_read_or_accounted_for() -> None:
+    """Each is in one group, and the first group is what the API server reads."""
+    on = {gate.name for gate in gates_at(known_gates(), FeatureOptions().version) if gate.default}
+    groups = unread_gates()
+    unread = frozenset().union(*groups.values())
+    assert on - unread - READ.keys() == set()
+    assert sum(map(len, groups.values())) == len(unread)
+    assert unread.isdisjoint(READ)
+    assert ServerFeatures.effects.keys() - READ.keys() == next(iter(groups.values()))

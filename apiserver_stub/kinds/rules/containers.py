@@ -25,6 +25,7 @@ from apiserver_stub.kinds.rules.combine import (
     nothing,
     one_of,
     record,
+    shorter,
 )
 from apiserver_stub.kinds.rules.env import bulk, variables
 from apiserver_stub.kinds.rules.formats import LABEL, PORT, descending, header, no_backsteps, port_if_any, port_or_name
@@ -37,17 +38,37 @@ _SYSCTL = re.compile(rf"({_SEGMENT}[./])*{_SEGMENT}", re.ASCII)
 _SYSCTL_LIMIT = 253
 
 
-def _profile(kind: str) -> Rule:
-    def local(profile: Any, at: FieldPath, errors: ErrorList) -> None:
-        path = profile.get("localhostProfile")
-        if profile.get("type") == "Localhost":
-            if not path:
-                errors.required((at, "localhostProfile"), f"must be set when {kind} type is Localhost")
-        elif path is not None:
-            errors.invalid((at, "localhostProfile"), path, f"can only be set when {kind} type is Localhost")
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_ONLY_LOCALHOST = "may be set for the type Localhost only"
+_LONGEST_PROFILE = 4095
 
-    rows = {"type": one_of("Localhost", "RuntimeDefault", "Unconfined"), "localhostProfile": form(descending)}
-    return record(rows, local, need("type"))
+
+def _seccomp(profile: Any, at: FieldPath, errors: ErrorList) -> None:
+    path, here = profile.get("localhostProfile"), (at, "localhostProfile")
+    if profile.get("type") != "Localhost":
+        if path is not None:
+            errors.invalid(here, path, _ONLY_LOCALHOST)
+    elif path:
+        form(descending)(path, here, errors)
+    else:
+        errors.required(here, "must be set for the type Localhost")
+
+
+def _app_armor(profile: Any, at: FieldPath, errors: ErrorList) -> None:
+    kind, name, here = profile.get("type"), profile.get("localhostProfile"), (at, "localhostProfile")
+    if kind != "Localhost":
+        if kind in _PROFILES and name is not None:
+            errors.invalid(here, name, _ONLY_LOCALHOST)
+    elif not name:
+        errors.required(here, "must be set for the type Localhost")
+    else:
+        if name != name.strip():
+            errors.invalid(here, name, "must not have spaces around it")
+        shorter(_LONGEST_PROFILE)(name, here, errors)
+
+
+def _profile(local: Rule) -> Rule:
+    return record({"type": one_of(*_PROFILES)}, local, need("type"))
 
 
 def _sysctl(name: str) -> str:
@@ -70,8 +91,8 @@ def _privileges(context: Any, at: FieldPath, errors: ErrorList) -> None:
 _SHARED = {
     "runAsUser": _ID,
     "runAsGroup": _ID,
-    "seccompProfile": _profile("seccomp"),
-    "appArmorProfile": _profile("AppArmor"),
+    "seccompProfile": _profile(_seccomp),
+    "appArmorProfile": _profile(_app_armor),
     "windowsOptions": WINDOWS_OPTIONS,
 }
 CONTAINER_CONTEXT = record({**_SHARED, "procMount": one_of("Default", "Unmasked")}, _privileges)
@@ -118,14 +139,17 @@ _PROBE = {
 }
 _HANDLER = _handlers(*_HANDLERS)
 # A probe that may fail again after success is only that of readiness.
-ONCE = record({**_PROBE, "successThreshold": between(1, 1, _ONE)}, _HANDLER)
+ONCE = record({**_PROBE, "successThreshold": both(at_least(0), between(1, 1, _ONE))}, _HANDLER)
 
 
 def _unset(value: Any, at: FieldPath, errors: ErrorList) -> None:
     errors.invalid(at, value, _NONE_OF_READINESS)
 
 
-READINESS = record({**_PROBE, "successThreshold": at_least(0), "terminationGracePeriodSeconds": _unset}, _HANDLER)
+READINESS = record({
+    **_PROBE, "successThreshold": at_least(0),
+    "terminationGracePeriodSeconds": both(_PROBE["terminationGracePeriodSeconds"], _unset),
+}, _HANDLER)  # fmt: skip
 _HOOK = _handlers("exec", "httpGet", "tcpSocket", "sleep")
 LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 
@@ -212,21 +236,21 @@ _STAYS, _RESTARTS = "NotRequired", "RestartContainer"
 
 
 def _resizing(policies: Any, at: FieldPath, errors: ErrorList) -> None:
-    for policy in policies:
+    for index, policy in enumerate(policies):
         for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", (_STAYS, _RESTARTS))):
             value = policy.get(name)
             if not value:
-                errors.required(at, f"needs {name}")
+                errors.required(at, f"policy {index} needs {name}")
             elif value not in allowed:
-                errors.unsupported(at, value, allowed)
+                errors.unsupported(at, value, (*allowed, f"(policy {index})"))
     distinct(lambda policy: policy.get("resourceName"), empties=True)(policies, at, errors)
 
 
 def resizes(container: Any, at: FieldPath, errors: ErrorList) -> None:
     """A container of a Pod that starts nothing again is resized as it runs."""
-    for policy in container.get("resizePolicy") or ():
+    for index, policy in enumerate(container.get("resizePolicy") or ()):
         if policy.get("restartPolicy") != _STAYS:
-            why = f"must be {_STAYS} where the pod has restartPolicy Never"
+            why = f"policy {index} must be {_STAYS} where the pod has restartPolicy Never"
             errors.invalid((at, "resizePolicy"), policy.get("restartPolicy"), why)
 
 
@@ -245,13 +269,14 @@ _RESTART_RULE = record({
 }, need("exitCodes", why="says after which exits"))  # fmt: skip
 
 
-def _restarts(container: Any, at: FieldPath, errors: ErrorList) -> None:
+def _restarts(container: Any, at: FieldPath, errors: ErrorList, *, is_init: bool = False) -> None:
     rules = container.get("restartPolicyRules") or ()
     if "restartPolicy" in container:
         one_of("Always", "Never", "OnFailure")(container["restartPolicy"], (at, "restartPolicy"), errors)
     elif rules:
         errors.required((at, "restartPolicy"), "holds where no rule does")
-    both(at_most(_MOST_RULES), each(_RESTART_RULE))(rules, (at, "restartPolicyRules"), errors)
+    if "restartPolicy" in container or not is_init:
+        both(at_most(_MOST_RULES), each(_RESTART_RULE))(rules, (at, "restartPolicyRules"), errors)
 
 
 _BARE_ROWS: dict[str, Rule] = {
@@ -278,7 +303,7 @@ def _init(container: Any, at: FieldPath, errors: ErrorList) -> None:
         CONTAINER(container, at, errors)
         return
     _COMMON(container, at, errors)
-    _restarts(container, at, errors)
+    _restarts(container, at, errors, is_init=True)
     for name in _HOOKS:
         if name in container:
             errors.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")

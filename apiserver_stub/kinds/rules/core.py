@@ -1,6 +1,7 @@
 """The rules of ConfigMaps, Secrets, namespaces, revisions, nodes, leases, and of classes that pods name."""
 
 import json
+import re
 from binascii import a2b_base64
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -162,8 +163,26 @@ def _resources(values: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _RESOURCES = {"capacity": _resources, "allocatable": _resources}
+
+
+def _features(names_of: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check the features that a node declares (KEP-5328): sorted, each once."""
+    for index, name in enumerate(names_of):
+        if len(name) > _LONGEST_FEATURE or not _FEATURE.fullmatch(name):
+            errors.invalid(
+                (at, index), name, "must be words of letters and digits joined by '/', the first capitalized"
+            )
+        if index and name == names_of[index - 1]:
+            errors.duplicate((at, index), name)
+        elif index and name < names_of[index - 1]:
+            errors.invalid((at, index), name, "must come in alphabetical order")
+
+
+_FEATURE = re.compile("[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*", re.ASCII)
+_LONGEST_FEATURE = 253
 _STATUS = record({
-    **_RESOURCES, "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
+    **_RESOURCES, "declaredFeatures": _features,
+    "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
 })  # fmt: skip
 _CHANGE = changes(_set_once("podCIDRs"), _set_once("providerID"), _external_id_stays)
 
@@ -244,8 +263,8 @@ RULES = {
         record({"revision": at_least(0)}), fixed("data"), on_create=_revision_data,
     ),
     "v1/Node": KindRules(
-        record({"status": record(_RESOURCES)}, _node), _CHANGE, {"status": outcome(within("status", _STATUS))},
-        by_schema=False,
+        record({"status": record({**_RESOURCES, "declaredFeatures": _features})}, _node), _CHANGE,
+        {"status": outcome(within("status", _STATUS))}, by_schema=False,
     ),
     "coordination.k8s.io/v1/Lease": KindRules(spec=_LEASE_SPEC),
     "scheduling.k8s.io/v1/PriorityClass": KindRules(

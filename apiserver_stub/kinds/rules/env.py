@@ -117,12 +117,12 @@ def _one_source(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, "", "may not have more than one field specified at a time")
 
 
-def _bulk(source: Any, at: FieldPath, errors: ErrorList) -> None:
+def _bulk(source: Any, index: int, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in source for name in _BULK_SOURCES)
     if not given:
-        errors.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
+        errors.invalid(at, "", f"source {index} must specify one of: `configMapRef` or `secretRef`")
     elif given > 1:
-        errors.invalid(at, "", "may not have more than one field specified at a time")
+        errors.invalid(at, "", f"source {index} may not have more than one field specified at a time")
 
 
 _REF = record({"name": SUBDOMAIN}, need("name"))
@@ -133,4 +133,4 @@ def bulk(sources: Any, at: FieldPath, errors: ErrorList) -> None:
     """Check the sources that a container has many variables from at once."""
     for index, source in enumerate(sources):
         _BULK(source, (at, index), errors)
-        _bulk(source, at, errors)
+        _bulk(source, index, at, errors)

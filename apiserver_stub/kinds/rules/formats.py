@@ -53,25 +53,23 @@ def _is_usual_v4(text: str) -> bool:
 
 def network(text: str) -> str:
     """Check a range of addresses, written with its prefix length."""
-    if range_of(text) is not None:
-        return ""
-    try:
-        ip_network(text)
-    except ValueError:
-        return _network_problem(text)
-    return "" if "/" in text and "%" not in text else _CIDR_RULE
+    _, slash, length = text.rpartition("/")
+    if range_of(text) is None or ":" in text:
+        try:
+            found = ip_network(text)
+        except ValueError:
+            return _network_problem(text)
+        if not slash or "%" in text:
+            return _CIDR_RULE
+        if found.version == 6 and found.network_address.ipv4_mapped:
+            return "must not have an IPv4-mapped IPv6 address"
+    return "must not have leading zeros in the prefix length" if length != "0" and length.startswith("0") else ""
 
 
 def _network_problem(text: str) -> str:
     if "/" in text and text.rpartition("/")[2].isdigit() and family(text):
         return "must not have bits set beyond the prefix length"
     return _CIDR_RULE
-
-
-def one_per_family(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Of several addresses or ranges, no two are of one family."""
-    if len(values) > 3 or len({family(value) for value in values}) < len(values):  # two families, and neither
-        errors.invalid(at, values, "may have no more than one of each IP family")
 
 
 def port_if_any(value: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -131,7 +129,7 @@ def no_backsteps(path: str) -> str:
 
 def descending(path: str) -> str:
     """Check a relative path that never goes up."""
-    return "must be a relative path" if path.startswith("/") else no_backsteps(path)
+    return names.problems(path.startswith("/") and "must be a relative path", no_backsteps(path))
 
 
 def lower_subdomain(name: str) -> str:

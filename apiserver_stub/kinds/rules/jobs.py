@@ -1,9 +1,10 @@
 """The rules of jobs, of their policies for pods that fail and succeed, and of cron jobs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.job_labels import job_labels
 from apiserver_stub.kinds.rules.combine import (
     KindRules,
@@ -27,7 +28,7 @@ from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR, is_readable, selects
 from apiserver_stub.kinds.rules.workloads import selecting
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in, same_but
+from apiserver_stub.kinds.trees import dicts, get_in, same_but
 
 _MOST_RULES, _MOST_CODES, _MOST_PATTERNS = 20, 255, 20
 _LONGEST_INDEXES = 64 * 1024
@@ -122,6 +123,7 @@ def fits_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 _CRON_NAME_LIMIT = 52
 _MOST_INDEXED = 100_000
 _STEERING = ("affinity", "nodeSelector", "schedulingGates", "tolerations")
+_CONTAINERS = ("containers", "initContainers")
 _COUNTS = (
     "activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex", "completions", "maxFailedIndexes",
     "parallelism", "ttlSecondsAfterFinished",
@@ -197,26 +199,35 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
         fixed("spec.completions")(new, old, errors)
-    waits = before.get("suspend") is True and not get_in(old, ("status", "startTime"))
-    if not waits or not _same_but_steering(spec.get("template") or {}, before.get("template") or {}):
+    if not _is_steerable(old):
         fixed("spec.template")(new, old, errors)
+    elif not _same_but_steering(spec, before):
+        errors.invalid(place("spec.template.spec"), get_in(spec, ("template", "spec")), IMMUTABLE)
+
+
+def _is_steerable(job: Tree) -> bool:
+    """Return whether a job is suspended and has no pods, so that where they run and what they ask of a node may change
+    (KEP-2926, KEP-5440).
+    """
+    status = job.get("status") or {}
+    conditions = (condition for _, condition in dicts(status.get("conditions")))
+    is_suspended = any((one.get("type"), one.get("status")) == ("Suspended", "True") for one in conditions)
+    waits = is_suspended or not status.get("startTime")
+    return waits and not status.get("active") and get_in(job, ("spec", "suspend")) is True
 
 
 def _same_but_steering(new: Tree, old: Tree) -> bool:
-    """Tell whether templates differ only in where their Pods run, which a job that waits may still be told."""
-    inner, before = new.get("spec") or {}, old.get("spec") or {}
-    marks = [{**(template.get("metadata") or {}), "labels": None, "annotations": None} for template in (new, old)]
+    """Return whether pods differ only in where they run and in the resources of their containers."""
+    inner, before = (get_in(spec, ("template", "spec")) or {} for spec in (new, old))
+    affinity, was = (spec.get("affinity") or {} for spec in (inner, before))
     return (
-        marks[0] == marks[1]
-        and same_but(("metadata", "spec"), new, old)
-        and same_but(("containers", "initContainers", *_STEERING), inner, before)
-        and all(
-            _same_containers(inner.get(name) or [], before.get(name) or []) for name in ("containers", "initContainers")
-        )
+        same_but(("containers", "initContainers", *_STEERING), inner, before)
+        and same_but(("nodeAffinity",), affinity, was)
+        and all(_same_containers(inner.get(name) or (), before.get(name) or ()) for name in _CONTAINERS)
     )
 
 
-def _same_containers(new: list[Any], old: list[Any]) -> bool:
+def _same_containers(new: Sequence[Tree], old: Sequence[Tree]) -> bool:
     return len(new) == len(old) and all(
         same_but(("resources",), one, other) for one, other in zip(new, old, strict=True)
     )

@@ -8,7 +8,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import GREATEST, Change, KindRules, Rule, never, record
 from apiserver_stub.kinds.rules.container_statuses import change_container_statuses
-from apiserver_stub.kinds.rules.formats import address, one_per_family
+from apiserver_stub.kinds.rules.formats import SUBDOMAIN, address, family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.schema import Tree
@@ -208,6 +208,7 @@ def _same_but_resized(new: Tree, old: Tree) -> bool:
 
 
 _STATUS: FieldPath = (None, "status")
+_FAMILIES = 2
 _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Ready", "Initialized"})
 
 
@@ -240,14 +241,14 @@ def _nominated(node: str, is_bound: bool, errors: ErrorList) -> None:
 
 def _addresses(entries: Any, at: FieldPath, errors: ErrorList) -> None:
     texts = [entry.get("ip", "") for entry in entries]
-    seen: set[str] = set()
     for index, text in enumerate(texts):
         if why := address(text):
             errors.invalid((at, index), text, why)
-        if text in seen:
-            errors.duplicate((at, index), entries[index])
-        seen.add(text)
-    one_per_family(texts, at, errors)
+    families = {family(text) for text in texts}
+    if len(texts) > 1 and "" in families:
+        errors.internal(at, "the families of the addresses cannot be determined")
+    if len(texts) > 1 and (len(families - {""}) < _FAMILIES or len(texts) > _FAMILIES):
+        errors.invalid(at, texts, "may have no more than one address of each family")
 
 
 def _of_host(status: Tree, errors: ErrorList) -> None:
@@ -271,10 +272,16 @@ _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _cond
 
 def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    seen = set()
     for index, entry in enumerate(status.get("resourceClaimStatuses") or ()):
-        if entry.get("name") not in known:
-            at = (((_STATUS, "resourceClaimStatuses"), index), "name")
-            errors.invalid(at, entry.get("name", ""), "must match the name of an entry in `spec.resourceClaims`")
+        at, name = ((_STATUS, "resourceClaimStatuses"), index), entry.get("name", "")
+        if name not in known:
+            errors.invalid((at, "name"), name, "must match the name of an entry in `spec.resourceClaims`")
+        if name in seen:
+            errors.duplicate((at, "name"), name)
+        seen.add(name)
+        if "resourceClaimName" in entry:
+            SUBDOMAIN(entry["resourceClaimName"], (at, "resourceClaimName"), errors)
 
 
 def _extended_claim(status: Tree, spec: Tree, errors: ErrorList) -> None:
@@ -327,13 +334,35 @@ def _pod(pod: Any, _at: FieldPath, errors: ErrorList) -> None:
     if spec is None:
         errors.required(_SPEC)
         return
+    _ephemeral_claims((pod.get("metadata") or {}).get("name") or "", spec.get("volumes") or (), errors)
     annotations = (pod.get("metadata") or {}).get("annotations")
     if annotations:
         _annotations(annotations, spec, errors)
 
 
+def _ephemeral_claims(name: str, volumes: Iterable[Tree], errors: ErrorList) -> None:
+    """Check the names of the claims that are made for the ephemeral volumes of a pod; no other volume uses them."""
+    made = {f"{name}-{volume['name']}" for volume in volumes if "ephemeral" in volume and volume.get("name")}
+    if not made or not name:
+        return
+    for index, volume in enumerate(volumes):
+        at, claim = ((_SPEC, "volumes"), index), f"{name}-{volume.get('name', '')}"
+        if "ephemeral" in volume and claim in made:
+            for why in names.subdomain(claim).splitlines():
+                errors.invalid((at, "name"), volume["name"], f"the claim {claim} would have no valid name: {why}")
+        if get_in(volume, ("persistentVolumeClaim", "claimName")) in made:
+            errors.invalid(
+                ((at, "persistentVolumeClaim"), "claimName"),
+                volume["persistentVolumeClaim"]["claimName"],
+                "must not be a claim that is made for an ephemeral volume",
+            )
+
+
 def _spec_of_pod(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     pod_spec(spec, at, errors)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if volume.keys() <= {"name", "image"} and "image" in volume and not volume["image"].get("reference"):
+            errors.required(((((at, "volumes"), index), "image"), "reference"))
     for name in ("containers", "initContainers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(name) or ()):
             image = container.get("image", "")

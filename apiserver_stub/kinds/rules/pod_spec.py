@@ -1,11 +1,13 @@
 """The rules of the spec of pods, wherever it stands, and of what their operating system forbids."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.findings import SoundSpecs
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
@@ -21,12 +23,14 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.containers import LISTS, POD_CONTEXT, resizes, sleeps, volumes_exist
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.rules.quantities import RESOURCES, amounts, container_resource
+from apiserver_stub.kinds.rules.quantities import HUGE, POD_RESOURCES, RESOURCES, compares, number
 from apiserver_stub.kinds.rules.selectors import AFFINITY, GATES, READINESS_GATES, SPREADING
 from apiserver_stub.kinds.rules.tolerations import TOLERATIONS
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 from apiserver_stub.kinds.rules.windows import host_processes
 from apiserver_stub.kinds.trees import get_in
+from controller_manager.api.pod_resources import container_total
+from controller_manager.api.quantity import Quantity, parse
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"
@@ -110,10 +114,7 @@ def _system(system: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def _overhead(values: Any, at: FieldPath, errors: ErrorList) -> None:
-    _AMOUNTS(values, (at, "limits"), errors)
-
-
-_AMOUNTS = amounts(container_resource)
+    RESOURCES({"limits": values}, at, errors)
 
 
 def _claim(claim: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -143,21 +144,52 @@ def _one_hostname(spec: Any, at: FieldPath, errors: ErrorList) -> None:
             errors.forbidden((at, "hostnameOverride"), f"may not be set where {name} is true")
 
 
-def _of_pod(resources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """What a Pod asks for as a whole are amounts alone."""
-    if "claims" in resources:
-        errors.forbidden((at, "claims"), "may only be set for containers")
-    RESOURCES(resources, at, errors)
-
-
-def _dns_given(spec: Any, at: FieldPath, errors: ErrorList) -> None:
-    if spec.get("dnsPolicy") != "None":
+def _pod_resources(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check what a pod asks for as a whole (KEP-2837)."""
+    resources, here = spec.get("resources"), (at, "resources")
+    if resources is None:
         return
-    config = spec.get("dnsConfig")
-    if config is None:
-        errors.required((at, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
-    elif not config.get("nameservers"):
-        errors.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
+    if (spec.get("os") or {}).get("name") == "windows":
+        errors.forbidden(here, _NOT_ON_WINDOWS)
+        return
+    if "claims" in resources:
+        errors.forbidden((here, "claims"), "may only be set for containers")
+    POD_RESOURCES(resources, here, errors)
+    _holds_containers(spec, resources, here, errors)
+
+
+def _holds_containers(spec: Any, resources: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check that a pod asks for as much as its containers do together, and that none has a higher limit."""
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    sums = {kind: container_total(spec, partial(_amounts_of, kind)) for kind in ("requests", "limits")}
+    for kind, named in (("requests", requests), ("limits", {name for name in limits if name.startswith(HUGE)})):
+        for name in sorted(sums[kind].keys() & set(named)):
+            value = resources[kind][name]
+            if (asked := number(value)) is not None and asked < sums[kind][name].number:
+                errors.invalid(((at, kind), key(name)), value, "must not be less than what the containers ask for")
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, value in (get_in(container, ("resources", "limits")) or {}).items():
+            if name in limits and not compares(value, limits[name], Decimal.__le__):
+                here = ((((at, "containers"), index), key(name)), "limits")
+                errors.invalid(here, value, "must not be more than the limit of the pod")
+
+
+def _amounts_of(kind: str, container: Any) -> Mapping[str, Quantity]:
+    found = get_in(container, ("resources", kind)) or {}
+    return {name: parse(value) for name, value in found.items() if number(value) is not None}
+
+
+def _dns(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    config, here = spec.get("dnsConfig"), (at, "dnsConfig")
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            errors.required(here, "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
+        if not config.get("nameservers"):
+            errors.required((here, "nameservers"), _DNS_AT_LEAST)
+            return
+    if config is not None:
+        _DNS(config, here, errors)
 
 
 # What a real server calls them, spelling included.
@@ -178,17 +210,17 @@ def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _ROWS: Mapping[str, Rule] = MappingProxyType({
-    "activeDeadlineSeconds": between(1, GREATEST), "affinity": AFFINITY, "dnsConfig": _DNS,
+    "activeDeadlineSeconds": between(1, GREATEST), "affinity": AFFINITY,
     "hostAliases": each(record({"ip": ADDRESS, "hostnames": each(SUBDOMAIN)})), "hostname": LABEL,
     "hostnameOverride": form(_whole_hostname),
     "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": _system,
     "overhead": _overhead, "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
-    "resourceClaims": _CLAIMS, "resources": _of_pod, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
+    "resourceClaims": _CLAIMS, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
     "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
     "tolerations": TOLERATIONS,
     "topologySpreadConstraints": SPREADING,
 })  # fmt: skip
-_PLAIN = record(_ROWS, _one_hostname, _dns_given, _host_namespaces, host_processes, fits_system)
+_PLAIN = record(_ROWS, _pod_resources, _one_hostname, _dns, _host_namespaces, host_processes, fits_system)
 
 
 def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:

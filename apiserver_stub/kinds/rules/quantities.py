@@ -1,5 +1,6 @@
 """The rules of quantities and names of resources, of requests and limits of containers, of quotas and limit ranges."""
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -8,7 +9,19 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.combine import KindRules, Rule, both, distinct_by, each, never, outcome, record, within
+from apiserver_stub.kinds.rules.combine import (
+    Form,
+    KindRules,
+    Rule,
+    both,
+    distinct_by,
+    each,
+    form,
+    never,
+    outcome,
+    record,
+    within,
+)
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
@@ -103,19 +116,30 @@ def container_resource(name: str) -> str:
     return names.problems(why, not name.startswith(HUGE) and "must be a standard resource for containers")
 
 
-def amounts(form: Callable[[str], str]) -> Rule:
+def amounts(check: Form) -> Rule:
     """Return the rule of a map of resources to quantities."""
+    return named_amounts(form(check))
+
+
+def named_amounts(judge: Rule) -> Rule:
+    """Return the rule of a map of quantities by resources, whose names a rule judges."""
 
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
-            if why := form(name):
-                errors.malformed((at, key(name)), name, why)
+            judge(name, (at, key(name)), errors)
             counted(name, value, (at, key(name)), errors)
 
     return rule
 
 
-_CONTAINER_AMOUNTS = amounts(container_resource)
+def _pages(values: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check that huge pages are asked for in whole pages."""
+    for name, value in values.items():
+        if not name.startswith(HUGE):
+            continue
+        size, asked = number(name.removeprefix(HUGE)), _number(value)
+        if asked is not None and (not size or size < 0 or size % 1 or math.ceil(asked) % size):
+            errors.invalid((at, key(name)), value, f"must be a multiple of the size of a page of {name}")
 
 
 def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
@@ -126,7 +150,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         limit = limits.get(name)
         rigid = _is_rigid(name)
         if rigid and limit is None:
-            errors.required((at, "limits"), "must be set where nothing can be promised twice")
+            errors.required((at, "limits"), f"must be set for {name}, of which nothing is promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
             errors.invalid((at, "requests"), value, f"must be equal to {name} limit of {limit}")
         elif not rigid and not compares(value, limit, Decimal.__le__):
@@ -153,12 +177,29 @@ def _claims(claims: Any, at: FieldPath, errors: ErrorList) -> None:
         elif pair in seen:
             errors.duplicate((at, index), "/".join(filter(None, pair)))
         seen.add(pair)
-        if "request" in claim and (why := names.label(pair[1])):
+        if pair[0] and pair[1] and (why := names.label(pair[1])):
             errors.malformed(((at, index), "request"), pair[1], why)
 
 
-RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS, "claims": _claims},
-                   _requests_fit)  # fmt: skip
+def _requirements(judge: Rule) -> Rule:
+    """Return the rule of requests, limits and claims, by a rule for the names of resources."""
+    asked = both(named_amounts(judge), _pages)
+    return record({"limits": asked, "requests": asked, "claims": _claims}, _requests_fit)
+
+
+_OF_WHOLE_PODS = ("cpu", HUGE, "memory")
+
+
+def _pod_resource(name: Any, at: FieldPath, errors: ErrorList) -> None:
+    """Check the name of a resource that a pod asks for as a whole (KEP-2837)."""
+    if why := resource_name(name):
+        errors.malformed(at, name, why)
+    elif name not in ("cpu", "memory") and not name.startswith(HUGE):
+        errors.unsupported(at, name, _OF_WHOLE_PODS)
+
+
+RESOURCES = _requirements(form(container_resource))
+POD_RESOURCES = _requirements(_pod_resource)
 
 
 _PODS, _PER_POD = frozenset({"pods"}), frozenset({
@@ -255,11 +296,11 @@ def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = item.get("type", "")
     if why := _limit_type(kind):
         errors.malformed((at, "type"), kind, why)
-    form = container_resource if kind in ("Container", "Pod") else resource_name
+    check = container_resource if kind in ("Container", "Pod") else resource_name
     judged = [side for side in _SIDES if kind != "Pod" or side not in _NOT_OF_PODS]
     for side in judged:
         for name in item.get(side) or ():
-            if why := form(name):
+            if why := check(name):
                 errors.malformed(((at, side), key(name)), name, why)
     if kind == "Pod":
         never(*_NOT_OF_PODS, why="may not be specified when `type` is 'Pod'")(item, at, errors)

@@ -23,7 +23,6 @@ from apiserver_stub.kinds.rules.formats import (
     address,
     family,
     network,
-    port_if_any,
     port_or_name,
 )
 from apiserver_stub.kinds.rules.metadata import labels
@@ -102,7 +101,7 @@ def _source_ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 _PORT = record({
-    "name": LABEL, "port": PORT, "targetPort": port_or_name, "nodePort": port_if_any, "appProtocol": QUALIFIED,
+    "name": LABEL, "port": PORT, "targetPort": port_or_name, "appProtocol": QUALIFIED,
     "protocol": one_of("SCTP", "TCP", "UDP"),
 })  # fmt: skip
 
@@ -214,7 +213,7 @@ def _addresses(spec: Any, at: FieldPath, errors: ErrorList) -> None:
 
 _SPEC = record({
     "ports": both(each(_PORT), distinct_by("name")), "selector": labels, "externalIPs": each(reachable),
-    "healthCheckNodePort": port_if_any, "type": one_of("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
+    "type": one_of("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
     "sessionAffinity": one_of("ClientIP", "None"), "internalTrafficPolicy": one_of("Cluster", "Local"),
     "trafficDistribution": one_of("PreferClose", "PreferSameNode", "PreferSameZone"),
 }, _ports, _type, _source_ranges, _affinity)  # fmt: skip

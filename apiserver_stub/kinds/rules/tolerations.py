@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import KindRules, each, record
+from apiserver_stub.kinds.rules.features import POD_SPECS, Path, without_feature
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.rules.selectors import EFFECT
 from apiserver_stub.kinds.schema import Tree
@@ -17,15 +17,8 @@ from apiserver_stub.kinds.trees import get_in
 _EQUAL, _COMPARING = ("Equal", "Exists"), ("Lt", "Gt")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _GREATEST = 2**63
-_POD = ("spec", "tolerations")
-_TEMPLATE = ("spec", "template", *_POD)
-POD_TOLERATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "pods": _POD,
-    "podtemplates": ("template", *_POD),
-    "replicationcontrollers": _TEMPLATE,
-    **dict.fromkeys(("replicasets.apps", "deployments.apps", "statefulsets.apps", "daemonsets.apps"), _TEMPLATE),
-    "jobs.batch": _TEMPLATE,
-    "cronjobs.batch": ("spec", "jobTemplate", *_TEMPLATE),
+POD_TOLERATIONS: Mapping[str, Path] = MappingProxyType({
+    name: (*path, "tolerations") for name, path in POD_SPECS.items()
 })  # fmt: skip
 """Where the tolerations of pods are, by `plural.group` of the kind."""
 
@@ -57,21 +50,14 @@ def _number(value: str, at: FieldPath, errors: ErrorList) -> None:
 TOLERATIONS = each(record({"key": QUALIFIED, "effect": EFFECT}, _toleration))
 
 
-def without_comparisons(rules: KindRules, path: tuple[str, ...]) -> KindRules:
-    """Return rules by which besides no toleration at a path compares numbers, but in objects where one does already."""
-
-    def on_create(new: Any, at: FieldPath, errors: ErrorList) -> None:
-        rules.on_create(new, at, errors)
-        _refuse_comparing(new, path, errors)
-
-    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
-        rules.change(new, old, errors)
-        if new.get(path[0]) is old.get(path[0]):
-            return
-        if next(_comparing(old, path), None) is None:
-            _refuse_comparing(new, path, errors)
-
-    return replace(rules, on_create=on_create, change=change)
+def without_comparisons(rules: KindRules, path: Path) -> KindRules:
+    """Return rules that refuse tolerations at a path that compare numbers, unless the stored object has one."""
+    return without_feature(
+        rules,
+        path[0],
+        lambda tree, errors: _refuse_comparing(tree, path, errors),
+        lambda old: next(_comparing(old, path), None) is not None,
+    )
 
 
 def _refuse_comparing(tree: Tree, path: tuple[str, ...], errors: ErrorList) -> None:

@@ -16,6 +16,9 @@ HOSTNAME = "kubernetes.io/hostname"
 VIRTUAL_POOL = f"virtual-node.x-{GROUP_DOMAIN}/pool"
 """The label of virtual nodes: which of them belong together."""
 
+RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
+"""The declared feature of nodes that restart all containers of a pod when one exits (KEP-5532)."""
+
 
 class Taint(Model):
     """`spec.taints[]`, complete."""
@@ -73,6 +76,7 @@ class NodeStatus(Model):
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     allocatable: Mapping[str, str] | None = None
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(Object):

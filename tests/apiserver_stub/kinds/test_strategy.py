@@ -251,11 +251,14 @@ def test_the_quality_of_a_pod_that_asks_as_a_whole() -> None:
     )
 
 
-def test_a_status_update_can_t_change_the_quality_of_service() -> None:
+def test_a_status_update_keeps_the_quality_of_service_it_leaves_out() -> None:
     old: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Burstable", "phase": "Pending"}}
     new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"phase": "Running"}}
     PODS.prepare_subresource("status", new, old)
     assert new["status"] == {"qosClass": "Burstable", "phase": "Running"}
+    changed: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Guaranteed"}}
+    PODS.prepare_subresource("status", changed, old)
+    assert changed["status"] == {"qosClass": "Guaranteed"}  # which validation refuses
 
 
 @pytest.mark.parametrize(

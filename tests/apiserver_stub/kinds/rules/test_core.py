@@ -90,6 +90,12 @@ def measured(version: str) -> Any:
         (LIMITS, {"spec.limits.0.min.cpu": "2"},
          [(f"spec.limits[0].{side}[cpu]", I) for side in ("default", "defaultRequest", "maxLimitRequestRatio", "min")]),
         (LIMITS, {"spec.limits.0.type": "Pod"}, [("spec.limits[0].default", F), ("spec.limits[0].defaultRequest", F)]),
+        *(("v1/Node", {"status.declaredFeatures": names}, causes) for names, causes in (
+            (["A", "Bc/dE"], []),
+            (["a b"], [("status.declaredFeatures[0]", I)]),
+            (["A", "A"], [("status.declaredFeatures[1]", D)]),
+            (["B", "A"], [("status.declaredFeatures[1]", I)]),
+        )),
         (LIMITS, {"spec.limits.0.type": ""}, [("spec.limits[0].type", I)] * 2),
         (LIMITS, {"spec.limits.1.max": {"cpu": "1"}}, [("spec.limits[1].limits", R)]),
         (LIMITS, {"spec.limits.0.maxLimitRequestRatio.cpu": "500m"}, [("spec.limits[0].maxLimitRequestRatio[cpu]", I)]),

@@ -24,9 +24,17 @@ PLAIN = {
         (SERVICE, {"spec.ports": []}, [("spec.ports", R)]),
         (SERVICE, {"spec.ports.0.name": ""}, [("spec.ports[0].name", R)]),
         (SERVICE, {"spec.ports.1.name": "http"}, [("spec.ports[1].name", D)]),
+        *((POLICY, {"spec.ingress.0.from": [{"ipBlock": {"cidr": cidr}}]}, causes) for cidr, causes in (
+            *((good, []) for good in ("10.0.0.0/8", "0.0.0.0/0", "FD00::0/8", "::/0")),
+            *((bad, [("spec.ingress[0].from[0].ipBlock.cidr", I)]) for bad in (
+                "10.0.0.0/08", "010.0.0.0/8", "10.0.0.1/8", "10.0.0.0", "::ffff:10.0.0.0/104", "fd00::%a/8",
+                "fd00::/08",
+            )),
+        )),
         (SERVICE, {"spec.ports.0.port": 0}, [("spec.ports[0].port", I)]),
         (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)] * 2),
-        (SERVICE, {"spec.ports.0.nodePort": 70000}, [("spec.ports[0].nodePort", I)]),
+        (SERVICE, {"spec.ports.0.nodePort": 70000}, []),  # refused when it is allocated
+        (SERVICE, {**PLAIN, "spec.type": "x", "spec.externalIPs": ["1.2.3.4"]}, [("spec.type", N)]),
         (SERVICE, {"spec.ports.1.protocol": "TCP"}, [("spec.ports[1]", D)]),
         (SERVICE, {"spec.ports.1.protocol": "ICMP"}, [("spec.ports[1].protocol", N)]),
         (SERVICE, {"spec.ports.1": {"name": "x", "port": 81, "nodePort": 30080}}, [("spec.ports[1].nodePort", D)]),

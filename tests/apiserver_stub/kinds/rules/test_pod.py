@@ -265,6 +265,7 @@ def test_all_problems_are_told_at_once(judge: Any) -> None:
     assert judge(POD, changes) == [
         ("metadata.labels", I), ("metadata.name", I), (f"{AT}image", R), (f"{AT}ports[0].hostPort", I),
         ("spec.hostname", I), ("spec.tolerations[1].operator", I), ("spec.volumes[3].secret", F),
+        ("spec.volumes[7].name", I),
     ]  # fmt: skip
 
 
@@ -331,10 +332,15 @@ REPORTED, AT_REPORTED = "status.containerStatuses.0", "status.containerStatuses[
         ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, []),
         ({"status.podIPs": [{"ip": "x"}]}, [("status.podIPs[0]", I)]),
         ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]}, [("status.podIPs", I)]),
+        ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.1"}]}, [("status.podIPs", I)]),
+        ({"status.podIPs": [{"ip": "x"}, {"ip": "fd00::1"}]},
+         [("status.podIPs", "InternalError"), ("status.podIPs", I), ("status.podIPs[0]", I)]),
         ({"status.nominatedNodeName": "A"}, [("status.nominatedNodeName", F), ("status.nominatedNodeName", I)]),
         ({"status.observedGeneration": -1}, [("status.observedGeneration", I)]),
         ({"status.qosClass": "BestEffort"}, [("status.qosClass", I)]),
         ({"status.resourceClaimStatuses": [{"name": "x"}]}, [("status.resourceClaimStatuses[0].name", I)]),
+        ({"status.resourceClaimStatuses": [{"name": "gpu"}, {"name": "gpu", "resourceClaimName": "A"}]},
+         [("status.resourceClaimStatuses[1].name", D), ("status.resourceClaimStatuses[1].resourceClaimName", I)]),
         ({"status.conditions": [{"type": "a b", "status": "True"}]}, [("status.conditions[0].Type", I)]),
         ({"status.conditions": [{"type": "a", "status": "True", "observedGeneration": -1}]},
          [("status.conditions[0].observedGeneration", I)]),
@@ -479,3 +485,61 @@ WINDOWS = {
 )  # fmt: skip
 def test_windows_options_of_a_pod(judge: Any, changes: Any, causes: Any) -> None:
     assert judge(POD, {**WINDOWS, **changes}) == sorted(causes)
+
+
+PROFILE = (("localhostProfile", I), ("type", N))
+WHOLE = {"spec": {"containers": [{"name": "a", "image": "i"}], "resources": {}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({"spec.resources.requests": {"cpu": "1"}}, []),
+        ({"spec.resources.requests": {"pods": "1"}}, [("spec.resources.requests[pods]", N)]),
+        ({"spec.resources.limits": {"x": "1"}}, [("spec.resources.limits[x]", I)]),
+        ({"spec.resources.requests": {"cpu": "1"}, "spec.os": {"name": "windows"}}, [("spec.resources", F)]),
+        ({"spec.resources.limits": {"cpu": "1", "hugepages-2Mi": "3Mi"}},
+         [("spec.resources.limits[hugepages-2Mi]", I), ("spec.resources.requests[hugepages-2Mi]", I)]),
+        ({"spec.resources.requests": {"cpu": "1"}, "spec.containers.0.resources": {"requests": {"cpu": "2"}}},
+         [("spec.resources.requests[cpu]", I)]),
+        ({"spec.resources.limits": {"cpu": "1"}, "spec.containers.0.resources": {"limits": {"cpu": "2"}}},
+         [("spec.resources.containers[0][cpu].limits", I), ("spec.resources.requests", I)]),
+        ({"spec.overhead": {"hugepages-2Mi": "2Mi"}}, [("spec.overhead", F)]),
+    ],
+)  # fmt: skip
+def test_what_a_pod_asks_for_as_a_whole(judge: Any, changes: Any, causes: Any) -> None:
+    assert judge(POD, {**WHOLE, **changes}) == causes
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({f"{MAIN}securityContext": {"seccompProfile": {"type": "x", "localhostProfile": "../x"}}},
+         [(f"{AT}securityContext.seccompProfile.{name}", reason) for name, reason in PROFILE]),
+        ({f"{MAIN}securityContext": {"appArmorProfile": {"type": "x", "localhostProfile": "a"}}},
+         [(f"{AT}securityContext.appArmorProfile.type", N)]),
+        ({f"{MAIN}securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "/a/../b"}}}, []),
+        ({f"{MAIN}securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": " a"}}},
+         [(f"{AT}securityContext.appArmorProfile.localhostProfile", I)]),
+        ({f"{MAIN}readinessProbe": {"grpc": {"port": 1}, "terminationGracePeriodSeconds": 0}},
+         [(f"{AT}readinessProbe.terminationGracePeriodSeconds", I)] * 2),
+        ({f"{MAIN}envFrom": [{}, {}]}, [(f"{AT}envFrom", I)] * 2),
+        ({f"{MAIN}volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "/a/.."}],
+          "spec.volumes": [{"name": "v", "emptyDir": {}}]}, [(f"{AT}volumeMounts.subPath", I)] * 2),
+        ({"spec.initContainers": [{"name": "i", "image": "i", "restartPolicyRules": [{"action": "x"}]}]},
+         [("spec.initContainers[0].restartPolicy", R)]),
+        ({"spec.dnsPolicy": "None", "spec.dnsConfig": {"options": [{"name": ""}]}},
+         [("spec.dnsConfig.nameservers", R)]),
+        ({"spec.volumes": [{"name": "v", "image": {}}]}, [("spec.volumes[0].image.reference", R)]),
+        ({"metadata.name": "A", "spec.volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}}}}]},
+         [("metadata.name", I), ("spec.volumes[0].name", I)]),
+        ({"metadata.name": "a", "spec.volumes": [
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}}}},
+            {"name": "w", "persistentVolumeClaim": {"claimName": "a-v"}}]},
+         [("spec.volumes[1].persistentVolumeClaim.claimName", I)]),
+    ],
+)  # fmt: skip
+def test_a_small_pod(judge: Any, changes: Any, causes: Any) -> None:
+    assert judge(POD, {"spec": {"containers": [{"name": "a", "image": "i"}]}, **changes}) == causes

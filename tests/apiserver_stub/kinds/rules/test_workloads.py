@@ -19,6 +19,9 @@ LABELS = "spec.template.metadata.labels"
 ROLLING = "spec.strategy.rollingUpdate"
 RULE = "spec.podFailurePolicy.rules"
 SELECTED = {"spec.selector": {"matchLabels": {"a": "b"}}, "spec.template.metadata": {"labels": {"a": "b"}}}
+SUSPENDED = {**SELECTED, "spec.suspend": True}
+STARTED = {"status.startTime": "2026-01-01T00:00:00Z"}
+STOPPED = {"status.conditions": [{"type": "Suspended", "status": "True"}]}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,13 @@ def test_what_is_no_schedule(judge: Any, schedule: str) -> None:
         (JOB, SELECTED, {"spec.template.spec.containers.0.image": "j:1"}, [("spec.template", I)]),
         (JOB, SELECTED, {"spec.template.spec.nodeSelector": {"a": "b"}}, [("spec.template", I)]),
         (JOB, {**SELECTED, "spec.suspend": True}, {"spec.template.spec.nodeSelector": {"a": "b"}}, []),
-        (JOB, {**SELECTED, "spec.suspend": True}, {"spec.template.spec.containers.0.image": "j:1"},
+        (JOB, SUSPENDED, {"spec.template.spec.containers.0.image": "j:1"}, [("spec.template.spec", I)]),
+        (JOB, SUSPENDED, {"spec.template.spec.containers.0.resources": {"requests": {"cpu": "1"}}}, []),
+        (JOB, SUSPENDED, {"spec.template.spec.affinity": {"nodeAffinity": {}}}, []),
+        (JOB, SUSPENDED, {"spec.template.spec.affinity": {"podAffinity": {}}}, [("spec.template.spec", I)]),
+        (JOB, {**SUSPENDED, **STARTED}, {"spec.template.spec.nodeSelector": {"a": "b"}}, [("spec.template", I)]),
+        (JOB, {**SUSPENDED, **STARTED, **STOPPED}, {"spec.template.spec.nodeSelector": {"a": "b"}}, []),
+        (JOB, {**SUSPENDED, **STARTED, **STOPPED, "status.active": 1}, {"spec.template.spec.nodeSelector": {"a": "b"}},
          [("spec.template", I)]),
         (JOB, SELECTED, {"spec.successPolicy": "<gone>"}, [("spec.successPolicy", I)]),
     ],

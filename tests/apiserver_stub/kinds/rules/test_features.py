@@ -1,0 +1,37 @@
+"""Values of features that are off: who may have them."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apiserver_stub.flags.features import SELINUX_MOUNT
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.rules.features import POD_SPECS
+from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.validate import validate
+
+BOTH = (built_in(), built_in(enabled=lambda feature: feature != SELINUX_MOUNT))
+ON, OFF = ({f"{kind.plural}.{kind.group}".rstrip("."): kind for kind in one.all()} for one in BOTH)
+POLICY = ("securityContext", "seLinuxChangePolicy")
+
+
+def tree(name: str, policy: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"metadata": {"name": "one", "namespace": "default"}}
+    put_in(found, (*POD_SPECS[name], *POLICY), policy)
+    return found
+
+
+def said(kinds: Any, name: str, policy: str, before: str | None = None) -> list[str]:
+    """The reasons of causes that name the policy, for a new object or an update of one with the policy `before`."""
+    old = None if before is None else tree(name, before)
+    causes = validate(kinds[name], copy.deepcopy(tree(name, policy)), old)
+    return [cause.reason for cause in causes if cause.field == ".".join((*POD_SPECS[name], *POLICY))]
+
+
+@pytest.mark.parametrize("name", POD_SPECS)
+def test_the_mount_policy_needs_its_feature_or_a_stored_policy(name: str) -> None:
+    assert said(ON, name, "MountOption") == []
+    assert said(OFF, name, "MountOption") == ["FieldValueNotSupported"]
+    assert said(OFF, name, "Recursive") == []
+    assert said(OFF, name, "MountOption", "Recursive") == []
