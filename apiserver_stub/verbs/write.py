@@ -26,7 +26,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.findings import LABELS
 from apiserver_stub.kinds.shared_parts import may_share
 from apiserver_stub.kinds.templates import template_of
-from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.trees import identical, put_in
 from apiserver_stub.kinds.validate import judge, judge_label_changes, label_changes
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
@@ -294,7 +294,7 @@ def _complete(request: APIRequest, draft: Draft) -> None:
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         _manage_fields(draft, new, old)
-        draft.changes = draft.removes or new != old
+        draft.changes = draft.removes or new != old or (kind.custom and not identical(new, old))
     if judged and not is_sound:
         _judge(request, draft, sent)
     if template is None:
