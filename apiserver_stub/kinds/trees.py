@@ -3,11 +3,14 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
+
 from apiserver_stub.kinds.schema import Tree
 
 _MISSING = object()
 _CONTAINERS = frozenset({dict, list})
 
+_ENCODER = msgspec.json.Encoder(order="sorted")
 _NO_INTEGERS_FROM = 2.0**63
 
 
@@ -57,13 +60,31 @@ def with_integers(value: Any) -> Any:
     return int(value) if kind is float and value.is_integer() and abs(value) < _NO_INTEGERS_FROM else value
 
 
+def equal(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal. Python takes true for 1, JSON does not."""
+    return bool(one == other) and (identical(one, other) or _has_same_booleans(one, other))
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal and of the same types: 1.0 is another value than 1."""
+    return bool(one == other) and _ENCODER.encode(one) == _ENCODER.encode(other)
+
+
+def _has_same_booleans(one: Any, other: Any) -> bool:
+    if type(one) is dict:
+        return all(_has_same_booleans(value, other[name]) for name, value in one.items())
+    if type(one) is list:
+        return all(map(_has_same_booleans, one, other))
+    return (type(one) is bool) is (type(other) is bool)
+
+
 def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
     """Tell whether two objects agree in all top-level fields but the ignored ones. Those that they share are equal: to
     compare an object with itself takes as long as with a copy.
     """
     for name, value in one.items():
         before = other.get(name, _MISSING)
-        if value is not before and value != before and name not in ignored:
+        if value is not before and name not in ignored and not identical(value, before):
             return False
     return (other.keys() - one.keys()).issubset(ignored)
 

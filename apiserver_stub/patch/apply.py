@@ -1,5 +1,6 @@
 """Server-side apply (KEP-555): merges a configuration into an object, and records who owns which fields; pure."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,7 +12,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shared_parts import detached, fit_others, may_share, share
-from apiserver_stub.kinds.trees import deep_copy, get_in
+from apiserver_stub.kinds.trees import deep_copy, equal, get_in
 from apiserver_stub.patch.field_set import (
     Fields,
     Path,
@@ -47,6 +48,7 @@ _FieldConflict = tuple[Entry, Path]
 _KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MOST_REPORTED = 200  # conflicts in one answer
+_LONGEST_REPORT = 64 * 1024  # characters of their fields, after which no more are reported
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _UNOWNED_FIELDS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
@@ -145,7 +147,7 @@ def _is_same(tree: Tree, live: Tree) -> bool:
     """Tell whether an object is the live one but for its managed fields: what was applied was another spelling of what
     is there, such as the `stringData` of a secret.
     """
-    return _beside_entries(tree) == _beside_entries(live)
+    return equal(_beside_entries(tree), _beside_entries(live))
 
 
 def _beside_entries(tree: Tree) -> Tree:
@@ -235,25 +237,36 @@ def _check(request: ApplyRequest, live: Tree, conflicts: list[_FieldConflict]) -
         conflicts = [(entry, path) for entry, path in conflicts if not intersection(of(path), ours)]
     if not conflicts:
         return
-    causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_manager_name(entry)}", field=render(path))
-              for entry, path in conflicts[:_MOST_REPORTED]]  # fmt: skip
-    raise Conflict(_conflict_message(conflicts), Details(causes=tuple(causes)))
+    reported = list(_reported(conflicts))
+    causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_manager_name(entry)}", field=field)
+              for entry, field in reported]  # fmt: skip
+    raise Conflict(_conflict_message(reported, len(conflicts)), Details(causes=tuple(causes)))
 
 
-def _conflict_message(conflicts: list[_FieldConflict]) -> str:
-    if len(conflicts) == 1:
-        entry, path = conflicts[0]
-        return f"Apply failed with 1 conflict: conflict with {_manager_name(entry)}: {render(path)}"
+def _reported(conflicts: list[_FieldConflict]) -> Iterator[tuple[Entry, str]]:
+    """Yield the entries and fields of the conflicts that an answer has room for, of one at least."""
+    room = _LONGEST_REPORT
+    for entry, path in conflicts[:_MOST_REPORTED]:
+        yield entry, (field := render(path))
+        room -= len(field)
+        if room < 0:
+            return
+
+
+def _conflict_message(reported: list[tuple[Entry, str]], count: int) -> str:
+    if count == 1:
+        ((entry, field),) = reported
+        return f"Apply failed with 1 conflict: conflict with {_manager_name(entry)}: {field}"
     lines: list[str] = []
     known: Entry | None = None
-    for entry, path in conflicts[:_MOST_REPORTED]:
+    for entry, field in reported:
         if entry is not known:
             lines.append(f"conflicts with {_manager_name(entry)}:")
             known = entry
-        lines.append(f"- {render(path)}")
-    if len(conflicts) > _MOST_REPORTED:
-        lines.append(f"and {len(conflicts) - _MOST_REPORTED} more")
-    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+        lines.append(f"- {field}")
+    if count > len(reported):
+        lines.append(f"and {count - len(reported)} more")
+    return f"Apply failed with {count} conflicts: " + "\n".join(lines)
 
 
 def _manager_name(entry: Entry) -> str:

@@ -11,6 +11,7 @@ from apiserver_stub.patch.field_set import render, to_keyed, to_value
 from controller_manager.api.errors import UnknownError
 
 _MOST = 50  # problems in one answer
+_LONGEST_STEP = 256  # characters
 _NO_SCALAR = "expected any scalar, got &{{{}}}"
 _CONSTANTS: Mapping[bool | None, str] = {None: "<nil>", True: "true", False: "false"}
 _GO_TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
@@ -100,9 +101,9 @@ def _object(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[t
     for name in sorted(value):
         inner = fields.get(name) or values
         if inner is not None:
-            yield from _misfits(value[name], inner, f"{path}.{name}", again=again)
+            yield from _misfits(value[name], inner, f"{path}.{_shortened(name)}", again=again)
         elif not open_ended:
-            yield f"{path}.{name}", "field not declared in schema"
+            yield f"{path}.{_shortened(name)}", "field not declared in schema"
 
 
 def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tuple[str, str]]:
@@ -117,11 +118,16 @@ def _array(value: Any, schema: Schema, path: str, *, again: bool) -> Iterator[tu
             if why:
                 yield path, f"element {index}: {why}"
                 return
-            step = render((key,))
+            step = _shortened(render((key,)))
             if key in seen and not again:
                 yield path, f"duplicate entries for key {step}"
             seen.add(key)
         yield from _misfits(item, schema.items or ANYTHING, path + step, again=again)
+
+
+def _shortened(step: str) -> str:
+    """Return the beginning of a long step: the paths of all values below repeat it."""
+    return step if len(step) <= _LONGEST_STEP else f"{step[:_LONGEST_STEP]}..."
 
 
 def _step(item: Any, schema: Schema) -> tuple[str, str]:

@@ -21,7 +21,6 @@ LEAF: Fields = {}
 """The fields below a step that is in the set alone. It is shared, and nobody changes it."""
 _DEEPEST = 200  # steps of a path
 SHORT = 64  # characters of a text that is remembered
-_LONGEST_SHOWN = 256  # characters of a step
 
 
 def is_member(inner: Fields) -> bool:
@@ -122,9 +121,8 @@ def of(*members: Path) -> Fields:
 
 
 def render(path: Path) -> str:
-    """Return a path as messages show it: `.spec.containers[name="web"].image`, of a long step its beginning."""
-    shown = (_SHOWN[step[0]](step[2:]) for step in path)
-    return "".join(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..." for text in shown)
+    """Return a path as messages show it: `.spec.containers[name="web"].image`."""
+    return "".join(_SHOWN[step[0]](step[2:]) for step in path)
 
 
 def to_field(name: str) -> str:

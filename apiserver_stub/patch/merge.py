@@ -62,9 +62,20 @@ def _merge(target: Any, patch: Tree) -> Tree:
             merged.pop(name, None)
         elif type(value) is dict:
             merged[name] = _merge(merged.get(name), value)
-        else:
+        elif type(merged.get(name)) is dict:
             merged[name] = deep_copy(value)
+        else:
+            merged[name] = _without_nulls(value)
     return merged
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a copy of a value without members that are null, as kube-apiserver takes what a patch sets. Only of a list
+    that takes the place of an object it takes all.
+    """
+    if type(value) is dict:
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(item) for item in value] if type(value) is list else value
 
 
 def _merge_map(target: Tree, patch: Tree, schema: Schema) -> Tree:

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.structural.schema import StructuralSchema
+from apiserver_stub.kinds.trees import equal
 from apiserver_stub.patch.field_set import (
     LEAF,
     SELF,
@@ -52,6 +54,14 @@ class Typed(ABC):
     """A type of values. Values fit their schema but for nulls, which an applied configuration may have."""
 
     one = False
+    mixed = False
+    """Whether values have parts of any type, so that true may take the place of 1."""
+
+    def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
+        """Return whether an applied configuration with this value declares nothing by it, since it has only empty
+        lists; or whether that is so of what is `owned` of the value.
+        """
+        return False
 
     @abstractmethod
     def declared(self, value: Any) -> Fields:
@@ -82,6 +92,9 @@ class Typed(ABC):
         """Return `value` without the fields in `last` that are not in `owned`."""
         return value
 
+    def _differ(self, one: Any, other: Any) -> bool:
+        return one != other or (self.mixed and not equal(one, other))
+
 
 class Atomic(Typed):
     """A value with one owner."""
@@ -106,6 +119,13 @@ class Atomic(Typed):
 
 
 ATOMIC = Atomic()
+
+
+def has_mixed_values(schema: Schema) -> bool:
+    """Return whether values of a schema have parts of any type. Those of built-in kinds are atomic, and not looked
+    into.
+    """
+    return isinstance(schema, StructuralSchema) and schema.mixed
 
 
 def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, value: Any) -> None:
@@ -137,6 +157,12 @@ class AssociativeList(Typed):
     @abstractmethod
     def step(self, element: Any) -> str:
         """Return the step that leads to an element."""
+
+    def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
+        """See `Typed`."""
+        if owned is None or not value:
+            return not value
+        return not any((ours := owned.get(step)) is not None and is_member(ours) for step in self.steps(value))
 
     def steps(self, elements: Iterable[Any]) -> list[str]:
         """Return the steps that lead to some elements."""
@@ -174,7 +200,7 @@ class AssociativeList(Typed):
         former, steps = self.steps(old), self.steps(new)
         if steps == former and len(set(steps)) == len(steps):  # as nearly always
             for step, known, element in zip(steps, old, new, strict=True):
-                if known != element:
+                if self._differ(known, element):
                     note(changed, removed, step, self._element, known, element)
             return FieldChanges(changed or None, removed or None)
         before, after = _by_step(former, old), _by_step(steps, new)
@@ -182,9 +208,11 @@ class AssociativeList(Typed):
             known = before.get(step)
             if known is None:
                 changed[step] = _whole(self._element, elements)
-            elif len(known) == len(elements) == 1 and known != elements:
+            elif not self._differ(known, elements):
+                continue
+            elif len(known) == len(elements) == 1:
                 note(changed, removed, step, self._element, known[0], elements[0])
-            elif known != elements:
+            else:
                 changed[step] = _whole(self._element, elements)
                 if len(known) == 1:
                     removed[step] = _whole(self._element, known)
@@ -235,6 +263,7 @@ class ListMap(AssociativeList):
 
     def __init__(self, schema: Schema, keys: Iterable[str], type_of: Callable[[Schema], Typed]) -> None:
         self._schema = schema
+        self.mixed = has_mixed_values(schema)
         self._type_of = type_of
         self._keys = tuple(
             (name, None if (field := schema.fields.get(name)) is None else field.default) for name in keys

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, to_field
-from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, ListMap, Set, Typed, note
+from apiserver_stub.patch.typed import (
+    ATOMIC,
+    FieldChanges,
+    IndistinctError,
+    ListMap,
+    Set,
+    Typed,
+    has_mixed_values,
+    note,
+)
 
 _MISSING: Any = object()
 _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used
@@ -41,6 +50,20 @@ class Members(Typed):
     def is_named(self, name: str) -> bool:
         """Tell whether the schema names it; it is then never in a set only because something below it is."""
 
+    def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
+        """See `Typed`."""
+        left = False
+        for name, inner in value.items():
+            is_named, ours = self.is_named(name), None if owned is None else owned.get(to_field(name))
+            may_be_bare = is_named and inner is not None
+            if may_be_bare and self.member_type(name).is_bare(inner):
+                left = True
+            elif owned is None or (ours is not None and (is_named or is_member(ours))):
+                if ours is None or not may_be_bare or not self.member_type(name).is_bare(inner, ours):
+                    return False
+                left = True
+        return left
+
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
         found: Fields = {}
@@ -52,7 +75,7 @@ class Members(Typed):
                 below = self._below(name, inner)
                 if not self.is_named(name):
                     found[to_field(name)] = as_member(below)
-                elif below or inner == {}:
+                elif below or not kind.is_bare(inner):
                     found[to_field(name)] = below
         return found
 
@@ -70,7 +93,7 @@ class Members(Typed):
             before = old.get(name, _MISSING)
             if before is _MISSING:
                 changed[to_field(name)] = self._whole(name, value)
-            elif before == value:
+            elif not self._differ(before, value):
                 continue
             elif before is None or value is None:
                 members = self._members_of(name, value if before is None else before)
@@ -94,7 +117,7 @@ class Members(Typed):
         merged = dict(live)
         for name, value in applied.items():
             before = merged.get(name)
-            if before == value and (value is not None or name in merged):
+            if (value is not None or name in merged) and not self._differ(before, value):
                 continue
             if before is None or value is None:
                 is_kept = value is None and before is not None and self._members_of(name, before)
@@ -105,19 +128,23 @@ class Members(Typed):
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`. A member that the schema names goes unless something in it is owned, any other one unless it is
-        owned itself. One that stays may become empty, but a list that the schema names goes with its last element.
+        owned itself. A member that stays may become an empty object, but one that the schema names goes, with all that
+        nobody owns, if only empty lists would be left of it.
         """
         kept = dict(value)
         for step, inner in last.items():
             name = step[2:]
             if step[:2] != "f:" or name not in kept:
                 continue
-            is_named, before, ours = self.is_named(name), kept.pop(name), owned.get(step)
+            is_named, before, ours = self.is_named(name), kept[name], owned.get(step)
             if ours is None if is_named else is_member(inner) and (ours is None or not is_member(ours)):
-                continue
-            left = None if before is None else self.member_type(name).prune(before, inner, ours or LEAF)
-            if left != [] or not before or not is_named:
-                kept[name] = left
+                del kept[name]
+            elif before is not None:
+                kind = self.member_type(name)
+                if is_named and kind.is_bare(before, ours) and not kind.is_bare(before):
+                    del kept[name]
+                else:
+                    kept[name] = kind.prune(before, inner, ours or LEAF)
         return kept
 
 
@@ -126,6 +153,7 @@ class Struct(Members):
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
+        self.mixed = has_mixed_values(schema)
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
     @cached_property
@@ -167,7 +195,7 @@ class Struct(Members):
                 below = kind.declared(inner)
             except IndistinctError as problem:
                 raise problem.below(step) from None
-            if below or inner == {}:
+            if below or not kind.is_bare(inner):
                 found[step] = below
             else:
                 del found[step]
@@ -227,6 +255,7 @@ class Map(Members):
 
     def __init__(self, values: Typed) -> None:
         self._values = values
+        self.mixed = values.mixed
 
     def member_type(self, name: str) -> Typed:
         """See `Members`."""
@@ -247,6 +276,10 @@ class Map(Members):
 
 class OneOfSeveral(Typed):
     """A value whose type depends on what it is."""
+
+    def is_bare(self, value: Any, owned: Fields | None = None) -> bool:
+        """See `Typed`."""
+        return self._of(value).is_bare(value, owned)
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
@@ -278,19 +311,23 @@ class OneOfSeveral(Typed):
 
 
 class DeducedType(OneOfSeveral):
-    """A value that no schema describes: members of objects have owners of their own, all else is atomic."""
+    """A value of any type: what has owners in an object says its type, all else is atomic."""
+
+    mixed = True
+
+    def __init__(self, members: Members | None = None) -> None:
+        self._members = members or Map(self)
 
     def _of(self, value: Any) -> Typed:
-        return _DEDUCED_ENTRIES if type(value) is dict else ATOMIC
+        return self._members if type(value) is dict else ATOMIC
 
 
 DEDUCED = DeducedType()
-_DEDUCED_ENTRIES = Map(DEDUCED)
 
 
 def type_of(schema: Schema) -> Typed:
     """Return the type of the values of a schema: a list that it does not call a set or a map is atomic, an object that
-    it does not call atomic is granular, and what it does not describe is one value.
+    it does not call atomic is granular, and what it does not describe is one value unless it preserves unknown fields.
     """
     return schema.derived(_type_of)
 
@@ -298,6 +335,8 @@ def type_of(schema: Schema) -> Typed:
 def _type_of(schema: Schema) -> Typed:
     if schema.type == "array":
         return _list_type(schema)
+    if schema.type == "any" and schema.preserve and schema.map_type != "atomic":
+        return DeducedType(Struct(schema)) if schema.fields else DEDUCED
     if schema.type != "object" or schema.map_type == "atomic":
         return ATOMIC
     return Struct(schema) if schema.values is None else Map(type_of(schema.values))

@@ -19,7 +19,7 @@ from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.trees import identical, put_in
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
@@ -221,7 +221,7 @@ def _complete(request: APIRequest, draft: Draft) -> None:
     draft.removes = mutation.prepare(new, old)
     if old is not None:
         _manage_fields(draft, new, old)
-        draft.changes = draft.removes or new != old
+        draft.changes = draft.removes or new != old or (kind.custom and not identical(new, old))
     if judged:
         _judge(request, draft, sent)
 

@@ -73,6 +73,11 @@ class StructuralSchema(Schema):
         """The values of a map; None when the object is none."""
         return None if self.resource or self.properties else self.additional
 
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether the value has parts of any type, so that true may take the place of 1."""
+        return self.preserve or any(node.mixed for node in self.nodes())
+
     def child(self, name: str) -> "StructuralSchema | None":
         """Return the schema of the value called `name` in an object."""
         return self.properties.get(name) or self.additional

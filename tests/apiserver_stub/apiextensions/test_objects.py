@@ -102,3 +102,18 @@ async def test_an_applier_goes_on_in_another_version_and_only_what_it_applied_no
         assert (again["metadata"]["labels"], again["spec"]) == ({"a": "b"}, {"size": 3})
         (entry,) = again["metadata"]["managedFields"]
         assert entry["apiVersion"] == "example.com/v2"
+
+
+@pytest.mark.parametrize("verb", ["PUT", "PATCH"])
+async def test_value_of_another_type_that_python_takes_for_equal_is_a_change(verb: str) -> None:
+    """In fields without a type: true is not 1, and 1.0 counts as another value, though it is stored as 1."""
+    async with served() as admin:
+        await define(admin)
+        code, found = await admin("POST", WIDGETS, {**widget("w"), "spec": {"a": 1, "l": [{"b": 1}]}})
+        assert code == 201
+        form = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        for value, shown, generation in ((1, "1", 1), (1.0, "1", 2), (1, "1", 2), (True, "True", 3)):
+            spec = {"a": 1, "l": [{"b": value}]}
+            code, found = await admin(verb, f"{WIDGETS}/w", {**found, "spec": spec}, form)
+            assert (code, found["metadata"]["generation"]) == (200, generation)
+            assert repr(found["spec"]["l"]) == f"[{{'b': {shown}}}]"

@@ -38,6 +38,7 @@ DEFINITIONS: dict[str, Tree] = {
         settings=MAP,
         place={**struct(zone=STRING, rack=STRING), "mapType": "atomic"},
         strategy=struct(type=STRING, limit=STRING),
+        nested=struct(mode=STRING, colors=array(STRING, "set")),
         free={"type": "object", "fields": {}, "preserve": True},
         any={"type": "any"},
     ),

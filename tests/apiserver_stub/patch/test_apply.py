@@ -146,6 +146,16 @@ def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> Non
     assert len(details.causes) == 200
 
 
+def test_conflicts_with_long_fields_are_reported_up_to_a_bound(world: World) -> None:
+    names = [f"{number:010000}" for number in range(30)]
+    world.apply("one", spec(settings=dict.fromkeys(names, "1")))
+    with pytest.raises(Conflict, match=r"failed with 30 conflicts(.|\n)*\nand 23 more$") as refusal:
+        world.apply("two", spec(settings=dict.fromkeys(names, "2")))
+    details = refusal.value.details
+    assert details is not None
+    assert [cause.field for cause in details.causes] == [f".spec.settings.{name}" for name in names[:7]]
+
+
 def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
     world.apply("one", spec(replicas=1))
     author = FieldManager("two", "Update", "v1", "scale")

@@ -28,9 +28,15 @@ CASES: list[tuple[Any, Any, Any]] = [
     ({"a": 1}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ({"a": 1}, {"a": [None]}, {"a": [None]}),
 ]
+# The RFC keeps nulls in lists; kube-apiserver drops members that are null unless the list replaces an object.
+IN_LISTS: list[tuple[Any, Any, Any]] = [
+    ([1], [{"b": None, "c": [{"d": None}]}, None], [{"c": [{}]}, None]),
+    ({}, {"a": [{"b": None}, [{"c": None}]]}, {"a": [{}, [{}]]}),
+    ({"a": {"b": 1}}, {"a": [{"c": None}]}, {"a": [{"c": None}]}),
+]
 
 
-@pytest.mark.parametrize(("target", "patch", "expected"), CASES)
+@pytest.mark.parametrize(("target", "patch", "expected"), [*CASES, *IN_LISTS])
 def test_cases_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
     tree = {"x": target, "y": 1}
     before = copy.deepcopy(tree)

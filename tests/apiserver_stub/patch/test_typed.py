@@ -256,6 +256,9 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
                                       {"settings": {}}),
     "last entry of a map whose others are gone": ({"settings": {"a": "1"}}, [("f:settings", "f:a")],
                                                   [("f:settings", "f:b")], {"settings": {}}),
+    "all but an empty list of an object of others": (
+        {"nested": {"colors": [], "mode": "a"}}, [("f:nested", "f:mode")], [("f:nested",)], {},
+    ),
     "last element of a set of others": ({"colors": ["a"]}, [("f:colors", 'v:"a"')], [("f:colors",)], {}),
 }  # fmt: skip
 
