@@ -14,7 +14,9 @@ WEB = Key("default", "web")
 ALLOW = "--authorization-always-allow-paths=/metrics"
 
 
-async def manage(cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0, strict: bool = True) -> Replica:
+async def manage(
+    cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0, strict: bool = True
+) -> Replica:
     clouds = {"simulated": cloud.provide}
     return await cluster.manage(*FLAGS, *flags, faults=faults, strict=strict, cloud_providers=clouds)
 

@@ -21,7 +21,9 @@ async def there(cluster: Cluster) -> dict[str, bool]:
     return {node.metadata.name: any(taint.key == SHUTDOWN for taint in node.spec.taints) for node in nodes}
 
 
-async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0, strict: bool = True) -> Replica:
+async def start(
+    cluster: Cluster, cloud: SimulatedCloud, *flags: str, faults: float = 0.0, strict: bool = True
+) -> Replica:
     replica = await manage(cluster, cloud, ONLY, *flags, faults=faults, strict=strict)
     await cluster.advance(6)
     return replica
