@@ -1,6 +1,6 @@
 """All that a program of controllers imports: what `controller_manager.controller` offers, and `main`."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from controller_manager import controller
 from controller_manager.app.main import main
@@ -9,6 +9,5 @@ from controller_manager.controller import *  # noqa: F403 - what there is to off
 __all__ = ["main"]
 __all__ += controller.__all__
 
-
-def __getattr__(name: str) -> Any:
-    return getattr(controller, name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of this module
+    __getattr__ = controller.__getattr__

@@ -32,7 +32,7 @@ def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct
         old, new = getattr(before, attribute), getattr(after, attribute)
         if old is new or old == new or attribute == "raw":
             continue
-        if new == default and not isinstance(new, int | float | msgspec.Struct):
+        if new is None or (new == default and not isinstance(new, int | float | msgspec.Struct)):
             fields.pop(name, None)  # an explicit 0 or false is kept: some fields of that kind are required
         else:
             fields[name] = _value(_said(fields.get(name)), old, new)
@@ -40,8 +40,8 @@ def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct
 
 
 def _value(original: msgspec.Raw | None, old: Any, new: Any) -> msgspec.Raw:
-    if isinstance(new, msgspec.Struct) and type(new) is type(old):
-        return _struct(original or _EMPTY, old, new)
+    if isinstance(new, msgspec.Struct) and type(new) is type(old) and original is not None:
+        return _struct(original, old, new)
     if isinstance(new, Mapping) and isinstance(old, Mapping):
         return _mapping(original or _EMPTY, old, new)
     if isinstance(new, list | tuple) and isinstance(old, list | tuple):
@@ -104,11 +104,9 @@ def _encode(value: Any) -> msgspec.Raw:
 
 @cache
 def _layout(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Return attribute, JSON name and default of each field; a required field has a default that equals nothing."""
+    """Return attribute, JSON name and default of each field; that of one always sent equals nothing."""
     return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    if field.default is not msgspec.NODEFAULT:
-        return field.default
-    return msgspec.NODEFAULT if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return field.default_factory() if field.default_factory in (list, dict, set) else field.default

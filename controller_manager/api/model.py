@@ -1,24 +1,54 @@
 """The base of every typed object: frozen, camel-cased, and never losing a field it does not know."""
 
 from collections.abc import Mapping
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from typing import Any, Self, dataclass_transform
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from controller_manager.api.decode import Decoder
+from controller_manager.base.errors import OUR_PACKAGES
+
+_FIELD: Any = type(msgspec.field())
+
+
+class _ModelMeta(msgspec.StructMeta):
+    """Makes all subclasses keyword-only, which msgspec does not inherit, and those of authors send what they hold.
+
+    The defaults of our own models are those of the server, so a value that equals its default is left out. Those of an
+    author may differ: msgspec leaves out no field whose default comes from a factory other than list, dict and set.
+    """
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        config.setdefault("kw_only", True)
+        made = super().__new__(mcls, name, bases, namespace, **config)
+        if "omit_defaults" in config or made.__module__.partition(".")[0] in OUR_PACKAGES:
+            return made
+        fields = [field for field in made.__struct_fields__ if field in namespace]  # msgspec tells them from ClassVar
+        sent = {field: _always_sent(namespace[field]) for field in fields}
+        return super().__new__(mcls, name, bases, {**namespace, **sent}, **config) if sent else made
+
+
+def _always_sent(default: Any) -> Any:
+    """Return the default of a field in a form that msgspec does not leave out; None still means absent."""
+    field = default if isinstance(default, _FIELD) else msgspec.field(default=default)
+    value, factory = field.default, field.default_factory
+    if factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=partial(factory), name=field.name)
+    if value is None or value is msgspec.NODEFAULT or isinstance(value, msgspec.Raw):
+        return default
+    return msgspec.field(default_factory=partial(copy, value), name=field.name)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class _FrozenMeta(msgspec.StructMeta):
-    """Tells type checkers that every subclass is frozen and keyword-only too."""
+class Model(msgspec.Struct, metaclass=_ModelMeta, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A value within an object; holds the fields we interpret.
 
-
-class Model(
-    msgspec.Struct, metaclass=_FrozenMeta, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True
-):
-    """A value within an object; holds the fields we interpret."""
+    In a model of your own, None means that a field is absent, and every other value is sent, also one that equals the
+    default of its field; with `omit_defaults=True` that is left out. A field without a default is required.
+    """
 
 
 EMPTY_RAW = msgspec.Raw()

@@ -5,7 +5,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
-_OUR_PACKAGES = frozenset(("controller_manager", "apiserver_stub"))
+OUR_PACKAGES = frozenset(("controller_manager", "apiserver_stub"))
 
 
 class CannotStart(Exception):
@@ -34,7 +34,7 @@ def author_line(error: BaseException) -> str:
 
 def is_ours(frame: FrameType) -> bool:
     """Return whether a frame runs code of the framework or the API server."""
-    return _package(frame) in _OUR_PACKAGES
+    return _package(frame) in OUR_PACKAGES
 
 
 def line_of(frame: FrameType, line: int | None = None) -> str:

@@ -43,10 +43,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`HttpTransport` is loaded when it is first asked for: its HTTP library takes half the start of a process."""
-    if name != "HttpTransport":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from controller_manager.transport.http_transport import HttpTransport
+if not TYPE_CHECKING:  # a type checker would take any name for one of this module
 
-    return HttpTransport
+    def __getattr__(name: str) -> Any:
+        """`HttpTransport` is loaded when it is first asked for: its HTTP library takes half the start of a process."""
+        if name != "HttpTransport":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from controller_manager.transport.http_transport import HttpTransport
+
+        return HttpTransport

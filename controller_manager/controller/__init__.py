@@ -3,7 +3,7 @@
 `controller_manager.framework` offers the same, and `main` for a program of one's own.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from controller_manager.api import errors
@@ -169,13 +169,13 @@ __all__ = [
     "with_conditions",
 ]
 
-# What was called otherwise, until the next release.
-_RENAMED: dict[str, Any] = {"GiveUp": TerminalError, "Rule": PolicyRule, "Spec": ControllerSpec}
+if not TYPE_CHECKING:  # a type checker would take any name for one of this module
+    # Former names, until the next release.
+    _RENAMED = {"GiveUp": TerminalError, "Rule": PolicyRule, "Spec": ControllerSpec}
 
-
-def __getattr__(name: str) -> Any:
-    found = _RENAMED.get(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn(f"{name} is now called {found.__name__}", DeprecationWarning, stacklevel=2)
-    return found
+    def __getattr__(name: str) -> Any:
+        found = _RENAMED.get(name)
+        if found is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warn(f"{name} is now called {found.__name__}", DeprecationWarning, stacklevel=2)
+        return found

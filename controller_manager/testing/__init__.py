@@ -31,25 +31,27 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane.
+if not TYPE_CHECKING:  # a type checker would take any name for one of this module
 
-    All that is made meanwhile stays. Whoever has a control plane in a process then looks for garbage as seldom as its
-    own processes do, unless nobody does there.
-    """
-    import gc
-    import sys
-    from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane.
 
-    if name not in __all__:
-        raise AttributeError(name)
-    home = f"{__name__}.{_HOMES.get(name, 'virtual')}"
-    if home in sys.modules or not gc.isenabled():
-        return getattr(import_module(home), name)
-    gc.disable()
-    try:
-        return getattr(import_module(home), name)
-    finally:
-        from controller_manager.base.runtime import collect_garbage_seldom
+        The garbage collector is off meanwhile, since all that is imported stays. Unless it was off before, it runs as
+        seldom afterwards as in a process of the control plane.
+        """
+        import gc
+        import sys
+        from importlib import import_module
 
-        collect_garbage_seldom()
+        if name not in __all__:
+            raise AttributeError(name)
+        home = f"{__name__}.{_HOMES.get(name, 'virtual')}"
+        if home in sys.modules or not gc.isenabled():
+            return getattr(import_module(home), name)
+        gc.disable()
+        try:
+            return getattr(import_module(home), name)
+        finally:
+            from controller_manager.base.runtime import collect_garbage_seldom
+
+            collect_garbage_seldom()

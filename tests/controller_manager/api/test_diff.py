@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -10,26 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller_manager.api.diff import overlay
-from controller_manager.api.model import Model, Object
+from controller_manager.api.model import EMPTY_RAW, Model, Object
 
 
-class Condition(Model):
+# These leave out what equals its default, as the built-in models do.
+class Condition(Model, omit_defaults=True):
     type: str
     status: str = ""
     generation: int = 0
 
 
-class Port(Model):
+class Port(Model, omit_defaults=True):
     port: int = 0
     name: str = ""
 
 
-class Template(Model):
+class Template(Model, omit_defaults=True):
     labels: Mapping[str, str] | None = None
     ports: tuple[Port, ...] = ()
 
 
-class Spec(Model):
+class Spec(Model, omit_defaults=True):
     replicas: int | None = None
     paused: bool = False
     policy: str = "Always"
@@ -38,13 +39,13 @@ class Spec(Model):
     by_name: Mapping[str, Port] = {}
 
 
-class Status(Model):
+class Status(Model, omit_defaults=True):
     ready: int = 0
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
-class Widget(Object):
+class Widget(Object, omit_defaults=True):
     spec: Spec = Spec()
     status: Status | None = None
 
@@ -142,6 +143,63 @@ def test_structs_within_mappings_keep_unknown_fields() -> None:
     original = {"spec": {"byName": {"a": {"port": 1, "x": 1}, "b": {"port": 2, "x": 2}, "c": {"x": 3}}}}
     got = change(original, spec=Spec(by_name={"a": Port(port=9), "b": Port(port=2), "d": Port(port=4)}))
     assert got["spec"]["byName"] == {"a": {"port": 9, "x": 1}, "b": {"port": 2, "x": 2}, "d": {"port": 4}}
+
+
+class Limits(Model):
+    """A model of an author, whose defaults are not those of the server."""
+
+    size: int = 1
+    open: bool = False
+    mode: str = ""
+    names: tuple[str, ...] = ()
+    tags: Mapping[str, str] = {}
+    note: str | None = None
+    least: int
+
+
+class Valve(Object):
+    limits: Limits
+    spare: Limits | None = None
+
+
+def valve(**limits: Any) -> Valve:
+    return Valve(limits=Limits(least=3, **limits))
+
+
+ALL_SENT = {"size": 1, "open": False, "mode": "", "names": [], "tags": {}, "least": 3}
+
+
+def test_a_model_of_an_author_sends_values_that_equal_defaults() -> None:
+    assert msgspec.json.decode(valve(size=1).encode()) == {"limits": ALL_SENT}
+
+
+def test_an_update_of_an_author_sends_values_that_equal_defaults() -> None:
+    raw = b'{"limits":{"size":3,"open":true,"mode":"a","names":["a"],"tags":{"a":"b"},"note":"n","least":3,"x":1}}'
+    before = Valve.decode(raw)
+    after = msgspec.structs.replace(before, limits=valve().limits, spare=valve().limits)
+    assert msgspec.json.decode(overlay(raw, before, after)) == {"limits": {**ALL_SENT, "x": 1}, "spare": ALL_SENT}
+
+
+def test_an_update_that_adds_a_part_sends_all_of_it() -> None:
+    class Tank(Object):
+        limits: Limits = Limits(least=0)
+
+    before = Tank.decode(b"{}")
+    after = msgspec.structs.replace(before, limits=Limits(size=1, least=3))
+    assert msgspec.json.decode(overlay(b"{}", before, after)) == {"limits": ALL_SENT}
+
+
+def test_a_model_keeps_class_variables_names_and_required_fields() -> None:
+    class Named(Model):
+        LONGEST: ClassVar[int] = 5
+        kind_: str = msgspec.field(default="a", name="class")
+        carried: msgspec.Raw = EMPTY_RAW
+        must: int
+
+    assert Named.LONGEST == 5
+    assert msgspec.json.encode(Named(must=1)) == b'{"class":"a","must":1}'
+    with pytest.raises(msgspec.ValidationError, match="must"):
+        msgspec.json.decode(b"{}", type=Named)
 
 
 def test_what_is_remembered_is_never_sent() -> None:

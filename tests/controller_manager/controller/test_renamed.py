@@ -1,5 +1,7 @@
 """What authors import under an earlier name is the same thing, and says how it is called now."""
 
+import importlib
+
 import pytest
 
 from controller_manager import controller, framework
@@ -13,6 +15,11 @@ def test_earlier_names_work_and_tell_of_the_new_ones(module: object, earlier: st
     with pytest.warns(DeprecationWarning, match=f"{earlier} is now called {RENAMED[earlier]}"):
         found = getattr(module, earlier)
     assert found is getattr(module, RENAMED[earlier])
+
+
+def test_framework_is_no_package_and_loads_no_module_twice() -> None:
+    with pytest.raises(ModuleNotFoundError, match="is not a package"):
+        importlib.import_module("controller_manager.framework.spec")
 
 
 @pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
