@@ -471,11 +471,13 @@ class Cluster:
 
     async def _handle(self, request: Request) -> Response:
         others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))
-        answer = partial(next(others, self.api.handle), request)
+        other = next(others, None)
+        answer = partial(other or self.api.handle, request)
         run = current_run() if is_write(request) else None
         if run is not None and run.loop in self._strict_controllers():
             self._hot_loops.check(run)
-        response = await self.timeline.asked(self.name, request, lambda: self._link.answer(answer))
+        revision = self.rows.revision if other is None else 0
+        response = await self.timeline.asked(self.name, request, lambda: self._link.answer(answer), revision)
         if is_write(request) and (written := written_object(request, response)):
             self._hot_loops.wrote(run, written)
         return response
