@@ -306,12 +306,12 @@ class Client:
     async def _submit(self, resource: Resource[T], call: Call, before: str) -> T:
         """Send an object, which `call` has as JSON, in the wanted form, or as JSON if the server rejects that."""
         body, content_type = self._bodies.make(resource, call.body)
+        plain = content_type == JSON
+        sent = call if plain else msgspec.structs.replace(call, body=body, content_type=content_type)
         try:
-            return await self._write(
-                resource, msgspec.structs.replace(call, body=body, content_type=content_type), before
-            )
+            return await self._write(resource, sent, before)
         except errors.UnsupportedMediaType:
-            if content_type == JSON:
+            if plain:
                 raise
         self._bodies.refused(resource)
         return await self._write(resource, call, before)
