@@ -35,8 +35,8 @@ class _Step(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request to write, without its body, the status of its answer (0: there was none) and what is told of that, the
-    run of a control loop that made it, and the revision of the store when it came.
+    """A request to write, without its body, with the status (0: no answer) and metadata of its answer, the run of a
+    control loop that made it, and the revision of the store when it came.
     """
 
     request: Request

@@ -41,7 +41,7 @@ UNOBSERVED = 30.0
 # that one which can be mended is.
 HELD_BACK, LOOK_AGAIN = 45.0, 1.0
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
-# It is in the queue until discovery has been asked for an unknown kind, so that one who looks knows of work to come.
+# A key that stays in the queue until discovery has been asked for an unknown kind, so that the work shows as pending.
 _REDISCOVERY = Task(What.LOOK, "")
 
 _SYNC_ERRORS = Family(

@@ -80,7 +80,7 @@ async def test_settle_waits_for_the_dependents_of_a_new_kind() -> None:
         assert await configs(cluster) == []
 
 
-async def test_values_equal_to_the_default_of_a_model_win_over_the_default_of_the_server() -> None:
+async def test_value_equal_to_model_default_wins_over_server_default() -> None:
     fields = {"size": {"type": "integer", "default": 3}, "open": {"type": "boolean", "default": True}}
     spec = {"type": "object", "properties": fields, "default": {}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}

@@ -53,7 +53,7 @@ def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None
     barrier.when_seen("run", call)
 
 
-async def test_the_known_version_is_that_of_informers_or_else_of_own_writes(api: Any) -> None:
+async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> None:
     async with synced(api) as informers:
         made = await api.client().create(PODS, pod("", uid=""))
         await asyncio.sleep(1)
