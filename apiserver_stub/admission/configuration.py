@@ -179,5 +179,7 @@ def _is_oldest(tree: Any) -> bool:
 
 
 def _kind(form: type[msgspec.Struct]) -> str:
-    """Return the kind of a type of documents."""
-    return next(str(field.default) for field in msgspec.structs.fields(form) if field.name == "kind")
+    """Return the kind of a type of documents, which is the default of that field."""
+    field = next(field for field in msgspec.structs.fields(form) if field.name == "kind")
+    made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return str(made)

@@ -1,4 +1,4 @@
-"""Conditions of a status: found by type, and set so that the transition time changes with the status alone; pure."""
+"""Conditions of a status: found by type, and set so that the transition time changes with the status alone."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -6,6 +6,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from controller_manager.api.model import Model
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
 
 
 class Condition(Model):
@@ -41,19 +43,27 @@ def is_condition_true(conditions: Iterable[Condition], kind: str) -> bool:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Return `conditions` with `new` in the place of its type; the transition time changes only with the status."""
+    """Return `conditions` with `new` in the place of its type; the transition time changes only with the status.
+
+    A `new` condition without a transition time gets the wall time of the running loop.
+    """
     found = condition_of(conditions, new.type)
+    if found is not None and found.status == new.status:
+        new = msgspec.structs.replace(new, last_transition_time=found.last_transition_time)
+    elif new.last_transition_time is None:
+        new = msgspec.structs.replace(new, last_transition_time=format_time(utc_now()))
     if found is None:
         return (*conditions, new)
-    if found.status == new.status:
-        new = msgspec.structs.replace(new, last_transition_time=found.last_transition_time)
     return tuple(new if c.type == new.type else c for c in conditions)
 
 
-def with_conditions(conditions: Sequence[Condition], news: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+def with_conditions(
+    conditions: Sequence[Condition], news: Iterable[Condition], now: str | None = None
+) -> tuple[Condition, ...]:
     """Return `conditions` with all `news`, of which the last of a type counts; equal to `conditions` if nothing is new.
 
-    `now` is the transition time of those whose status turns, and of those that were not there.
+    `now` (RFC 3339) is the transition time of those whose status changes, and of those that were not there: by default
+    the wall time of the running loop, which in virtual time is virtual too.
     """
     changed = tuple(conditions)
     for new in {new.type: new for new in news}.values():

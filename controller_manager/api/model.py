@@ -26,7 +26,7 @@ class _ModelMeta(msgspec.StructMeta):
         made = super().__new__(mcls, name, bases, namespace, **config)
         if "omit_defaults" in config or made.__module__.partition(".")[0] in OUR_PACKAGES:
             return made
-        fields = [field for field in made.__struct_fields__ if field in namespace]  # msgspec tells them from ClassVar
+        fields = [field for field in made.__struct_fields__ if field in namespace]  # not those of ClassVar
         sent = {field: _always_sent(namespace[field]) for field in fields}
         return super().__new__(mcls, name, bases, {**namespace, **sent}, **config) if sent else made
 

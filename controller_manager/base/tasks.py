@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
 from traceback import clear_frames
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,8 +25,10 @@ class Tasks:
         self._group = asyncio.TaskGroup()
         # In the order in which they were started, and so are stopped: a set of tasks has another order in each process.
         self._running: dict[asyncio.Task[Any], None] = {}
+        self._context = Context()
 
     async def __aenter__(self) -> Self:
+        self._context = copy_context()
         await self._group.__aenter__()
         return self
 
@@ -43,9 +46,13 @@ class Tasks:
         else:
             await self._group.__aexit__(None, None, None)
 
-    def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run `work` until it ends or the block does."""
-        task = self._group.create_task(work, name=name)
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str, detached: bool = False) -> asyncio.Task[Any]:
+        """Run `work` until it ends or the block does.
+
+        It has the context variables of the caller; if `detached`, those with which the block began, for background
+        work that does not belong to the caller.
+        """
+        task = self._group.create_task(work, name=name, context=self._context.copy() if detached else None)
         self._running[task] = None
         task.add_done_callback(self._ended)
         return task

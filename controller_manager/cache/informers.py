@@ -141,7 +141,7 @@ class Informers:
     def _start(self, informer: Informer[Any]) -> None:
         if self._tasks is not None:
             name = f"informer {informer.selection}"
-            running = self._tasks.start(keep_running(informer.run, self._log, name=name), name=name)
+            running = self._tasks.start(keep_running(informer.run, self._log, name=name), name=name, detached=True)
             self._running[informer.selection] = running
 
 

@@ -29,6 +29,8 @@ from controller_manager.transport.transport import Transport, TransportError, cl
 
 T = TypeVar("T", bound=Object)
 OnWrite = Callable[[Write], None]
+# The resourceVersion of an object as it is known before a write; empty if it is not known.
+KnownVersion = Callable[[Resource[Any], Key], str]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -37,11 +39,17 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 USER_AGENT = "cluster-controller-manager"
 
 _DECODED_AT_ONCE = 500
+_DRY_RUN = ("dryRun", "All")
 
 
 class Client:
-    """Talks to one API server through `transport`, in JSON unless `bodies` has another form for what it sends;
-    `on_write` is told what it wrote (not by `delete_collection`).
+    """Talks to one API server through `transport`, in JSON unless `bodies` has another form for what it sends.
+
+    `on_write` is called with each object that it wrote, but not for `delete_collection`, a dry run, or a write after
+    which the object has the `known_version` that it had before.
+
+    `dry_run` asks the server to do all but store the outcome. `field_validation` is what it does about unknown and
+    duplicate fields: `Strict` rejects them, `Warn` (its default) and `Ignore` drop them; an apply always rejects them.
 
     Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
     that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
@@ -55,16 +63,23 @@ class Client:
         metrics: ClientMetrics | None = None,
         user_agent: str = USER_AGENT,
         on_write: OnWrite | None = None,
+        known_version: KnownVersion | None = None,
         bodies: RequestEncoder | None = None,
     ) -> None:
         self._rest = RESTClient(transport, throttle or Throttle(0, 0), metrics or ClientMetrics(None), user_agent)
         self._on_write = on_write
+        self._known_version = known_version
         self._bodies = bodies or RequestEncoder()
 
     def derive(
-        self, *, user_agent: str = "", throttle: Throttle | None = None, on_write: OnWrite | None = None
+        self,
+        *,
+        user_agent: str = "",
+        throttle: Throttle | None = None,
+        on_write: OnWrite | None = None,
+        known_version: KnownVersion | None = None,
     ) -> "Client":
-        """A client on the same transport and metrics, with its own `on_write`, and if given another name and limit."""
+        """A client on the same transport and metrics, with its own callbacks, and if given another name and limit."""
         rest = self._rest
         return Client(
             rest.transport,
@@ -72,6 +87,7 @@ class Client:
             metrics=rest.metrics,
             user_agent=user_agent or rest.user_agent,
             on_write=on_write,
+            known_version=known_version,
             bodies=self._bodies,
         )
 
@@ -181,15 +197,28 @@ class Client:
         if lines.unfinished:
             raise TransportError(f"the watch of {resource.name} ended in the middle of an event")
 
-    async def create(self, resource: Resource[T], obj: T) -> T:
+    async def create(self, resource: Resource[T], obj: T, *, dry_run: bool = False, field_validation: str = "") -> T:
         """Create `obj`; its name may be left to `generate_name`."""
         if resource.namespaced and not obj.metadata.namespace:
             raise errors.BadRequest(f"a {resource.kind} needs a namespace")
-        return await self._submit(resource, "POST", resource.path(obj.metadata.namespace), _body(resource, obj))
+        query = _options(dry_run, field_validation)
+        path = resource.path(obj.metadata.namespace)
+        return await self._submit(resource, Call("POST", path, query, _body(resource, obj)), "")
 
-    async def update(self, resource: Resource[T], obj: T, *, subresource: str = "") -> T:
+    async def update(
+        self,
+        resource: Resource[T],
+        obj: T,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        field_validation: str = "",
+    ) -> T:
         """Replace an object, or one part of it; what the model does not know is sent back as it came."""
-        return await self._submit(resource, "PUT", _path(resource, key_of(obj), subresource), _body(resource, obj))
+        key, query = key_of(obj), _options(dry_run, field_validation)
+        before = obj.metadata.resource_version or self._version_of(resource, key)
+        call = Call("PUT", _path(resource, key, subresource), query, _body(resource, obj))
+        return await self._submit(resource, call, before)
 
     async def patch(
         self,
@@ -199,11 +228,14 @@ class Client:
         content_type: str = MERGE_PATCH,
         *,
         subresource: str = "",
+        dry_run: bool = False,
+        field_validation: str = "",
     ) -> T:
         """Change an object by a patch document of the given media type."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        path = _path(resource, key, subresource)
-        return await self._write(resource, Call("PATCH", path, body=data, content_type=content_type))
+        query = _options(dry_run, field_validation)
+        call = Call("PATCH", _path(resource, key, subresource), query, data, content_type)
+        return await self._write(resource, call, self._version_of(resource, key))
 
     async def apply(
         self,
@@ -214,18 +246,19 @@ class Client:
         *,
         uid: str = "",
         subresource: str = "",
+        dry_run: bool = False,
+        field_validation: str = "",
     ) -> T:
         """Have an object be as `fields` say, whoever owned them before, as `manager` (server-side apply, KEP-555).
 
-        Creates it if there is none, unless the `uid` of one is given (409 when there is not that one).
+        `fields` may have `metadata` with labels, annotations and the like. Creates the object if there is none, unless
+        a `uid` is given (409 if no object has it). Raises `BadRequest` if `fields` name another object than `key`.
         """
-        metadata = {"name": key.name, "namespace": key.namespace, "uid": uid}
-        named = {name: value for name, value in metadata.items() if value}
-        tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": named, **fields}
-        query = (("fieldManager", manager), ("force", "true"))
+        tree = _configuration(resource, key, fields, uid)
+        query = (("fieldManager", manager), ("force", "true"), *_options(dry_run, field_validation))
         path = _path(resource, key, subresource)
         call = Call("PATCH", path, query, msgspec.json.encode(tree), APPLY_PATCH)
-        return await self._write(resource, call)
+        return await self._write(resource, call, self._version_of(resource, key))
 
     async def delete(
         self,
@@ -236,11 +269,13 @@ class Client:
         propagation: str = "",
         uid: str = "",
         resource_version: str = "",
+        dry_run: bool = False,
     ) -> None:
         """Ask for an object's deletion; `uid` and `resource_version` are preconditions (409 when not met)."""
         options = _delete_options(grace, propagation, uid, resource_version)
-        body = await self._rest.answer(Call("DELETE", _path(resource, key), body=options))
-        self._note(deletion(resource, key, body))
+        body = await self._rest.answer(Call("DELETE", _path(resource, key), _options(dry_run), options))
+        if not dry_run:
+            self._note(deletion(resource, key, body))
 
     async def delete_collection(
         self,
@@ -251,10 +286,11 @@ class Client:
         fields: str = "",
         grace: int | None = None,
         propagation: str = "",
+        dry_run: bool = False,
     ) -> None:
         """Ask for the deletion of every selected object of a collection."""
         options = _delete_options(grace, propagation, "", "")
-        query = _query(**_selection(labels, fields))
+        query = (*_query(**_selection(labels, fields)), *_options(dry_run))
         await self._rest.answer(Call("DELETE", resource.path(namespace), query, options))
 
     async def raw(self, call: Call) -> bytes:
@@ -267,21 +303,29 @@ class Client:
         body = await whole_body(response)
         return None if response.status == NOT_MODIFIED else body, response.headers.get("etag", "")
 
-    async def _submit(self, resource: Resource[T], method: str, path: str, data: bytes) -> T:
-        """Send the JSON of an object in the form that is wanted, and as it is if the server does not take that."""
-        body, content_type = self._bodies.make(resource, data)
+    async def _submit(self, resource: Resource[T], call: Call, before: str) -> T:
+        """Send an object, which `call` has as JSON, in the wanted form, or as JSON if the server rejects that."""
+        body, content_type = self._bodies.make(resource, call.body)
+        plain = content_type == JSON
+        sent = call if plain else msgspec.structs.replace(call, body=body, content_type=content_type)
         try:
-            return await self._write(resource, Call(method, path, body=body, content_type=content_type))
+            return await self._write(resource, sent, before)
         except errors.UnsupportedMediaType:
-            if content_type == JSON:
+            if plain:
                 raise
         self._bodies.refused(resource)
-        return await self._write(resource, Call(method, path, body=data))
+        return await self._write(resource, call, before)
 
-    async def _write(self, resource: Resource[T], call: Call) -> T:
+    async def _write(self, resource: Resource[T], call: Call, before: str) -> T:
+        """Send a write of an object that had the version `before`, empty if that is not known."""
         written: T = codec_of(resource).one(await self._rest.answer(call))
-        self._note(Write(resource, key_of(written), written.metadata.resource_version))
+        version = written.metadata.resource_version
+        if version != before and _DRY_RUN not in call.query:
+            self._note(Write(resource, key_of(written), version))
         return written
+
+    def _version_of(self, resource: Resource[Any], key: Key) -> str:
+        return self._known_version(resource, key) if self._known_version is not None else ""
 
     def _note(self, write: Write) -> None:
         if self._on_write is not None and (write.version or write.gone):
@@ -323,6 +367,26 @@ def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
 def _query(**parameters: str | int | bool) -> Query:
     """Those parameters that say something."""
     return tuple((name, "true" if value is True else str(value)) for name, value in parameters.items() if value)
+
+
+def _options(dry_run: bool, field_validation: str = "") -> Query:
+    """Return the parameters of a write."""
+    validation = (("fieldValidation", field_validation),) if field_validation else ()
+    return (_DRY_RUN, *validation) if dry_run else validation
+
+
+def _configuration(resource: Resource[Any], key: Key, fields: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
+    """Return what is applied: `fields` with type and key. Raises `BadRequest` if they have others."""
+    given = msgspec.to_builtins(fields.get("metadata") or {})
+    ours = {"name": key.name, "namespace": key.namespace, **({"uid": uid} if uid else {})}
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    wanted = {**kind, **{f"metadata.{name}": value for name, value in ours.items()}}
+    found = {**fields, **{f"metadata.{name}": value for name, value in given.items()}}
+    for path, value in wanted.items():
+        if found.get(path, value) != value:
+            raise errors.BadRequest(f"{path} of the applied fields is {found[path]!r}, of the object {value!r}")
+    named = {name: value for name, value in ours.items() if value}
+    return {**fields, **kind, "metadata": {**given, **named}}
 
 
 def _selection(labels: str, fields: str, shard: str = "") -> dict[str, str]:

@@ -164,7 +164,7 @@ class EventWriter:
         other._outcomes = self._outcomes
         self._others.append(other)
         if self._tasks is not None:
-            self._tasks.start(other.run(), name="events")
+            self._tasks.start(other.run(), name="events", detached=True)
         return other
 
     def offer(self, it: Occurrence) -> None:

@@ -17,6 +17,7 @@ from controller_manager.cache import Change, Informers
 from controller_manager.client import Write
 from controller_manager.work.loop import LONGEST_HOLD
 
+_REMEMBERED = 1000  # objects whose last version is known
 _TOLD = 3  # writes of a run that people are told of
 _Writes = dict[tuple[str, Key], Write]
 
@@ -38,14 +39,27 @@ class CacheBarrier:
         self.apart: deque[tuple[float, Write]] = deque(maxlen=_TOLD)
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
         self._written: dict[Hashable, _Writes] = {}
+        # The versions that this controller wrote last, the oldest first.
+        self._last_versions: OrderedDict[tuple[str, Key], str] = OrderedDict()
         # Writes whose echoes have not come, the oldest first; those that are too old go with the next write.
         self._awaited: OrderedDict[tuple[str, Key], tuple[float, Write]] = OrderedDict()
 
+    def known_version(self, resource: Resource[Any], key: Key) -> str:
+        """Return the resourceVersion of an object as the informers, or else the writes of this controller, know it."""
+        for informer in self._informers.covering(resource, key):
+            found = informer.get(key)
+            return found.metadata.resource_version if found is not None else ""
+        return self._last_versions.get((resource.name, key), "")
+
     def note(self, write: Write) -> None:
         """Remember a write that the server acknowledged, for the reconcile that made it; a client's `on_write`."""
-        noted = _noted.get()
+        noted, name = _noted.get(), (write.resource.name, write.key)
+        self._last_versions[name] = write.version
+        self._last_versions.move_to_end(name)
+        if len(self._last_versions) > _REMEMBERED:
+            self._last_versions.popitem(last=False)
         if noted is not None:
-            noted[write.resource.name, write.key] = write
+            noted[name] = write
         else:
             self.apart.appendleft((clock.monotonic(), write))
         if write.resource.name in self._unechoed:

@@ -149,7 +149,8 @@ class Controller:
         self._shard = shard
         unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
         self._barrier = CacheBarrier(context.informers, unechoed)
-        self._context = replace(context, client=context.client.derive(on_write=self._barrier.note))
+        client = context.client.derive(on_write=self._barrier.note, known_version=self._barrier.known_version)
+        self._context = replace(context, client=client)
         self._options = options
         self._metrics = metrics
         self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]

@@ -59,7 +59,7 @@ class HotLoops:
         raise HotLoopError(sentence)
 
     def wrote(self, run: Run | None, obj: str) -> None:
-        """Note that a run, or somebody else, has written an object: `resource namespace/name`."""
+        """Note that a run, or another client (None), has written an object: `resource namespace/name`."""
         writer = None if run is None else (run.loop, run.key)
         _remember(self._last_writers, obj, writer)
         if run is not None:

@@ -24,6 +24,7 @@ _SHOWN = 200  # of those, the newest that a report shows
 _LONGEST = 300  # characters of causes and messages
 _READS = frozenset({"GET", "HEAD"})
 _MADE = range(200, 300)
+_DRY_RUN = ("dryRun", "All")
 
 
 class _Step(NamedTuple):
@@ -34,14 +35,20 @@ class _Step(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request to write, without its body, the status of its answer (0: there was none) and what is told of that, and
-    the run of a control loop that made it.
+    """A request to write, without its body, with the status (0: no answer) and metadata of its answer, the run of a
+    control loop that made it, and the revision of the store when it came.
     """
 
     request: Request
     status: int
     answer: "_Answer"
     run: Run | None
+    began: int
+
+    @property
+    def changed_nothing(self) -> bool:
+        """Return whether the object already had the revision of the answer when the request came."""
+        return 0 < self.revision <= self.began
 
     @property
     def revision(self) -> int:
@@ -90,7 +97,7 @@ class Event:
 class Timeline:
     """The last happenings of the clusters of a loop, recorded as they are and put in words only when somebody reads.
 
-    Renewals of leases and reads are left out.
+    Renewals of leases, reads, dry runs and writes that changed nothing are left out.
     """
 
     def __init__(self) -> None:
@@ -113,8 +120,10 @@ class Timeline:
         """Note what became of an object."""
         self._note(cluster, change)
 
-    async def asked(self, cluster: str, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """Return the answer to a request, which is noted if it is one to write."""
+    async def asked(
+        self, cluster: str, request: Request, answer: Callable[[], Awaitable[Response]], revision: int
+    ) -> Response:
+        """Return the answer to a request, which came at a revision of the store, and note a write."""
         if not is_write(request):
             return await answer()
         response = None
@@ -123,7 +132,7 @@ class Timeline:
         finally:
             status = 0 if response is None else response.status
             told = replace(request, body=b"") if request.body else request
-            self._note(cluster, _Asked(told, status, _answer(response), current_run()))
+            self._note(cluster, _Asked(told, status, _answer(response), current_run(), revision))
         return response
 
     def events(self) -> Sequence[Event]:
@@ -146,7 +155,7 @@ class Timeline:
 
 def is_write(request: Request) -> bool:
     """Return whether a request may change an object, other than a lease."""
-    return request.method not in _READS and not _renews(request)
+    return request.method not in _READS and not _renews(request) and _DRY_RUN not in request.query
 
 
 def written_object(request: Request, response: Response) -> str:
@@ -175,7 +184,9 @@ class _Reading:
         self._unnamed: dict[tuple[str, str, str], list[int]] = {}
         for number, (_, cluster, what) in enumerate(happenings):
             if isinstance(what, _Asked):
-                if what.revision:
+                if what.changed_nothing:
+                    self._told.add(number)
+                elif what.revision:
                     self._asked[cluster, what.revision] = number
                 elif what.status in _MADE:
                     self._unnamed.setdefault((cluster, *_place(what.request, what.answer)), []).append(number)
@@ -240,7 +251,7 @@ def _answer(response: Response | None) -> _Answer:
 
 
 def _request(at: float, cluster: str, asked: _Asked) -> Event:
-    request, status, said, run = asked
+    request, status, said, run, _ = asked
     info = _info(request)
     resource, key = _place(request, said)
     if not status:

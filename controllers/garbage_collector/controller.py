@@ -42,6 +42,8 @@ UNOBSERVED = 30.0
 # that one which can be mended is.
 HELD_BACK, LOOK_AGAIN = 45.0, 1.0
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
+# A key that stays in the queue until discovery has been asked for an unknown kind, so that the work shows as pending.
+_REDISCOVERY = Task(What.LOOK, "")
 
 _SYNC_ERRORS = Family(
     "garbagecollector_controller_resources_sync_error_total",
@@ -111,6 +113,8 @@ class GarbageCollector:
 
     async def reconcile(self, task: Task) -> Requeue | None:
         """Look at one object, or orphan its dependents, if there still is a reason to."""
+        if task == _REDISCOVERY:
+            return None if all(self._unknown_kinds.values()) else Requeue(LOOK_AGAIN)
         node = self._graph.get(task.uid)
         if node is None or not self._graph.needs(task):
             return None
@@ -120,6 +124,7 @@ class GarbageCollector:
             if self._unknown_kinds.setdefault(task, False):
                 raise TerminalError(str(error)) from None
             self._kind_unknown.set()  # the kind may be newer than what is known
+            self._graph_builder.add(_REDISCOVERY, "an owner is of an unknown kind", after=LOOK_AGAIN)
             return None
         self._unknown_kinds.pop(task, None)
         return outcome

@@ -4,11 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.resource import Key
+from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference
+from controller_manager.api.resource import Key, Resource
 from controller_manager.client.rest_client import Call
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.metering import Meter
@@ -53,6 +54,49 @@ def owned_by(owner: dict[str, Any]) -> OwnerReference:
     return OwnerReference(
         api_version=owner["apiVersion"], kind=owner["kind"], name=metadata["name"], uid=metadata["uid"]
     )
+
+
+class Sized(Model):
+    """A model whose default is not that of the server."""
+
+    size: int = 1
+    open: bool = False
+
+
+class Widget(Object):
+    spec: Sized
+
+
+async def test_settle_waits_for_the_dependents_of_a_new_kind() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--controllers=garbage-collector-controller")
+        await cluster.settle()
+        await define(cluster)
+        owner = await send(cluster, "POST", WIDGETS, widget("a"))
+        await make_config(cluster, "owned", owner)
+        await cluster.settle()
+        await send(cluster, "DELETE", f"{WIDGETS}/a")
+        await cluster.settle()
+        assert await configs(cluster) == []
+
+
+async def test_value_equal_to_model_default_wins_over_server_default() -> None:
+    fields = {"size": {"type": "integer", "default": 3}, "open": {"type": "boolean", "default": True}}
+    spec = {"type": "object", "properties": fields, "default": {}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    widgets = Resource("example.com", "v1", "widgets", "Widget", namespaced=True, type=Widget)
+    async with Cluster() as cluster:
+        await define(cluster, schema=schema)
+        meta = ObjectMeta(name="a", namespace="default")
+        made = await cluster.client.create(widgets, Widget(metadata=meta, spec=Sized(size=1, open=False)))
+        assert made.spec == Sized(size=1, open=False)
+        other = await cluster.client.update(widgets, replace(made, spec=Sized(size=5, open=True)))
+        again = await cluster.client.update(widgets, replace(other, spec=Sized(size=1, open=False)))
+        assert again.spec == Sized(size=1, open=False)
+        bare = Key("default", "b")
+        applied = await cluster.client.apply(widgets, bare, {"spec": Sized(size=1)}, "me")
+        assert applied.spec == Sized(size=1, open=False)
+        assert (await send(cluster, "POST", WIDGETS, widget("c")))["spec"] == {"size": 3, "open": True}
 
 
 async def names(cluster: Cluster, path: str = WIDGETS) -> list[str]:

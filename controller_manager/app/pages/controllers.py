@@ -21,7 +21,7 @@ from controller_manager.app.state import (
 from controller_manager.cache import InformerState
 from controller_manager.component.pages import Handler
 from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.work import LoopState
+from controller_manager.work import LoopState, Spinning
 from controller_manager.work.failures import Due, Failing, Running
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
@@ -173,7 +173,8 @@ def _controller(verdict: Verdict, one: ControllerState) -> Sequence[str]:
     crash = f"{escape(one.crash)} {_ago(one.crash_seconds)}" if one.crash else ""
     if one.work is None:
         return name, _condition(verdict, crash), *("",) * 6
-    return name, _condition(verdict, crash), *_work(one.work)
+    spinning = bullets(map(_spinning, one.work.spinning), len(one.work.spinning), _KEYS_SHOWN)
+    return name, _condition(verdict, crash, spinning), *_work(one.work)
 
 
 def _phase(one: ControllerState) -> str:
@@ -202,10 +203,15 @@ def _count(outcome: str, count: int) -> str:
     return f'<span class="state">{count:,} {escape(outcome)}</span>'
 
 
+def _spinning(one: Spinning) -> str:
+    return f"{code(one.key)} requeued at once {one.runs:,} times in a row{_because(one.causes)}"
+
+
 def _failing(one: Failing) -> str:
     times = "once" if one.failures == 1 else f"{one.failures:,} times in a row"
     notes = [f"failed {times}", f"last {span(one.seconds)} ago"]
     notes += ["<b>given up until something changes</b>"] if one.given_up else []
+    notes += [f"at {escape(one.where)}"] if one.where else []
     notes += [f"next try in {span(one.retry_seconds)}"] if one.retry_seconds is not None else []
     defect = '<span class="bad">no retry will mend it:</span> ' if one.defect else ""
     return f"{code(one.key)} {defect}{escape(one.error)}<br>{dim(', '.join(notes))}{_because(one.causes)}"

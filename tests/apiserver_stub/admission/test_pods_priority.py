@@ -15,12 +15,12 @@ Make = Callable[..., Awaitable[Any]]
 
 
 def a_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
-    return PriorityClass(ObjectMeta(name=name), value, True, policy)
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=True, preemption_policy=policy)
 
 
 def test_of_two_defaults_the_lower_one_counts() -> None:
     assert default_of([a_class("high", 9), a_class("low", -3)]) == a_class("low", -3)
-    assert default_of([PriorityClass(ObjectMeta(name="no-default"), 1)]) is None
+    assert default_of([PriorityClass(metadata=ObjectMeta(name="no-default"), value=1)]) is None
 
 
 @pytest.mark.parametrize(

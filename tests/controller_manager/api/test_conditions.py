@@ -1,11 +1,19 @@
 """Conditions as controllers set them."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.conditions import Condition, condition_of, is_condition_true, with_conditions
+from controller_manager.api.conditions import (
+    Condition,
+    condition_of,
+    is_condition_true,
+    with_condition,
+    with_conditions,
+)
 from controller_manager.api.core import Pod, PodStatus, is_pod_ready, is_pod_terminal
 
 NEWS = st.builds(
@@ -54,6 +62,17 @@ def test_the_time_changes_with_the_status_alone() -> None:
     assert turned == (Condition(type="Ready", status="False", reason="B", last_transition_time="t1"), other)
     added = with_conditions((other,), (Condition(type="Ready", status="True", reason="A"),), "t1")
     assert added == (other, replace(ready, last_transition_time="t1"))
+
+
+@pytest.mark.virtual
+async def test_conditions_without_a_time_get_the_time_of_the_loop() -> None:
+    ready = Condition(type="Ready", status="True", last_transition_time="t0")
+    await asyncio.sleep(60)
+    turned = with_conditions((ready,), (Condition(type="Ready", status="False"), Condition(type="Held", status="True")))
+    assert [one.last_transition_time for one in turned] == ["2026-01-01T00:01:00Z"] * 2
+    assert with_conditions((ready,), (Condition(type="Ready", status="True"),)) == (ready,)
+    (one,) = with_condition((), Condition(type="Held", status="True"))
+    assert one.last_transition_time == "2026-01-01T00:01:00Z"
 
 
 def test_the_last_of_a_type_counts_and_what_is_overruled_turns_nothing() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from controller_manager.app.state import WELL, Severity, Verdict, of_controller, of_informer
 from controller_manager.cache import InformerState
 from controller_manager.controller.runner import ControllerState, Phase
-from controller_manager.work import LoopState
+from controller_manager.work import LoopState, Spinning
 from controller_manager.work.failures import Failing, Running
 
 IDLE = LoopState("c", 5, 0, 0, (), (), (), 0, "", 0.0, {"done": 9})
@@ -41,6 +41,10 @@ def running(**changes: object) -> ControllerState:
         (
             running(failing=(DEFECT, DEFECT, FAILS), failing_keys=3),
             Verdict(BROKEN, "2 keys are failing in a way that no retry will mend"),
+        ),
+        (
+            running(spinning=(Spinning("a", 9, ()), Spinning("b", 5, ()))),
+            Verdict(STRUGGLING, "2 keys are requeued at once again and again"),
         ),
         (ControllerState("c", Phase.CRASHED, 3, 1, "no", 3, 3), Verdict(BROKEN, "crashed")),
         (replace(running(), failing_seconds=9), Verdict(STRUGGLING, "crashed lately, and runs again")),

@@ -31,7 +31,9 @@ def made(key: Key, controller: tuple[Resource[Object], str] | None = None) -> Ob
     references = ()
     if controller is not None:
         kind, name = controller
-        references = (OwnerReference(kind.api_version, kind.kind, name, f"uid of {name}", controller=True),)
+        uid = f"uid of {name}"
+        reference = OwnerReference(api_version=kind.api_version, kind=kind.kind, name=name, uid=uid, controller=True)
+        references = (reference,)
     meta = ObjectMeta(name=key.name, namespace=key.namespace, uid="u", owner_references=references)
     return PartialObject(metadata=meta)
 

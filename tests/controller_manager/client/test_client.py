@@ -193,6 +193,42 @@ async def test_the_version_of_every_write_is_told() -> None:
     assert told == [Write(PODS, KEY, "7")] * 4 + [Write(PODS, KEY, gone="u")]
 
 
+async def test_a_write_that_changed_nothing_is_not_reported() -> None:
+    told: list[Write] = []
+    client = client_of(Script(*[answer(POD)] * 5)).derive(on_write=told.append, known_version=lambda *_: "7")
+    await client.apply(PODS, KEY, {}, "me")
+    await client.patch(PODS, KEY, {})
+    await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="7")))
+    assert told == []
+    await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="6")))
+    assert told == [Write(PODS, KEY, "7")]
+    await client.create(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default")))
+    assert told == [Write(PODS, KEY, "7")] * 2
+
+
+async def test_a_dry_run_names_its_options_and_is_not_reported() -> None:
+    told: list[Write] = []
+    script = Script(*[answer(POD)] * 6)
+    client, pod = (
+        client_of(script).derive(on_write=told.append),
+        Pod(metadata=ObjectMeta(name="a", namespace="default")),
+    )
+    await client.create(PODS, pod, dry_run=True, field_validation="Strict")
+    await client.update(PODS, pod, dry_run=True, field_validation="Strict")
+    await client.patch(PODS, KEY, {}, dry_run=True, field_validation="Strict")
+    await client.apply(PODS, KEY, {}, "me", dry_run=True, field_validation="Strict")
+    await client.delete(PODS, KEY, dry_run=True)
+    await client.delete_collection(PODS, "default", labels="a=b", dry_run=True)
+    both = (("dryRun", "All"), ("fieldValidation", "Strict"))
+    assert [request.query for request in script.requests] == [
+        *[both] * 3,
+        (("fieldManager", "me"), ("force", "true"), *both),
+        both[:1],
+        (("labelSelector", "a=b"), *both[:1]),
+    ]
+    assert told == []
+
+
 @pytest.mark.parametrize("key", [Key("default", ""), Key("default", "a/b"), Key("default", ".."), Key("", "a")])
 async def test_a_key_that_would_address_something_else_is_refused_here(key: Key) -> None:
     with pytest.raises(errors.BadRequest):
@@ -346,3 +382,28 @@ async def test_apply_names_its_manager_and_takes_over_fields() -> None:
     request = script.requests[0]
     assert request.query == (("fieldManager", "me"), ("force", "true"))
     assert request.headers["content-type"] == "application/apply-patch+yaml"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"labels": {"a": "b"}}, ObjectMeta(name="a", labels={"a": "b"})], ids=["mapping", "model"]
+)
+async def test_apply_of_metadata_keeps_the_name_and_the_labels(metadata: Any) -> None:
+    script = Script(answer(POD))
+    await client_of(script).apply(PODS, KEY, {"metadata": metadata, "spec": {"x": 1}}, "me")
+    sent = msgspec.json.decode(script.requests[0].body)
+    assert sent["metadata"] == {"name": "a", "namespace": "default", "labels": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"metadata": {"name": "b"}}, r"metadata\.name of the applied fields is 'b', of the object 'a'"),
+        ({"metadata": {"namespace": "n"}}, r"metadata\.namespace of the applied fields is 'n'"),
+        ({"metadata": {"uid": "v"}}, r"metadata\.uid of the applied fields is 'v'"),
+        ({"kind": "Service"}, r"kind of the applied fields is 'Service', of the object 'Pod'"),
+        ({"apiVersion": "v2"}, r"apiVersion of the applied fields is 'v2'"),
+    ],
+)
+async def test_apply_of_fields_of_another_object_is_refused(fields: Any, told: str) -> None:
+    with pytest.raises(errors.BadRequest, match=told):
+        await client_of(Script()).apply(PODS, KEY, fields, "me", uid="u")

@@ -53,6 +53,19 @@ def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None
     barrier.when_seen("run", call)
 
 
+async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> None:
+    async with synced(api) as informers:
+        made = await api.client().create(PODS, pod("", uid=""))
+        await asyncio.sleep(1)
+        barrier, key = CacheBarrier(informers), Key(made.metadata.namespace, made.metadata.name)
+        barrier.note(Write(PODS, key, "1"))
+        barrier.note(Write(ENDPOINTS, key, "2"))
+        assert barrier.known_version(PODS, key) == made.metadata.resource_version
+        assert barrier.known_version(PODS, Key("a", "other")) == ""
+        assert barrier.known_version(ENDPOINTS, key) == "2"
+        assert barrier.known_version(ENDPOINTS, Key("a", "other")) == ""
+
+
 async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
     async def reconcile(name: str) -> list[str]:
         with barrier.noting(name) as writes:

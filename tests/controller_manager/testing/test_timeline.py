@@ -8,6 +8,8 @@ from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.api.errors import Conflict
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
+from controller_manager.options import Options
 from controller_manager.testing import Cluster, builders, timeline
 from controller_manager.testing.pod_agent import PodAgent
 from tests.controller_manager.testing.test_snapshots import deployment
@@ -50,6 +52,60 @@ async def test_refusals_and_what_the_server_does_by_itself_are_told() -> None:
         told = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
         admin = "cluster-controller-manager [kubernetes-admin]"
         assert told == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
+
+
+class Labeller:
+    """Applies a label to each pod, whether it is there or not, and records an event."""
+
+    def __init__(self, context: Context, options: Options) -> None:
+        self._client, self._events = context.client, context.events
+
+    async def reconcile(self, key: Key) -> None:
+        pod = await self._client.apply(PODS, key, {"metadata": {"labels": {"seen": "yes"}}}, "labeller")
+        self._events.normal(pod, "Seen", f"Saw {key.name}")
+
+
+LABELLER = ControllerSpec(
+    name="labeller",
+    reconciler=Labeller,
+    options=Options,
+    watches=(For(PODS),),
+    rbac=(PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "create", "patch")),),
+)
+
+
+@pytest.mark.virtual
+async def test_an_apply_that_changed_nothing_is_shown_as_no_write() -> None:
+    async with Cluster() as cluster:
+        await cluster.client.create(PODS, builders.pod("p", labels={"seen": "yes"}))
+        await cluster.client.apply(PODS, Key("default", "p"), {"metadata": {"labels": {"seen": "yes"}}}, "labeller")
+        replica = await cluster.manage("--leader-elect=false", specs=[LABELLER])
+        await cluster.settle()
+        (controller,) = replica.manager.controllers()
+        assert controller.work is not None
+        assert controller.work.outcomes["done"] == 1
+        assert controller.work.acted == ()
+        told = [(event.verb, event.who) for event in cluster.timeline.events() if event.resource == "pods"]
+        admin = "cluster-controller-manager [kubernetes-admin]"
+        assert told == [("create", admin), ("patch", admin)]
+        await cluster.client.patch(PODS, Key("default", "p"), {"metadata": {"labels": {"seen": "no"}}}, dry_run=True)
+        assert [event.resource for event in cluster.timeline.events()].count("pods") == 2
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("flags", [(), ("--use-service-account-credentials",)], ids=["process", "account"])
+async def test_events_are_written_by_no_run(flags: tuple[str, ...]) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", *flags, specs=[LABELLER])
+        for name in "abc":
+            await cluster.client.create(PODS, builders.pod(name))
+        await cluster.settle()
+        made = [event for event in cluster.timeline.events() if event.resource == "events" and event.verb == "create"]
+        assert [event.run for event in made] == [""] * 3
+        applied = [
+            event.run for event in cluster.timeline.events() if (event.resource, event.verb) == ("pods", "patch")
+        ]
+        assert sorted(applied) == [f"labeller default/{name}" for name in "abc"]
 
 
 @pytest.mark.virtual

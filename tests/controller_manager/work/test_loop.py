@@ -90,7 +90,7 @@ async def test_requeue_without_delay_backs_off_and_is_reported(capsys: pytest.Ca
     assert bench.sample("workqueue_retries_total") == 0
 
 
-async def test_short_requeues_between_other_outcomes_wait_as_little_as_the_first() -> None:
+async def test_short_requeue_after_other_outcome_waits_like_the_first() -> None:
     async with running(Bench(Requeue(0), Requeue(0), Requeue(1), Requeue(0), ValueError("x"), Requeue(0))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(10)

@@ -17,7 +17,7 @@ from controller_manager.cache import InformerState
 from controller_manager.controller.runner import ControllerState, Phase
 from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster
-from controller_manager.work import LoopState
+from controller_manager.work import LoopState, Spinning
 from controller_manager.work.failures import Due, Failing, Running
 
 EVIL = '<script>alert("x")</script>'
@@ -30,12 +30,13 @@ WORK = LoopState(
     next=tuple(Due(f"ns-{n}", 60.0 * n, n, ("error",)) for n in range(25)),
     failing=(
         Failing("web", f"TransportError: {EVIL}", 7205, 3, False, False, ("namespaces web updated",), 4.0),
-        Failing("odd", "GiveUp: no such kind", 60, 1, given_up=True, defect=False),
+        Failing("odd", "GiveUp: no such kind", 60, 1, given_up=True, defect=False, where=f"a.py:3 in {EVIL}"),
     ),
     failing_keys=14,
     last_error=f"web: TransportError: {EVIL}",
     last_error_seconds=7205,
     outcomes={"done": 12345, "error": 2, "requeue": 0},
+    spinning=(Spinning(EVIL, 12, (EVIL,)),),
 )
 STATE = ManagerState(
     name="cluster-controller-manager",
