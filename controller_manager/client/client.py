@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,11 +12,13 @@ from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Upgrade, push_bookmarks
+from controller_manager.base.worker_thread import WorkerThread
 from controller_manager.client.codec import (
     Codec,
     Lines,
     Listing,
     Pieces,
+    Span,
     Unreadable,
     UnreadableAnswer,
     WatchEvent,
@@ -41,7 +44,7 @@ _DECODED_AT_ONCE = 500
 
 class Client:
     """Talks to one API server through `transport`, in JSON unless `bodies` has another form for what it sends;
-    `on_write` is told what it wrote (not by `delete_collection`).
+    `on_write` is told what it wrote (not by `delete_collection`). Large objects are read and put together by `worker`.
 
     Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
     that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
@@ -56,10 +59,12 @@ class Client:
         user_agent: str = USER_AGENT,
         on_write: OnWrite | None = None,
         bodies: RequestEncoder | None = None,
+        worker: WorkerThread | None = None,
     ) -> None:
         self._rest = RESTClient(transport, throttle or Throttle(0, 0), metrics or ClientMetrics(None), user_agent)
         self._on_write = on_write
         self._bodies = bodies or RequestEncoder()
+        self._worker = worker or WorkerThread()
 
     def derive(
         self, *, user_agent: str = "", throttle: Throttle | None = None, on_write: OnWrite | None = None
@@ -73,7 +78,13 @@ class Client:
             user_agent=user_agent or rest.user_agent,
             on_write=on_write,
             bodies=self._bodies,
+            worker=self._worker,
         )
+
+    @property
+    def worker(self) -> WorkerThread:
+        """Return the thread for long computations, which all clients of a process share."""
+        return self._worker
 
     @property
     def authorities(self) -> bytes:
@@ -91,7 +102,7 @@ class Client:
         codec: Codec[T] = codec_of(resource)
         query = _query(resourceVersion=resource_version)
         call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
-        return codec.one(await self._rest.answer(call))
+        return await self._one(codec, await self._rest.answer(call))
 
     async def list(
         self,
@@ -118,7 +129,7 @@ class Client:
             resourceVersion=resource_version,
             resourceVersionMatch=match,
         )
-        return await _listing(
+        return await self._listing(
             codec, await self._rest.answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list))
         )
 
@@ -175,7 +186,7 @@ class Client:
                 push_bookmarks(response.body, take)
             async for chunk in response.body:
                 for line in lines.feed(pushed.pop() if pushed else chunk):
-                    yield codec.event(line)
+                    yield await self._worker.run_if_large(len(line), partial(codec.event, line))
         finally:
             await close_body(response)
         if lines.unfinished:
@@ -185,11 +196,15 @@ class Client:
         """Create `obj`; its name may be left to `generate_name`."""
         if resource.namespaced and not obj.metadata.namespace:
             raise errors.BadRequest(f"a {resource.kind} needs a namespace")
-        return await self._submit(resource, "POST", resource.path(obj.metadata.namespace), _body(resource, obj))
+        return await self._submit(
+            resource, "POST", resource.path(obj.metadata.namespace), await self._body(resource, obj)
+        )
 
     async def update(self, resource: Resource[T], obj: T, *, subresource: str = "") -> T:
         """Replace an object, or one part of it; what the model does not know is sent back as it came."""
-        return await self._submit(resource, "PUT", _path(resource, key_of(obj), subresource), _body(resource, obj))
+        return await self._submit(
+            resource, "PUT", _path(resource, key_of(obj), subresource), await self._body(resource, obj)
+        )
 
     async def patch(
         self,
@@ -279,7 +294,7 @@ class Client:
         return await self._write(resource, Call(method, path, body=data))
 
     async def _write(self, resource: Resource[T], call: Call) -> T:
-        written: T = codec_of(resource).one(await self._rest.answer(call))
+        written: T = await self._one(codec_of(resource), await self._rest.answer(call))
         self._note(Write(resource, key_of(written), written.metadata.resource_version))
         return written
 
@@ -287,29 +302,39 @@ class Client:
         if self._on_write is not None and (write.version or write.gone):
             self._on_write(write)
 
+    async def _one(self, codec: Codec[T], body: bytes) -> T:
+        return await self._worker.run_if_large(len(body), partial(codec.one, body))
 
-async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
-    guessed = codec.guess(body)
-    if guessed is not None:
-        try:
-            return await _decoded(codec, guessed)
-        except UnreadableAnswer:
-            pass  # a wrong guess, or an unreadable answer: parsing will tell
-    return await _decoded(codec, codec.parse(body), sift=True)
+    async def _body(self, resource: Resource[T], obj: T) -> bytes:
+        return await self._worker.run_if_large(len(obj.raw), partial(_body, resource, obj))
+
+    async def _listing(self, codec: Codec[T], body: bytes) -> Listing[T]:
+        guessed = codec.guess(body)
+        if guessed is not None:
+            try:
+                return await self._decoded(codec, guessed)
+            except UnreadableAnswer:
+                pass  # a wrong guess, or an unreadable answer: parsing will tell
+        return await self._decoded(codec, codec.parse(body), sift=True)
+
+    async def _decoded(self, codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
+        """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
+        meta, body, spans = pieces
+        items: list[T] = []
+        unreadable: list[Unreadable] = []
+        for start in range(0, len(spans), _DECODED_AT_ONCE):
+            some = spans[start : start + _DECODED_AT_ONCE]
+            step = partial(codec.sift, body, some) if sift else partial(_all_of, codec, body, some)
+            largest = max((stop - begin for begin, stop in some), default=0)
+            found, lost = await self._worker.run_if_large(largest, step)
+            items += found
+            unreadable += lost
+            await asyncio.sleep(0)
+        return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count, unreadable)
 
 
-async def _decoded(codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
-    """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
-    meta, body, spans = pieces
-    items: list[T] = []
-    unreadable: list[Unreadable] = []
-    for start in range(0, len(spans), _DECODED_AT_ONCE):
-        some = spans[start : start + _DECODED_AT_ONCE]
-        found, lost = codec.sift(body, some) if sift else (codec.items(body, some), [])
-        items += found
-        unreadable += lost
-        await asyncio.sleep(0)
-    return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count, unreadable)
+def _all_of(codec: Codec[T], body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
+    return codec.items(body, spans), []
 
 
 def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
