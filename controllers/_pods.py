@@ -136,8 +136,14 @@ _SELECTOR = "selector"
 _NODE = "node"
 
 
-def _labels_of(pod: Pod) -> Iterator[str]:
+_MOST_LABELS = 100  # that a pod is found by
+
+
+def _labels_of(pod: Pod) -> Iterable[str]:
+    """Return the values of a pod in the index by labels; the namespace alone if it has too many labels."""
     space, labels = pod.metadata.namespace, pod.metadata.labels or {}
+    if len(labels) > _MOST_LABELS:
+        return (f"{space}/",)
     return (f"{space}/{name}={value}" for name, value in labels.items())
 
 
@@ -155,15 +161,27 @@ PODS_BY_LABEL: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({
 SERVICES_BY_SELECTOR: Mapping[str, Callable[[Service], Iterable[str]]] = MappingProxyType({_SELECTOR: _selector_of})
 
 
+def pods_with_label(pods: Informer[Pod], namespace: str, name: str, value: str) -> list[Pod]:
+    """Return the pods of a namespace that have a label; the informer has the index `PODS_BY_LABEL`."""
+    found = pods.by_index(_LABEL, f"{namespace}/{name}={value}")
+    crowded = pods.by_index(_LABEL, f"{namespace}/")
+    return [*found, *(pod for pod in crowded if (pod.metadata.labels or {}).get(name) == value)] if crowded else found
+
+
 def pods_of(pods: Informer[Pod], service: Service) -> list[Pod]:
     """The pods that a service with a selector selects."""
     selector, space = service.spec.selector or {}, service.metadata.namespace
-    few = min((pods.by_index(_LABEL, f"{space}/{name}={value}") for name, value in selector.items()), key=len)
+    few = min((pods_with_label(pods, space, name, value) for name, value in selector.items()), key=len)
     return few if len(selector) == 1 else [pod for pod in few if _selects(selector, pod.metadata.labels)]
 
 
 def services_for(services: Informer[Service], pod: Pod) -> Iterator[Key]:
     """The services that select a pod."""
+    if len(pod.metadata.labels or ()) > _MOST_LABELS:
+        for service in services.list(pod.metadata.namespace):
+            if service.spec.selector and _selects(service.spec.selector, pod.metadata.labels):
+                yield key_of(service)
+        return
     for value in _labels_of(pod):
         for service in services.by_index(_SELECTOR, value):
             if _selects(service.spec.selector or {}, pod.metadata.labels):

@@ -1,6 +1,7 @@
 """Gives the cluster roles that gather the rules of others those rules."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -46,10 +47,17 @@ class ClusterRoleAggregationController:
         role = self._roles.get(key)
         if role is None or role.aggregation_rule is None:
             return
-        wanted = gathered(role, self._roles.list())
+        roles = self._roles.list()
+        comparisons = len(role.aggregation_rule.cluster_role_selectors) * len(roles)
+        step = partial(gathered, role, roles)
+        wanted = step() if comparisons <= _FEW else await self._client.worker.run(step)
         if wanted != role.rules:
             rules = msgspec.to_builtins(wanted)
             await self._client.apply(CLUSTER_ROLES, key, {"rules": rules}, MANAGER, uid=role.metadata.uid)
+
+
+# Comparisons of a selector with a role that take a few milliseconds.
+_FEW = 5000
 
 
 def gathered(role: ClusterRole, roles: Iterable[ClusterRole]) -> tuple[RoleRule, ...]:

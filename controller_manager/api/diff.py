@@ -3,6 +3,7 @@
 Only the levels that changed are parsed; everything beside them is carried over byte for byte.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -89,13 +90,20 @@ def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
     """Return for each new item the position of the equal old item; each old item is used once, the one at
     the same position first."""
     found = [at if at < len(old) and old[at] == item else None for at, item in enumerate(new)]
-    free = [at for at in range(len(old)) if at >= len(new) or found[at] is None]
+    free: dict[bytes, deque[int]] = {}
+    for at, item in enumerate(old):
+        if at >= len(new) or found[at] is None:
+            free.setdefault(_form(item), deque()).append(at)
     for at, item in enumerate(new):
-        other = next((other for other in free if old[other] == item), None) if found[at] is None else None
-        if other is not None:
-            found[at] = other
-            free.remove(other)
+        others = free.get(_form(item)) if found[at] is None else None
+        if others:
+            found[at] = others.popleft()
     return found
+
+
+def _form(item: Any) -> bytes:
+    """Return what is the same for equal items alone."""
+    return msgspec.json.encode(item, order="deterministic")
 
 
 def _encode(value: Any) -> msgspec.Raw:

@@ -153,8 +153,13 @@ class Clients:
         self._transport = self._connect()
         self.metrics = ClientMetrics(runtime.registry)
         self._bodies = RequestEncoder(options.cluster_api_content_type)
+        self._worker = runtime.worker
         self.unlimited = Client(
-            self._transport, metrics=self.metrics, user_agent=f"{runtime.name}/process", bodies=self._bodies
+            self._transport,
+            metrics=self.metrics,
+            user_agent=f"{runtime.name}/process",
+            bodies=self._bodies,
+            worker=self._worker,
         )
         self.reader = self.unlimited.derive(
             user_agent=f"{runtime.name}/informers", throttle=options.throttle(_READER_FACTOR)
@@ -195,6 +200,7 @@ class Clients:
             user_agent=f"{self._name}/{name}",
             throttle=throttle,
             bodies=self._bodies,
+            worker=self._worker,
         )
 
     async def close(self) -> None:

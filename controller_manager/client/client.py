@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,11 +12,13 @@ from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Upgrade, push_bookmarks
+from controller_manager.base.worker_thread import WorkerThread
 from controller_manager.client.codec import (
     Codec,
     Lines,
     Listing,
     Pieces,
+    Span,
     Unreadable,
     UnreadableAnswer,
     WatchEvent,
@@ -51,6 +54,8 @@ class Client:
     `dry_run` asks the server to do all but store the outcome. `field_validation` is what it does about unknown and
     duplicate fields: `Strict` rejects them, `Warn` (its default) and `Ignore` drop them; an apply always rejects them.
 
+    Large objects are encoded and decoded by `worker`.
+
     Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
     that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
     """
@@ -65,11 +70,13 @@ class Client:
         on_write: OnWrite | None = None,
         known_version: KnownVersion | None = None,
         bodies: RequestEncoder | None = None,
+        worker: WorkerThread | None = None,
     ) -> None:
         self._rest = RESTClient(transport, throttle or Throttle(0, 0), metrics or ClientMetrics(None), user_agent)
         self._on_write = on_write
         self._known_version = known_version
         self._bodies = bodies or RequestEncoder()
+        self._worker = worker or WorkerThread()
 
     def derive(
         self,
@@ -89,7 +96,13 @@ class Client:
             on_write=on_write,
             known_version=known_version,
             bodies=self._bodies,
+            worker=self._worker,
         )
+
+    @property
+    def worker(self) -> WorkerThread:
+        """Return the thread for long computations, which all clients of a process share."""
+        return self._worker
 
     @property
     def authorities(self) -> bytes:
@@ -107,7 +120,7 @@ class Client:
         codec: Codec[T] = codec_of(resource)
         query = _query(resourceVersion=resource_version)
         call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
-        return codec.one(await self._rest.answer(call))
+        return await self._one(codec, await self._rest.answer(call))
 
     async def list(
         self,
@@ -134,7 +147,7 @@ class Client:
             resourceVersion=resource_version,
             resourceVersionMatch=match,
         )
-        return await _listing(
+        return await self._listing(
             codec, await self._rest.answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list))
         )
 
@@ -191,7 +204,7 @@ class Client:
                 push_bookmarks(response.body, take)
             async for chunk in response.body:
                 for line in lines.feed(pushed.pop() if pushed else chunk):
-                    yield codec.event(line)
+                    yield await self._worker.run_if_large(len(line), partial(codec.event, line))
         finally:
             await close_body(response)
         if lines.unfinished:
@@ -203,7 +216,7 @@ class Client:
             raise errors.BadRequest(f"a {resource.kind} needs a namespace")
         query = _options(dry_run, field_validation)
         path = resource.path(obj.metadata.namespace)
-        return await self._submit(resource, Call("POST", path, query, _body(resource, obj)), "")
+        return await self._submit(resource, Call("POST", path, query, await self._body(resource, obj)), "")
 
     async def update(
         self,
@@ -217,7 +230,7 @@ class Client:
         """Replace an object, or one part of it; what the model does not know is sent back as it came."""
         key, query = key_of(obj), _options(dry_run, field_validation)
         before = obj.metadata.resource_version or self._version_of(resource, key)
-        call = Call("PUT", _path(resource, key, subresource), query, _body(resource, obj))
+        call = Call("PUT", _path(resource, key, subresource), query, await self._body(resource, obj))
         return await self._submit(resource, call, before)
 
     async def patch(
@@ -318,7 +331,7 @@ class Client:
 
     async def _write(self, resource: Resource[T], call: Call, before: str) -> T:
         """Send a write of an object that had the version `before`, empty if that is not known."""
-        written: T = codec_of(resource).one(await self._rest.answer(call))
+        written: T = await self._one(codec_of(resource), await self._rest.answer(call))
         version = written.metadata.resource_version
         if version != before and _DRY_RUN not in call.query:
             self._note(Write(resource, key_of(written), version))
@@ -331,29 +344,39 @@ class Client:
         if self._on_write is not None and (write.version or write.gone):
             self._on_write(write)
 
+    async def _one(self, codec: Codec[T], body: bytes) -> T:
+        return await self._worker.run_if_large(len(body), partial(codec.one, body))
 
-async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
-    guessed = codec.guess(body)
-    if guessed is not None:
-        try:
-            return await _decoded(codec, guessed)
-        except UnreadableAnswer:
-            pass  # a wrong guess, or an unreadable answer: parsing will tell
-    return await _decoded(codec, codec.parse(body), sift=True)
+    async def _body(self, resource: Resource[T], obj: T) -> bytes:
+        return await self._worker.run_if_large(len(obj.raw), partial(_body, resource, obj))
+
+    async def _listing(self, codec: Codec[T], body: bytes) -> Listing[T]:
+        guessed = codec.guess(body)
+        if guessed is not None:
+            try:
+                return await self._decoded(codec, guessed)
+            except UnreadableAnswer:
+                pass  # a wrong guess, or an unreadable answer: parsing will tell
+        return await self._decoded(codec, codec.parse(body), sift=True)
+
+    async def _decoded(self, codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
+        """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
+        meta, body, spans = pieces
+        items: list[T] = []
+        unreadable: list[Unreadable] = []
+        for start in range(0, len(spans), _DECODED_AT_ONCE):
+            some = spans[start : start + _DECODED_AT_ONCE]
+            step = partial(codec.sift, body, some) if sift else partial(_all_of, codec, body, some)
+            largest = max((stop - begin for begin, stop in some), default=0)
+            found, lost = await self._worker.run_if_large(largest, step)
+            items += found
+            unreadable += lost
+            await asyncio.sleep(0)
+        return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count, unreadable)
 
 
-async def _decoded(codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
-    """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
-    meta, body, spans = pieces
-    items: list[T] = []
-    unreadable: list[Unreadable] = []
-    for start in range(0, len(spans), _DECODED_AT_ONCE):
-        some = spans[start : start + _DECODED_AT_ONCE]
-        found, lost = codec.sift(body, some) if sift else (codec.items(body, some), [])
-        items += found
-        unreadable += lost
-        await asyncio.sleep(0)
-    return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count, unreadable)
+def _all_of(codec: Codec[T], body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
+    return codec.items(body, spans), []
 
 
 def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:

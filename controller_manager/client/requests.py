@@ -18,6 +18,7 @@ from controller_manager.base.bucket import TokenBucket
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Distribution, Family, Histograms
+from controller_manager.base.worker_thread import LARGE
 from controller_manager.client.adaptive_rate import AdaptiveRate
 
 
@@ -94,8 +95,8 @@ class RequestEncoder:
         self._remembering = lru_cache(_REMEMBERED)(protobuf.body)
 
     def make(self, resource: Resource[Any], data: bytes) -> tuple[bytes, str]:
-        """A body and its media type, of the JSON of an object of that resource."""
-        if self._media_type == PROTOBUF and resource not in self._refused:
+        """Return the body and media type of an object (JSON); large objects stay JSON, which C encodes."""
+        if self._media_type == PROTOBUF and resource not in self._refused and len(data) <= LARGE:
             write = self._remembering if len(data) <= _LONGEST_REMEMBERED else protobuf.body
             written = write(resource.api_version, resource.kind, data)
             if written is not None:

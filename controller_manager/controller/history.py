@@ -12,6 +12,7 @@ any other, or one that is being deleted         the collision count grows by one
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -96,9 +97,10 @@ class ControllerHistory:
         self, data: msgspec.Raw, labels: Mapping[str, str], number: int, collisions: int
     ) -> RecordedRevision | None:
         for _ in range(_ATTEMPTS):
-            wanted = new_revision(
-                self._kind, self._owner, data, labels, number, collisions, hash_label=self._hash_label
+            step = partial(
+                new_revision, self._kind, self._owner, data, labels, number, collisions, hash_label=self._hash_label
             )
+            wanted = await self._client.worker.run_if_large(len(bytes(data)), step)
             try:
                 return RecordedRevision(await self._client.create(CONTROLLER_REVISIONS, wanted), collisions)
             except AlreadyExists:

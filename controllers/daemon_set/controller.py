@@ -12,6 +12,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters
+from controller_manager.base.slices import Turn
 from controller_manager.client import TransportError
 from controller_manager.controller import (
     Change,
@@ -130,7 +131,7 @@ class DaemonSetController:
         """Decide, do that, and tell."""
         key, meta = key_of(daemon_set), daemon_set.metadata
         self._backoff.begin(key, meta.uid, meta.generation, clock.monotonic())
-        seen = self._observe(daemon_set, present, pods)
+        seen = await self._observe(daemon_set, present, pods)
         decision = decide(seen, lambda node: self._backoff.wait(key, node, clock.monotonic()))
         made, failure = await self._carry_out(daemon_set, present, decision)
         if failure is None:
@@ -144,9 +145,13 @@ class DaemonSetController:
         times = [seconds for seconds in (decision.seconds, next_look(seen)) if seconds is not None]
         return Requeue(min(times)) if times else None
 
-    def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Observed:
-        placement = placement_of(daemon_set)
-        fits = {node.metadata.name: placement.of(node, compares=self._compares) for node in self._nodes.list()}
+    async def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> Observed:
+        step = partial(placement_of, daemon_set)
+        placement = await self._client.worker.run_if_large(len(bytes(daemon_set.spec.template.spec)), step)
+        fits, turn = {}, Turn()
+        for node in self._nodes.list():
+            fits[node.metadata.name] = placement.of(node, compares=self._compares)
+            await turn.give_way()
         generation = generation_of(daemon_set)
         return Observed(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
 

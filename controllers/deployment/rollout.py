@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -152,7 +153,9 @@ class Rollout:
         deployment = self._deployment
         size = sizes.newest_size(deployment, None, self._old)
         collisions = deployment.status.collision_count or 0
-        code = template_hash(deployment.spec.template, collisions)
+        template = deployment.spec.template
+        step = partial(template_hash, template, collisions)
+        code = await self._client.worker.run_if_large(len(bytes(template.spec)), step)
         wanted = new_replica_set(deployment, code, size, annotations_of_newest(deployment, self._old, None))
         try:
             made = await self._create(wanted)

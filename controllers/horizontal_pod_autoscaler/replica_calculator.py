@@ -13,7 +13,7 @@ from controller_manager.base.tasks import all_of
 from controller_manager.cache import Informer
 from controller_manager.controller import Context
 
-from .._pods import PODS_BY_LABEL
+from .._pods import pods_with_label
 from .._scales import NoSuchKind, RESTMapper
 from .decision import ScalingDefaults, tolerance_of
 from .metrics_client import MetricsClient, Query, query_of
@@ -21,8 +21,6 @@ from .monitor import Monitor, action_of
 from .proposals import Failure, Proposal, TargetState, failure, propose
 from .replicas import CannotCompute, Startup
 
-# The index of `controllers._pods`.
-(_LABEL,) = PODS_BY_LABEL
 _Place = tuple[str, str, str]
 _ASKED_AT_ONCE = 20  # metrics of one autoscaler
 
@@ -93,8 +91,10 @@ class ReplicaCalculator:
         left = iter(queries)
 
         async def work() -> None:
+            turn = Turn()
             for query in left:
                 answers[query] = await self._ask(query)
+                await turn.give_way()
 
         await all_of(*(work() for _ in range(_ASKED_AT_ONCE)))
         return answers
@@ -130,10 +130,7 @@ def selected(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> li
     """The pods that a selector finds, looked for among those that have one of the labels it asks for."""
     exact = [each for each in selector.requirements if each.operator == "in"]
     few = min(
-        (
-            [pod for value in each.values for pod in pods.by_index(_LABEL, f"{namespace}/{each.key}={value}")]
-            for each in exact
-        ),
+        ([pod for value in each.values for pod in pods_with_label(pods, namespace, each.key, value)] for each in exact),
         key=len,
         default=None,
     )

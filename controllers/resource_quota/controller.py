@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from controller_manager.api.pod_resources import Amounts, parsed, plus
 from controller_manager.api.quantity import Quantity, parse
 from controller_manager.api.quota import Scope
 from controller_manager.base.clock import monotonic, sleep_for_housekeeping, utc_now
+from controller_manager.base.slices import Turn
 from controller_manager.base.tasks import all_of
 from controller_manager.client import TransportError
 from controller_manager.controller import (
@@ -110,7 +112,7 @@ class ResourceQuotaController:
             return None
         now = utc_now()
         count = await self._count(quota, now)
-        status = decide(quota, count)
+        status = await self._client.worker.run_if_large(len(quota.raw), partial(decide, quota, count))
         if status != quota.status:
             with suppress(NotFound):
                 await update_status(self._client, RESOURCE_QUOTAS, quota, replace(quota, status=status))
@@ -124,7 +126,9 @@ class ResourceQuotaController:
         used: Amounts = {}
         unread: set[str] = set()
         until: datetime | None = None
+        turn = Turn()
         for monitor, names in self._monitors.counting(hard):
+            await turn.give_way()
             amount = await self._amount(monitor, quota, names, before, now)
             if amount is None:
                 unread.update(names)

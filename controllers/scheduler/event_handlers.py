@@ -4,8 +4,9 @@ import asyncio
 import importlib
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from controller_manager.api.devices import (
 from controller_manager.api.resource import Resource
 from controller_manager.api.storage import VOLUME_ATTACHMENTS, PersistentVolumeClaim, VolumeAttachment
 from controller_manager.base import clock
+from controller_manager.base.worker_thread import LARGE
 from controller_manager.controller import Change, Context
 
 from . import filters
@@ -31,6 +33,7 @@ from .devices import DEVICES
 from .events import label_of
 from .failure_handler import FailureHandler
 from .keys import Binding, Enqueue
+from .pod_requirements import requirements_of
 from .scheduler import Scheduler
 from .sources import RULES, STORAGE
 from .volumes import BY_VOLUMES, LIMITS
@@ -40,6 +43,13 @@ from .workloads import DefaultSpread
 _SELECTORS = "controller_manager.cel.devices"
 AT_ONCE = 100
 """Changes that are taken in before other work has its turn."""
+
+
+class _Noted(NamedTuple):
+    """A change, and what takes it in."""
+
+    take: Callable[[Change[Any]], None]
+    change: Change[Any]
 
 
 class EventHandlers:
@@ -62,7 +72,7 @@ class EventHandlers:
         self._bindings = bindings
         self._failures = failures
         self._enqueue = enqueue
-        self._noted: deque[Callable[[], None]] = deque()
+        self._noted: deque[_Noted] = deque()
         self._slices: list[Change[ResourceSlice]] = []
         self._has_selectors = False
         self._wake = asyncio.Event()
@@ -75,7 +85,8 @@ class EventHandlers:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._noted:
-                    self._take_in(AT_ONCE)
+                    for _ in range(AT_ONCE):
+                        await self._take_in_next()
                     await asyncio.sleep(0)
                 if self._slices:
                     await self._load_selectors()
@@ -87,13 +98,14 @@ class EventHandlers:
     async def _load_selectors(self) -> None:
         await asyncio.to_thread(importlib.import_module, _SELECTORS)
         self._has_selectors = True
-        self._noted.extend(partial(self._take_slice, change) for change in self._slices)
+        self._noted.extend(_Noted(self._take_slice, change) for change in self._slices)
         self._slices.clear()
         self._wake.set()
 
-    def take_in_all(self) -> None:
+    async def take_in_all(self) -> None:
         """Take in all that was noted."""
-        self._take_in(len(self._noted))
+        while self._noted:
+            await self._take_in_next()
 
     def _takers(self) -> list[tuple[Any, Callable[[Change[Any]], None]]]:
         """What is watched, and who takes in its changes; nodes come before their pods."""
@@ -117,14 +129,28 @@ class EventHandlers:
 
     def _subscribe(self, resource: Any, take: Callable[[Change[Any]], None]) -> Callable[[], None]:
         def note(change: Change[Any]) -> None:
-            self._noted.append(partial(take, change))
+            self._noted.append(_Noted(take, change))
             self._wake.set()
 
         return self._context.informers.get(resource).subscribe(note)
 
-    def _take_in(self, most: int) -> None:
-        for _ in range(min(len(self._noted), most)):
-            self._noted.popleft()()
+    async def _take_in_next(self) -> None:
+        """Take in the oldest change that was noted, unless another caller does so meanwhile."""
+        if not self._noted:
+            return
+        one = self._noted[0]
+        if isinstance(one.change.object, Pod):
+            await self._read_if_large(one.change.before, one.change.after)
+        if self._noted and self._noted[0] is one:
+            self._noted.popleft()
+            one.take(one.change)
+
+    async def _read_if_large(self, *pods: Pod | None) -> None:
+        """Find out in the worker thread what large pods ask for, which is remembered."""
+        for pod in pods:
+            if pod is not None and len(pod.raw) > LARGE:
+                with suppress(msgspec.ValidationError, ValueError):  # it is told of when the pod is taken in
+                    await self._context.runtime.worker.run(partial(requirements_of, pod))
 
     def _take_node(self, change: Change[Node]) -> None:
         if change.after is not None:

@@ -38,7 +38,7 @@ class SchedulingCycle:
         """Decide about pods until there are none, or enough are on their way."""
         began: float | None = None
         for _ in range(AT_ONCE):
-            self._handlers.take_in_all()
+            await self._handlers.take_in_all()
             if self._bindings.under_way >= self._most:
                 return None  # the next one that is bound goes on
             now = clock.monotonic()

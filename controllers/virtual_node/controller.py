@@ -218,6 +218,8 @@ class VirtualNodeController:
         if node is None or not is_virtual(node):
             return None
         view = POD.decode(pod.raw)
+        if not self._admitted.has(pod):
+            await self._worker.run_if_large(len(pod.raw), partial(requirements_of, pod))  # which is remembered
         try:
             refusal = None if self._admitted.ends(pod) else await self._refusal(pod, node)
             if refusal is not None:
