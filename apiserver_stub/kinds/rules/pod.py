@@ -19,6 +19,7 @@ from controller_manager.api.pod_resources import is_sidecar, quality_of_service
 
 _LISTS = ("containers", "initContainers")
 _RESIZED = ("cpu", "memory")
+_NO_FIELD: FieldPath = (None, "[]")  # how Kubernetes writes a path without a name
 _ONLY_RESIZED = "a resize may change cpu and memory only"
 _MAY_CHANGE = frozenset({
     "activeDeadlineSeconds", "containers", "initContainers", "schedulingGates", "terminationGracePeriodSeconds",
@@ -114,7 +115,7 @@ def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Ephemeral containers are only ever added."""
     at = (_SPEC, "ephemeralContainers")
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
-        errors.forbidden(None, "static pods do not support ephemeral containers")
+        errors.forbidden(_NO_FIELD, "static pods do not support ephemeral containers")
     wanted = {c.get("name"): c for c in get_in(new, ("spec", "ephemeralContainers")) or ()}
     for container in get_in(old, ("spec", "ephemeralContainers")) or ():
         name = container.get("name")
@@ -128,10 +129,10 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Check a resize: only what a pod and its containers ask of cpu and memory changes, and nothing is removed."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
-        errors.forbidden(None, "static pods cannot be resized")
+        errors.forbidden(_NO_FIELD, "static pods cannot be resized")
         return
     if get_in(before, ("os", "name")) == "windows":
-        errors.forbidden(None, "windows pods cannot be resized")
+        errors.forbidden(_NO_FIELD, "windows pods cannot be resized")
         return
     if quality_of_service(spec) != (get_in(old, ("status", "qosClass")) or quality_of_service(before)):
         told = get_in(new, ("status", "qosClass")) or ""

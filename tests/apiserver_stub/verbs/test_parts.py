@@ -139,8 +139,8 @@ async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
     [
         ("c", {"requests": {"memory": None}}, "resource requests cannot be removed"),
         ("c", {"limits": {"cpu": None}}, "resource limits cannot be removed"),
-        ("c", {"limits": {"ephemeral-storage": "1Gi"}}, "only cpu and memory resources are mutable"),
-        ("z", {"requests": {"cpu": "1m"}}, "only cpu and memory resources are mutable"),
+        ("c", {"limits": {"ephemeral-storage": "1Gi"}}, "may change cpu and memory only"),
+        ("z", {"requests": {"cpu": "1m"}}, "may not add or remove containers"),
     ],
 )
 async def test_a_resize_keeps_its_rules(api, pod, name: str, resources: Any, why: str) -> None:
@@ -154,7 +154,7 @@ async def test_a_resize_keeps_the_quality_of_service(api) -> None:
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": CONTAINERS}})
     equal = {"limits": {"cpu": "100m", "memory": "1Mi"}}
     change = {"spec": {"containers": [{"name": "c", "resources": equal}]}}
-    with pytest.raises(errors.Invalid, match="QOS Class may not change"):
+    with pytest.raises(errors.Invalid, match="quality of service"):
         await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
 
 

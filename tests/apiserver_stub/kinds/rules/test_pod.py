@@ -433,7 +433,7 @@ RUNNING = {**ENDED, "name": "main", "state": {"running": {}}}
         ({}, {"spec.containers.1": {"name": "b", "image": "i"}}, [("spec.containers", F)]),
         ({}, {f"{MAIN}name": "other"}, [(f"{AT}name", F)]),
         ({"spec": {"os": {"name": "windows"}, "containers": [{"name": "a", "image": "i"}]}},
-         {f"{MAIN}resources.requests.cpu": "200m"}, [("", F)]),
+         {f"{MAIN}resources.requests.cpu": "200m"}, [("[]", F)]),
         ({}, {"spec.initContainers.0.resources": {"limits": {"example.org/a": "1"}}},
          [("spec.initContainers[0]", F)]),
         ({"spec.initContainers.0.resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
