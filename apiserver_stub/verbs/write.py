@@ -145,7 +145,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     await _check_current(scope, request, draft)
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
-        return await rehearse(draft)
+        return await rehearse(request, draft)
     is_relabeled = not also and _is_update(mutation) and bool(_label_changes(request, draft))
     outcome = await commit(scope, request, draft, also)
     if draft.spec and not outcome.warnings:
