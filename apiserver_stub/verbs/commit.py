@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.api_request import APIRequest
 from apiserver_stub.audit import current_record, note_latency
-from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.encode.json import in_order
 from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.spans import Span
@@ -17,7 +17,7 @@ from apiserver_stub.verbs.draft import Draft
 from apiserver_stub.verbs.mutation import Outcome
 from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import answer, for_storage
+from apiserver_stub.verbs.storage import answer, encoded, for_storage
 from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.base.clock import monotonic
@@ -33,9 +33,9 @@ async def convert(kind: ResourceInfo, converter: Converter, draft: Draft) -> Non
     (draft.answered,) = await converter((read,), kind.api_version)
 
 
-async def rehearse(draft: Draft) -> Outcome:
+async def rehearse(request: APIRequest, draft: Draft) -> Outcome:
     """Return what would be answered, and write nothing."""
-    data = await draft.run(partial(encode, in_order(draft.answered or draft.new)))
+    data = await draft.run(partial(encoded, request.kind, in_order(draft.answered or draft.new)))
     return Outcome(data, draft.warnings, draft.row is None, draft.removes)
 
 
@@ -67,7 +67,7 @@ async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: S
         return Outcome(await answer(kind, written, scope.offload), draft.warnings, row is None, removes)
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
-    return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)
+    return Outcome(encoded(kind, in_order(draft.answered)), draft.warnings, row is None, removes)
 
 
 def _committed(scope: RequestScope, request: APIRequest, change: Write, also: Sequence[Also]) -> Awaitable[Row]:

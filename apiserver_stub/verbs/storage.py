@@ -33,6 +33,7 @@ AT_ONCE = 5000
 _BATCH = 4 << 20  # bytes of objects
 _MOST_NAMED = 100  # corrupt objects in one answer
 _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
+_SORTED = msgspec.json.Encoder(order="sorted")
 _UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
 # Where a float without a fraction may be; a Go client that expects an integer cannot read it as one.
 _WHOLE_FLOATS = re.compile(rb"\.0[,}\]]"), re.compile(rb"e\d+[,}\]]")  # each by its first letter: a quarter of the time
@@ -139,15 +140,28 @@ def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
     """
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
     stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
-    data = encode(stored)
-    if kind.custom and any(floats.search(data) for floats in _WHOLE_FLOATS):
-        stored = with_integers(stored)
-        data = encode(stored)
+    data = encoded(kind, stored)
     if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
-        data = encode(stored)
+        data = encoded(kind, stored)
     if len(data) > _LARGEST:
         raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
     return data
+
+
+def encoded(kind: ResourceInfo, tree: Tree) -> bytes:
+    """Return an object in JSON. That of a custom object is written as Go writes it: the keys of all parts but metadata
+    are sorted, and numbers without a fraction are integers.
+    """
+    if not kind.custom:
+        return encode(tree)
+    data = _encoded_in_order(tree)
+    return _encoded_in_order(with_integers(tree)) if any(found.search(data) for found in _WHOLE_FLOATS) else data
+
+
+def _encoded_in_order(tree: Tree) -> bytes:
+    return encode({
+        name: part if name == "metadata" else msgspec.Raw(_SORTED.encode(part)) for name, part in tree.items()
+    })  # fmt: skip
 
 
 class _Named(Model):

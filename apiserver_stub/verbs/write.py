@@ -128,7 +128,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation,
     await _check_current(scope, request, draft)
     also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
-        return await rehearse(draft)
+        return await rehearse(request, draft)
     return await commit(scope, request, draft, also)
 
 

@@ -117,3 +117,35 @@ async def test_value_of_another_type_that_python_takes_for_equal_is_a_change(ver
             code, found = await admin(verb, f"{WIDGETS}/w", {**found, "spec": spec}, form)
             assert (code, found["metadata"]["generation"]) == (200, generation)
             assert repr(found["spec"]["l"]) == f"[{{'b': {shown}}}]"
+
+
+@pytest.mark.parametrize(
+    ("verb", "form"),
+    [
+        ("POST", ""),
+        ("PUT", ""),
+        ("PATCH", "merge-patch+json"),
+        ("PATCH", "json-patch+json"),
+        ("PATCH", "apply-patch+yaml"),
+    ],
+)
+async def test_dry_run_answers_numbers_as_stored(verb: str, form: str) -> None:
+    """In fields of any type: whole numbers are integers, however they were sent, and keys are sorted."""
+    spec = {"size": 3, "free": {"b": 1e6, "a": [73.0, {"c": -0.0, "d": 1.5}]}}
+    text = b'"spec":{"free":{"a":[73,{"c":0,"d":1.5}],"b":1000000},"size":3}'
+    async with served() as admin:
+        await define(admin)
+        url, body = f"{WIDGETS}/w", {**widget("w"), "spec": spec}
+        if verb != "POST":
+            _, made = await admin("POST", WIDGETS, widget("w"))
+            body["metadata"] = {name: made["metadata"][name] for name in ("name", "resourceVersion")}
+        sent = [{"op": "replace", "path": "/spec", "value": spec}] if form.startswith("json") else body
+        headers = {"content-type": f"application/{form or 'json'}"}
+        for dry_run in ("All", ""):
+            query = tuple({"dryRun": dry_run, "fieldManager": "me", "force": "true"}.items())
+            query = tuple(pair for pair in query if pair[1] and (pair[0] != "force" or form.startswith("apply")))
+            path = WIDGETS if verb == "POST" else url
+            request = Request(verb, path, query, headers, msgspec.json.encode(sent), ADMIN)
+            answer = (await admin.api.handle(request)).body
+            assert isinstance(answer, bytes)
+            assert text in answer
