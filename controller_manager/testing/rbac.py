@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from apiserver_stub.request_info import RequestInfo, is_on, last_values
 from controller_manager.api.errors import Forbidden
 from controller_manager.api.wire import DuplexStream, Request, Response
@@ -10,6 +12,7 @@ from controller_manager.app.permissions import EVENTS, reads
 from controller_manager.client import Transport
 from controller_manager.controller import PolicyRule
 
+_WITHOUT_CREATE = frozenset({"PUT", "PATCH"})  # methods that may create, and are allowed by another verb
 _MOST_KNOWN = 1000
 _MOST_REFUSED = 100
 
@@ -56,6 +59,18 @@ class RBACEnforcer:
                 self._allowed.clear()
             self._allowed.add(asked)
             return None
+        return self._refuse(part, info)
+
+    def refusal_of_create(self, request: Request) -> Response | None:
+        """Return the answer to an update or an apply that created an object, if its part may not create it."""
+        part = request.headers.get("user-agent", "").rpartition("/")[2]
+        rules = self._rules.get(part)
+        if rules is None:
+            return None
+        info = replace(RequestInfo.of(request.method, request.path, {}), verb="create")
+        return None if self._allows(part, rules, info) else self._refuse(part, info)
+
+    def _refuse(self, part: str, info: RequestInfo) -> Response:
         sentence = f"{part} did not declare that it may {_words(info)}"
         self._remember(sentence)
         return Response(403, {"content-type": "application/json"}, Forbidden(sentence).status().encode())
@@ -90,7 +105,12 @@ class PermittedTransport:
 
     async def send(self, request: Request) -> Response:
         """The answer of the server, or a refusal. Raises TransportError."""
-        return self._enforcer.refusal(request) or await self._inner.send(request)
+        if (refusal := self._enforcer.refusal(request)) is not None:
+            return refusal
+        response = await self._inner.send(request)
+        if response.status == 201 and request.method in _WITHOUT_CREATE:
+            return self._enforcer.refusal_of_create(request) or response
+        return response
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
         """The answer of the server with its stream, or a refusal. Raises TransportError."""

@@ -8,11 +8,12 @@ from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
+from controller_manager.client import InProcessTransport
 from controller_manager.client.rest_client import Call
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, ManagerFailedError, builders
-from controller_manager.testing.rbac import RBACEnforcer, allows
+from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer, allows
 
 PODS_RULE = PolicyRule(("",), ("pods",), ("get", "update"))
 
@@ -52,6 +53,22 @@ def test_what_was_allowed_once_allows_nothing_else() -> None:
             refused = enforcer.refusal(Request("GET", path, query, headers))
             assert refused is not None
             assert refused.status == 403
+
+
+@pytest.mark.parametrize(("verbs", "status"), [(("patch",), 403), (("patch", "create"), 201)])
+async def test_apply_that_creates_without_create_is_refused(verbs: tuple[str, ...], status: int) -> None:
+    """A real server refuses it, too, and knows only when it looks for the object."""
+
+    async def handle(request: Request) -> Response:
+        return Response(201 if request.path.endswith("new") else 200)
+
+    enforcer = RBACEnforcer((replace(MEDDLER, rbac=(PolicyRule(("",), ("pods",), verbs),)),))
+    transport, headers = PermittedTransport(InProcessTransport(handle), enforcer), {"user-agent": "manager/meddler"}
+    for name, expected in (("old", 200), ("new", status)):
+        request = Request("PATCH", f"/api/v1/namespaces/a/pods/{name}", (), headers)
+        assert (await transport.send(request)).status == expected
+    refused = [] if status == 201 else ["meddler did not declare that it may create pods of the group '' (a/new)"]
+    assert list(enforcer.refused) == refused
 
 
 class Meddler:
