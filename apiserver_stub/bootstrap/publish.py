@@ -73,7 +73,7 @@ async def ensure_service_ranges(objects: Objects, cluster: ClusterInfo) -> None:
         others = [each for each in conditions if each["type"] != "Ready"]
         return {**found, "status": {"conditions": [*others, _ready_range()]}}
 
-    await objects.ensure_created(_RANGES, _service_range(ranges))
+    await objects.ensure(_RANGES, {"metadata": {"name": _NAME}}, _service_range(ranges))
     await objects.revise(f"{_RANGES}/{_NAME}", "", ready, subresource="status")
 
 

@@ -116,8 +116,6 @@ def _annotation_key(policy: str, key: str, at: FieldPath, errors: ErrorList) -> 
         errors.invalid(at, key, "requires metadata.name be non-empty")
     else:
         QUALIFIED(f"{policy}/{key}", at, errors)
-    if policy and not key:
-        errors.invalid(at, f"{policy}/", names.QUALIFIED_RULE)  # which a name that is empty breaks too
 
 
 _POLICY = record({

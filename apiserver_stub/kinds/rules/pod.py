@@ -136,7 +136,7 @@ def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
         return
     if quality_of_service(spec) != (get_in(old, ("status", "qosClass")) or quality_of_service(before)):
         told = get_in(new, ("status", "qosClass")) or ""
-        errors.invalid(_SPEC, told, "a resize must not change the quality of service of a pod")
+        errors.invalid(_SPEC, told, "Pod QOS Class may not change as a result of resizing")
     if not _node_resizes(old):
         errors.forbidden(_SPEC, "the node of the pod does not support resizes")
     _resize_pod(spec.get("resources"), before.get("resources"), errors)

@@ -154,7 +154,7 @@ async def test_a_resize_keeps_the_quality_of_service(api) -> None:
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": CONTAINERS}})
     equal = {"limits": {"cpu": "100m", "memory": "1Mi"}}
     change = {"spec": {"containers": [{"name": "c", "resources": equal}]}}
-    with pytest.raises(errors.Invalid, match="quality of service"):
+    with pytest.raises(errors.Invalid, match="Pod QOS Class may not change"):
         await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
 
 
