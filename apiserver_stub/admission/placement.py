@@ -88,14 +88,18 @@ async def tolerate_resources(attributes: Attributes) -> None:
     spec = pod.get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     wanted = {name for one in containers for name in get_in(one, ("resources", "requests")) or ()}
-    tolerations = list(spec.get("tolerations") or ())
-    for name in sorted(filter(is_extended_resource, wanted)):
-        toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-        same = [index for index, one in enumerate(tolerations) if _without_seconds(one) == toleration]
-        for index in same:
-            tolerations[index] = toleration
-        if not same:
-            tolerations.append(toleration)
+    added = {
+        name: {"key": name, "operator": "Exists", "effect": "NoSchedule"}
+        for name in sorted(filter(is_extended_resource, wanted))
+    }
+    missing, tolerations = dict(added), []
+    for one in spec.get("tolerations") or ():
+        own = added.get(one.get("key", ""))
+        is_same = own is not None and _without_seconds(one) == own
+        tolerations.append(own if is_same else one)
+        if is_same:
+            missing.pop(one["key"], None)
+    tolerations += missing.values()
     if tolerations:
         pod["spec"] = {**spec, "tolerations": tolerations}
 

@@ -1,12 +1,15 @@
 """Tolerations of pods: which cover others, and lists of them without those that others cover; pure."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from apiserver_stub.api_request import Tree
 from controller_manager.api.model import Model
+
+_EXISTS = "Exists"
 
 
 class Toleration(Model):
@@ -17,6 +20,28 @@ class Toleration(Model):
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
+
+    @property
+    def form(self) -> "_Form":
+        """Return what tolerations that cover the same have in common, whatever their seconds."""
+        if self.operator == _EXISTS:
+            return self.key, _EXISTS, "", self.effect
+        return self.key, "Equal" if self.operator in ("", "Equal") else self.operator, self.value, self.effect
+
+    @property
+    def covering_forms(self) -> "Iterator[_Form]":
+        """Return the forms that may cover it."""
+        for effect in {"", self.effect}:
+            for key in {"", self.key}:
+                yield key, _EXISTS, "", effect
+            if self.operator == "Equal":
+                yield self.key, "Equal", self.value, effect
+
+    @property
+    def limit(self) -> float:
+        """Return up to how many seconds others may tolerate that it covers."""
+        seconds = self.toleration_seconds if self.effect == "NoExecute" else None
+        return math.inf if seconds is None else seconds
 
     def covers(self, other: "Toleration") -> bool:
         """Return whether it tolerates all that another does."""
@@ -36,16 +61,49 @@ class Toleration(Model):
 
 
 Tolerations = Sequence[Toleration]
+_Form = tuple[str, str, str, str]
+"""Key, operator, value and effect."""
 
 
 def merged(pod: Iterable[Toleration], more: Iterable[Toleration]) -> Tolerations:
     """Return both, without those that others cover; of two that are equal the first stays."""
-    every, kept = [*pod, *more], list[Toleration]()
-    for index, one in enumerate(every):
-        later = (other for other in every[index + 1 :] if other != one)
-        if not any(other.covers(one) for other in (*kept, *later)):
+    every = [*pod, *more]
+    later, are_covered_later = _Coverage(), []
+    for one in reversed(every):
+        are_covered_later.append(later.covers(one, but_equal=True))
+        later.add(one)
+    kept, before = list[Toleration](), _Coverage()
+    for one, is_covered_later in zip(every, reversed(are_covered_later), strict=True):
+        if not is_covered_later and not before.covers(one):
             kept.append(one)
+            before.add(one)
     return kept
+
+
+class _Coverage:
+    """Tolerations by form: for each form the two that differ and cover most, so that a look costs the same for any
+    number of them.
+    """
+
+    def __init__(self) -> None:
+        self._forms: dict[_Form, list[Toleration]] = {}
+        self._all: set[Toleration] = set()
+
+    def add(self, one: Toleration) -> None:
+        """Take in one more."""
+        self._all.add(one)
+        most = self._forms.setdefault(one.form, [])
+        if one not in most:
+            most.append(one)
+            most.sort(key=lambda each: each.limit, reverse=True)
+            del most[2:]
+
+    def covers(self, one: Toleration, *, but_equal: bool = False) -> bool:
+        """Return whether any of them covers a toleration; maybe only those that are not equal to it."""
+        if one in self._all and not but_equal:
+            return True
+        candidates = (other for form in one.covering_forms for other in self._forms.get(form, ()))
+        return any(other != one and other.covers(one) for other in candidates)
 
 
 def tolerations_in(spec: Tree) -> Tolerations:

@@ -1,5 +1,7 @@
 """Which tolerations cover others, and what is left of two lists of them."""
 
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,20 @@ def test_nothing_that_was_tolerated_is_lost(first: list[Toleration], second: lis
     found = merged(first, second)
     assert all(any(one.covers(other) for one in found) for other in (*first, *second))
     assert tuple(tolerations_in({"tolerations": as_trees(found)})) == tuple(found)
+
+
+@given(TOLERATIONS, TOLERATIONS)
+def test_merged_compares_as_if_each_were_compared_with_each(first: list[Toleration], second: list[Toleration]) -> None:
+    every, kept = [*first, *second], list[Toleration]()
+    for index, one in enumerate(every):
+        later = (other for other in every[index + 1 :] if other != one)
+        if not any(other.covers(one) for other in (*kept, *later)):
+            kept.append(one)
+    assert merged(first, second) == kept
+
+
+def test_merging_20000_tolerations_takes_linear_time() -> None:
+    many = [Toleration(key=f"k{number}", operator="Exists") for number in range(20_000)]
+    before = process_time()
+    assert merged(many, [KEY]) == [*many, KEY]
+    assert process_time() - before < 4.0
