@@ -71,6 +71,7 @@ class Allocations:
     def __init__(self, store: WatchCache, reserved: Mapping[Item, str] = MappingProxyType({})) -> None:
         self._store = store
         self._reserved = reserved
+        self._read: tuple[Row | None, frozenset[Item]] = (None, frozenset())  # the service that was read last
 
     def is_free(self, item: Item, service: str) -> bool:
         """Return whether the service (`namespace/name`) may have an item: nobody else has it."""
@@ -91,7 +92,8 @@ class Allocations:
     def writes(self, service: str, before: Sequence[Item], after: Sequence[Item]) -> list[Write]:
         """Return what is to be written with a service that had and will have these items."""
         taken = [_taken(item, service) for item in after if not self._has_row(item, service)]
-        given_back = (self._given_back(item, service) for item in before if item not in after)
+        kept = set(after)
+        given_back = (self._given_back(item, service) for item in before if item not in kept)
         return [*taken, *(write for write in given_back if write is not None)]
 
     async def repair(self, remove: Remove) -> None:
@@ -125,7 +127,11 @@ class Allocations:
     def _is_wanted(self, item: Item, service: str) -> bool:
         """Return whether the service has the item by now."""
         row = self._store.get(SERVICES, service)
-        return row is not None and (isinstance(row, CorruptRow) or item in items_of(row.data))
+        if row is None or isinstance(row, CorruptRow):
+            return row is not None
+        if self._read[0] is not row:
+            self._read = row, frozenset(items_of(row.data))
+        return item in self._read[1]
 
     async def _rows(self, resource: str) -> AsyncIterator[Row]:
         for number, row in enumerate(list(self._store.snapshot(resource).items())):

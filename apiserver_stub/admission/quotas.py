@@ -17,6 +17,7 @@ from apiserver_stub.api_request import Tree
 from apiserver_stub.config_file import ConfigDocument, ConfigModel
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.joint_commits import Amend
 from apiserver_stub.watch_cache.row import Row
@@ -41,6 +42,7 @@ NAME = "ResourceQuota"
 QUOTAS = "resourcequotas"
 _DEVICE_CLASSES = f"deviceclasses.resource.{GROUP_DOMAIN}"
 _MOST_READ = 4096  # quotas that are remembered as they were read
+_MANY = 200  # containers and amounts of a pod, which take a millisecond to count
 
 
 class LimitedScope(ConfigModel):
@@ -244,17 +246,22 @@ class StoredCluster:
 
 
 class ResourceQuotas:
-    """The plugin: a verdict on what is created and on what may grow, and then the writes of quotas."""
+    """The plugin: a verdict on what is created and on what may grow, and then the writes of quotas. Pods with many
+    containers are counted by `run`.
+    """
 
-    def __init__(self, store: WatchCache, limited: Sequence[Limited] = ()) -> None:
+    def __init__(self, store: WatchCache, limited: Sequence[Limited] = (), run: Run = at_once) -> None:
         self._store = store
         self._limited = limited
+        self._run = run
         self._evaluators = Evaluators(StoredCluster(store))
 
-    def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raises `Forbidden` for what does not fit."""
-        if self._concerns(attributes):
-            self._decide(self._rows(attributes.namespace), attributes)
+        return self._validate(attributes) if self._concerns(attributes) else None
+
+    async def _validate(self, attributes: Attributes) -> None:
+        await self._decide(self._rows(attributes.namespace), attributes)
 
     def charge(self, attributes: Attributes) -> Awaitable[Sequence[Amend]] | None:
         """Return what the write makes of quotas, if they have a say in it; both now and then the same is raised."""
@@ -262,7 +269,7 @@ class ResourceQuotas:
 
     async def _charge(self, attributes: Attributes) -> Sequence[Amend]:
         rows = self._rows(attributes.namespace)
-        added = self._decide(rows, attributes)
+        added = await self._decide(rows, attributes)
         return [
             Amend(row.resource, row.key, partial(_charged, attributes, added[row.name]))
             for row in rows
@@ -283,11 +290,27 @@ class ResourceQuotas:
     def _rows(self, namespace: str) -> Sequence[Row]:
         return tuple(self._store.snapshot(QUOTAS).items(prefix=f"{namespace}/"))
 
-    def _decide(self, rows: Sequence[Row], attributes: Attributes) -> Mapping[str, Amounts]:
+    async def _decide(self, rows: Sequence[Row], attributes: Attributes) -> Mapping[str, Amounts]:
         if not (rows or self._limited):
             return {}
         quotas = [_read(row.data) for row in rows]
-        return decide(quotas, attributes, self._evaluators.of(attributes.kind.name), self._limited)
+        step = partial(decide, quotas, attributes, self._evaluators.of(attributes.kind.name), self._limited)
+        return await self._run(step) if _is_large(attributes) else step()
+
+
+def _is_large(attributes: Attributes) -> bool:
+    """Return whether it takes long to count what a pod asks for."""
+    if attributes.kind.name != "pods":
+        return False
+    count = 0
+    for tree in (attributes.object, attributes.old_object):
+        spec = (tree or {}).get("spec") or {}
+        for container in (one for name in ("containers", "initContainers") for one in spec.get(name) or ()):
+            asked = container.get("resources") or {}
+            count += 1 + len(asked.get("requests") or ()) + len(asked.get("limits") or ())
+            if count > _MANY:
+                return True
+    return False
 
 
 def _tree(row: Row) -> Tree:
@@ -325,7 +348,7 @@ def _charged(attributes: Attributes, added: Amounts, data: bytes) -> bytes:
 def resource_quota(parts: AdmissionParts) -> AdmissionPlugin:
     """Return the plugin ResourceQuota."""
     configuration = parts.configuration.document(NAME, CONFIGURATION_TYPES, check)
-    quotas = ResourceQuotas(parts.store, _limited(configuration) if configuration else ())
+    quotas = ResourceQuotas(parts.store, _limited(configuration) if configuration else (), parts.offload.run)
 
     def rules(admit: Admit) -> Sequence[Rule]:
         return (

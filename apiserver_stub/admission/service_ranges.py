@@ -40,6 +40,19 @@ class Range:
                     return number
         return None
 
+    def draw_many(self, count: int, is_free: Callable[[int], bool], below: Callable[[int], int]) -> list[int]:
+        """Return that many free numbers, those of the lower band last; fewer if there are no more. It looks at each
+        number once.
+        """
+        found: list[int] = []
+        for start, size in ((self.first + self.band, self.size - self.band), (self.first, self.band)):
+            free = [number for number in range(start, start + size) if is_free(number)] if len(found) < count else []
+            while free and len(found) < count:
+                place = below(len(free))
+                free[place], free[-1] = free[-1], free[place]
+                found.append(free.pop())
+        return found
+
 
 def addresses(network: IPv4Network | IPv6Network) -> Range:
     """Return the addresses of a network but the one that names it and, of version 4, the one that speaks to all."""

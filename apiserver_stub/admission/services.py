@@ -151,6 +151,7 @@ def _offers(policy: str, families: list[Any], offered: Sequence[str]) -> list[Ca
 
 Network = IPv4Network | IPv6Network
 
+_FEW_PORTS = 8  # that are drawn one by one
 _HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
 _FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
 
@@ -254,7 +255,7 @@ class ServiceAllocation:
             why = f"takes {needed} node ports, and the range has only {len(self.node_ports)}"
             return [wrong("spec.ports", len(wanted), why)]
         mine |= {health} if health else set()
-        draw = partial(self._draw_port, key, mine)
+        draw = partial(self._draw_port, key, mine, self._drawn_at_once(key, mine, needed))
         if needs_node_ports(spec):
             shared = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
             for port in wanted:
@@ -276,8 +277,18 @@ class ServiceAllocation:
             return f"provided port is not in the valid range. The range of valid ports is {known}"
         return ""
 
-    def _draw_port(self, key: str, mine: set[int], what: str) -> int:
-        found = ports(self.node_ports).draw(lambda n: n not in mine and self.allocations.is_spare(n, key), _below)
+    def _drawn_at_once(self, key: str, mine: set[int], needed: int) -> list[int]:
+        """Return the ports that a service draws, if it needs many: to look for each by itself takes quadratic time."""
+        if needed - len(mine) <= _FEW_PORTS:
+            return []
+        spare = partial(self.allocations.is_spare, service=key)
+        return ports(self.node_ports).draw_many(needed - len(mine), lambda n: n not in mine and spare(n), _below)
+
+    def _draw_port(self, key: str, mine: set[int], drawn: list[int], what: str) -> int:
+        if drawn:
+            found: int | None = drawn.pop()
+        else:
+            found = ports(self.node_ports).draw(lambda n: n not in mine and self.allocations.is_spare(n, key), _below)
         if found is None:
             raise _full(what)
         mine.add(found)

@@ -33,9 +33,12 @@ class Printer:
     costly: bool = False
 
 
+_ZERO_TIME = "0001-01-01T00:00:00Z"
+
+
 def _created(tree: Tree) -> list[Any]:
     metadata = tree.get("metadata") or {}
-    return [str(metadata.get("name", "")), metadata.get("creationTimestamp")]
+    return [str(metadata.get("name", "")), metadata.get("creationTimestamp", _ZERO_TIME)]
 
 
 DEFAULT_PRINTER = Printer((("Name", "string", "name", 0), ("Created At", "date", "", 0)), _created)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.schema import Schema, Tree
@@ -122,3 +123,46 @@ def _of_many(inner: Mapping[str, Fill]) -> Fill:
                 inner[name](value)
 
     return fill_inner
+
+
+_TEMPLATE: Tree = {"spec": {"containers": None}}
+_WORKLOAD: Tree = {"spec": {"selector": None, "template": _TEMPLATE}}
+_SCALED: Tree = {"spec": {**_WORKLOAD["spec"], "replicas": 0}}
+# Fields of the zero objects of built-in kinds which objects that keep the rules of their kind always have.
+_OF_KINDS: Mapping[str, Tree] = MappingProxyType({
+    "certificatesigningrequests.certificates.k8s.io": {"spec": {"request": None}},
+    "clusterrolebindings.rbac.authorization.k8s.io": {"roleRef": {"apiGroup": ""}},
+    "controllerrevisions.apps": {"data": None},
+    "cronjobs.batch": {"spec": {"jobTemplate": {"spec": {"template": _TEMPLATE}}}},
+    "customresourcedefinitions.apiextensions.k8s.io": {
+        "spec": {"versions": None},
+        "status": {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None},
+    },
+    "daemonsets.apps": {
+        **_WORKLOAD, "metadata": {"annotations": {"deprecated.daemonset.template.generation": "0"}},
+    },
+    "deployments.apps": _SCALED,
+    "flowschemas.flowcontrol.apiserver.k8s.io": {"spec": {"matchingPrecedence": 0}},
+    "jobs.batch": {"spec": {"template": _TEMPLATE}},
+    "pods": _TEMPLATE,
+    "podtemplates": {"template": _TEMPLATE},
+    "replicasets.apps": _SCALED,
+    "rolebindings.rbac.authorization.k8s.io": {"roleRef": {"apiGroup": ""}},
+    "statefulsets.apps": _SCALED,
+})  # fmt: skip
+
+
+def zero_object(name: str, schema: Schema) -> Tree:
+    """Return an object of the built-in kind called `plural.group` in which nothing is set, as Go writes it."""
+    tree: Tree = {"metadata": {}}
+    fill(schema, tree)
+    _lay(_OF_KINDS.get(name, {}), tree)
+    return tree
+
+
+def _lay(fields: Tree, tree: Tree) -> None:
+    for name, value in fields.items():
+        if type(value) is dict:
+            _lay(value, tree.setdefault(name, {}))
+        else:
+            tree[name] = value

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from msgspec import structs
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Reply, Stream, Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.zero_values import zero_object
 from apiserver_stub.verbs.query import check_watch, flag, number, revision
 from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
@@ -29,14 +30,16 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         store.history(kind.storage).position(start)
     chosen = select(request, shards=scope.shards is not None)
     charge_to(request.user.name)
+    has_bookmarks = bool(flag(request.query, "allowWatchBookmarks"))
     options = WatchOptions(
         namespace=chosen.namespace,
         name=chosen.name,
         labels=chosen.labels,
         fields=chosen.fields,
         start=start,
-        bookmarks=bool(flag(request.query, "allowWatchBookmarks")),
-        initial_end=bool(initial) and bool(flag(request.query, "allowWatchBookmarks")),
+        bookmarks=has_bookmarks,
+        initial_end=bool(initial) and has_bookmarks,
+        zero=_zero_object(kind) if has_bookmarks else {},
         timeout=_seconds(number(request.query, "timeoutSeconds"), scope.limits),
         trigger=chosen.trigger,
     )
@@ -52,6 +55,11 @@ async def watch(scope: RequestScope, request: APIRequest) -> Reply:
         return stream
 
     return Reply(Stream(open_stream))
+
+
+def _zero_object(kind: ResourceInfo) -> Tree:
+    """Return the object of a bookmark; nothing is set in that of a custom resource."""
+    return {} if kind.custom else zero_object(kind.name, kind.schema)
 
 
 def _seconds(asked: int | None, limits: Limits) -> float:

@@ -1,7 +1,7 @@
 """Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -96,9 +96,11 @@ def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
     return encoder.event_of(type_, change.row)
 
 
-def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:
-    """Return the object of a BOOKMARK event: nothing but the revision that is reached."""
-    metadata: dict[str, object] = {"resourceVersion": str(revision)}
+def bookmark(
+    api_version: str, kind: str, revision: int, zero: Mapping[str, Any], *, initial_end: bool = False
+) -> bytes:
+    """Return the object of a BOOKMARK event: the `zero` object of its kind, with the revision that is reached."""
+    metadata = {**zero.get("metadata", {}), "resourceVersion": str(revision)}
     if initial_end:
-        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-    return msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true", **metadata.get("annotations", {})}
+    return msgspec.json.encode({"kind": kind, "apiVersion": api_version, **zero, "metadata": metadata})

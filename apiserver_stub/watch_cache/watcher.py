@@ -1,7 +1,9 @@
 """One watcher: what it asked for, its place in the history, what it should be sent next; without clock or I/O."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,6 +22,7 @@ _ADDED, _END = encode("ADDED", b"\0").split(b"\0")  # what is around an object
 
 
 _ANY_LABELS, _ANY_FIELDS = LabelSelector(), FieldSelector()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _nobody_counts() -> None:
@@ -30,9 +33,10 @@ class WatchOptions(Struct, frozen=True):
     """`start` is the revision after which changes are wanted; None begins with the current state as ADDED events.
 
     `namespace` and `name` are empty for any. `bookmarks` asks for one about every minute and one at the end,
-    `initial_end` for the one that marks the end of the initial state. `timeout` is in seconds. `trigger` is a path of
-    stored objects and a value: a change of an object that had another one there, before and after, is of no interest.
-    `left_out` is called for each row that is looked at and not in `shard`.
+    `initial_end` for the one that marks the end of the initial state; their objects are the `zero` object of the kind,
+    in which nothing is set. `timeout` is in seconds. `trigger` is a path of stored objects and a value: a change of an
+    object that had another one there, before and after, is of no interest. `left_out` is called for each row that is
+    looked at and not in `shard`.
     """
 
     namespace: str = ""
@@ -42,6 +46,7 @@ class WatchOptions(Struct, frozen=True):
     start: int | None = None
     bookmarks: bool = False
     initial_end: bool = False
+    zero: Mapping[str, Any] = _NOTHING
     timeout: float | None = None
     trigger: tuple[str, str] | None = None
     shard: ShardSelector | None = None
@@ -136,9 +141,10 @@ class Target:
         self.represent = represent.rest or represent
         return represent
 
-    def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
-        """Return a BOOKMARK event."""
-        return self.next().event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
+    def bookmark(self, revision: int, zero: Mapping[str, Any], *, initial_end: bool = False) -> bytes:
+        """Return a BOOKMARK event, whose object is the `zero` object of the kind with a revision."""
+        told = bookmark(self.api_version, self.kind, revision, zero, initial_end=initial_end)
+        return self.next().event("BOOKMARK", told)
 
 
 class Watcher:
@@ -281,7 +287,9 @@ class Watcher:
         if not through:
             return chunk
         self._initial = None
-        return chunk + self._target.bookmark(self._revision, initial_end=True) if self._options.initial_end else chunk
+        if not self._options.initial_end:
+            return chunk
+        return chunk + self._target.bookmark(self._revision, self._options.zero, initial_end=True)
 
     def _added(self, rows: Iterator[Row]) -> tuple[bytes, bool]:
         """Return events of some of the rows, and whether they are through."""
@@ -370,7 +378,9 @@ class Watcher:
             self.end()
         else:
             self.deadline = min(self.ends_at, now + _BOOKMARK_EVERY)
-        return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
+        return (
+            self._target.bookmark(self._revision, self._options.zero) if self._options.bookmarks and complete else b""
+        )
 
 
 def _all_added(rows: Iterator[Row]) -> tuple[bytes, bool]:

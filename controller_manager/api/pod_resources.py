@@ -24,8 +24,7 @@ def parsed(texts: Mapping[str, str] | None) -> dict[str, Quantity]:
 def plus(one: Amounts, other: Amounts) -> dict[str, Quantity]:
     """Return the sums; what only one has is as it is."""
     total = dict(one)
-    for name, amount in other.items():
-        total[name] = add(total[name], amount) if name in total else amount
+    _add_to(total, other)
     return total
 
 
@@ -41,21 +40,30 @@ def largest(*lists: Amounts) -> dict[str, Quantity]:
 
 def container_total(spec: Tree, amounts_of: Callable[[Tree], Amounts]) -> Amounts:
     """Return what all containers have together at the time of the greatest need: init containers run one after another,
-    sidecars among them beside all that comes later.
+    sidecars among them beside all that comes later. It takes time linear in the amounts.
     """
-    needed: Amounts = {}
+    needed: dict[str, Quantity] = {}
     for container in _items(spec, "containers"):
-        needed = plus(needed, amounts_of(container))
-    beside: Amounts = {}
-    most: Amounts = {}
+        _add_to(needed, amounts_of(container))
+    beside: dict[str, Quantity] = {}
+    most: dict[str, Quantity] = {}
     for container in _items(spec, "initContainers"):
         own = amounts_of(container)
         if is_sidecar(container):
-            needed, beside = plus(needed, own), plus(beside, own)
-            most = largest(most, beside)
+            _add_to(needed, own)
+            _add_to(beside, own)
+            now = {name: beside[name] for name in own}
         else:
-            most = largest(most, plus(own, beside))
+            now = {name: add(amount, beside[name]) if name in beside else amount for name, amount in own.items()}
+        for name, amount in now.items():
+            if name not in most or amount.number > most[name].number:
+                most[name] = amount
     return largest(needed, most)
+
+
+def _add_to(total: dict[str, Quantity], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = add(total[name], amount) if name in total else amount
 
 
 def is_sidecar(container: Tree) -> bool:

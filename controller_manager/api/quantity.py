@@ -8,6 +8,7 @@ family that allows it; what no suffix can say exactly is rounded away from zero 
 import re
 from collections.abc import Mapping
 from decimal import ROUND_UP, Context, Decimal
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ class Quantity(NamedTuple):
         return _decimal_text(self.number, self.family == "exponent")
 
 
+@lru_cache(maxsize=4096)  # most containers ask for the same
 def parse(text: str) -> Quantity:
     """Return the quantity a text stands for. Raises `ValueError` when it is none."""
     found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None

@@ -70,7 +70,8 @@ class ResourceQuotaOptions(Options):
 #   more, or something for the first time              its status says so
 #   less than its status says, or for the first time,  it is counted once more from what the server says now: else
 #   and the watch may be behind the quota              something could be made that does not fit any more
-#   something that cannot be read                      its status says the rest; counted again after 1 s
+#   something that cannot be read                      its status says the rest, and does not show a limit whose use
+#                                                      is not known; counted again after 1 s
 #   for a resource of no kind that there is            that is left as it is; zero, if the kind was there before
 
 
@@ -173,8 +174,12 @@ class ResourceQuotaController:
             add(key_of(quota), "found at the start", Priority.LOW)
         while True:
             await sleep_for_housekeeping(REDISCOVERY)
+            was_complete = self._monitors.is_complete
             for monitor in await self._monitors.refresh(monotonic() - SHARED):
                 self._order(self._quotas.list(), monitor, f"{monitor.resource.name} can be counted")
+            if self._monitors.is_complete and not was_complete:
+                for quota in self._quotas.list():
+                    add(key_of(quota), "all resources are known", Priority.LOW)
 
     async def _count_again(self, add: Add) -> None:
         while True:
@@ -184,21 +189,25 @@ class ResourceQuotaController:
 
 
 def decide(quota: ResourceQuota, count: Count) -> ResourceQuotaStatus:
-    """Return the status of a quota by what was counted; the one there is if it says just that."""
-    hard, before = parsed(quota.spec.hard), parsed(quota.status.used)
+    """Return the status of a quota by what was counted; the one there is if it says just that.
+
+    A limit is shown together with its use: the API server refuses what counts for a limit whose use is unknown. Without
+    a use only a limit is shown of which there is no kind to count.
+    """
+    limits, before, shown = parsed(quota.spec.hard), parsed(quota.status.used), parsed(quota.status.hard)
+    hard: dict[str, Quantity] = {}
     used: dict[str, Quantity] = {}
-    for name in hard:
+    for name, limit in limits.items():
+        may_be_counted = name in count.unread or not count.is_complete
         if name in count.used and name not in count.unread:
             used[name] = count.used[name]
         elif name in before:
-            is_gone = count.is_complete and name not in count.unread
-            used[name] = _ZERO if is_gone else before[name]
+            used[name] = before[name] if may_be_counted else _ZERO
+        if name in used or name in shown or not may_be_counted:
+            hard[name] = limit
     status = quota.status
-    if (
-        status.used is not None
-        and _numbers(used) == _numbers(before)
-        and _numbers(hard) == _numbers(parsed(status.hard))
-    ):
+    is_written = status.used is not None or not hard
+    if is_written and _numbers(used) == _numbers(before) and _numbers(hard) == _numbers(shown):
         return status
     return ResourceQuotaStatus(hard=_texts(hard), used=_texts(used))
 

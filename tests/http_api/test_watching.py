@@ -157,6 +157,30 @@ async def test_a_streaming_list_is_the_state_and_a_closing_bookmark(api: Any, ve
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("form", ["", ";as=Table;v=v1;g=meta.k8s.io", ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"])
+async def test_bookmark_has_zero_object_of_its_kind(api: Any, form: str) -> None:
+    """Typed clients decode the object of a bookmark: required fields are there, and null."""
+    for resource, zero in (
+        ("/api/v1/pods", {"spec": {"containers": None}, "status": {}}),
+        ("/apis/rbac.authorization.k8s.io/v1/roles", {"rules": None}),
+        ("/api/v1/limitranges", {"spec": {"limits": None}}),
+    ):
+        query = (
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1&timeoutSeconds=1"
+        )
+        answer = await api.get(f"{resource}?{query}&includeObject=Object", accept=f"application/json{form}")
+        events = list(map(json.loads, answer.body.splitlines()))
+        found = next(event["object"] for event in events if event["type"] == "BOOKMARK")
+        if "Table" in form:
+            (row,) = found["rows"]
+            found = row["object"]
+        metadata = found.pop("metadata")
+        assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+        rest = {name: value for name, value in found.items() if name not in ("kind", "apiVersion")}
+        assert rest == ({} if "Partial" in form else zero)
+
+
+@pytest.mark.virtual
 async def test_without_bookmarks_the_state_has_no_closing_mark(api: Any) -> None:
     """Streaming lists, rule 1: the BOOKMARK comes when `allowWatchBookmarks=true`."""
     await api.delete(CONFIGS)

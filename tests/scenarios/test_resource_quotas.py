@@ -212,10 +212,35 @@ async def test_what_cannot_be_read_keeps_nothing_else_from_being_counted() -> No
         await cluster.client.create(CONFIG_MAPS, config("a"))
         await cluster.client.create(RESOURCE_QUOTAS, quota(configmaps="2", secrets="2"))
         await cluster.advance(30)
-        assert await used(cluster) == {"configmaps": "1"}
+        found = await cluster.client.get(RESOURCE_QUOTAS, Q)
+        assert found.status.hard == {"configmaps": "2"}
+        assert found.status.used == {"configmaps": "1"}
         manager.network.intercept(lambda _: None)
         await cluster.advance(60)
         assert await used(cluster) == {"configmaps": "1", "secrets": "0"}
+
+
+async def test_limit_is_shown_once_use_is_counted() -> None:
+    """A busy server refuses to list objects, and a limit without a use would refuse every create."""
+    async with Cluster() as cluster:
+        manager = await start(cluster)
+        manager.network.intercept(lambda request: BUSY if request.path.endswith("/configmaps") else None)
+        manager.network.cut()
+        manager.network.mend()
+        await cluster.advance(1)
+        await cluster.client.create(RESOURCE_QUOTAS, quota(configmaps="1"))
+        await cluster.advance(3)
+        found = await cluster.client.get(RESOURCE_QUOTAS, Q)
+        assert (found.status.hard or {}) == (found.status.used or {}) == {}
+        await cluster.client.create(CONFIG_MAPS, config("a"))
+        manager.network.intercept(lambda _: None)
+        await cluster.advance(60)
+        assert await used(cluster) == {"configmaps": "1"}
+        with pytest.raises(Forbidden, match="exceeded quota"):
+            await cluster.client.create(CONFIG_MAPS, config("b"))
+
+
+BUSY = Response(429, {"content-type": "application/json"}, b'{"kind":"Status","code":429,"reason":"TooManyRequests"}')
 
 
 REFUSED = Response(500, {"content-type": "application/json"}, b'{"kind":"Status","code":500,"reason":"InternalError"}')

@@ -116,7 +116,7 @@ def selector(found: Tree | None, empty: str = NONE) -> str:
 
 def containers(template: Tree) -> list[Any]:
     """Return the names of a pod template's containers and their images: two cells."""
-    found = part(template, "spec").get("containers", ())
+    found = part(template, "spec").get("containers") or ()
     return [",".join(c.get("name", "") for c in found), ",".join(c.get("image", "") for c in found)]
 
 

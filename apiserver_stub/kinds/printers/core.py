@@ -64,7 +64,7 @@ def _pod(tree: Tree) -> list[Any]:
     if not phase.reason or condition(tree, "Initialized") == "True":
         phase = _running(tree, phase, lasting)
     reason = _deletion(tree) or phase.reason or _stated(status)
-    total = len(spec.get("containers", ())) + len(_sidecars(spec))
+    total = len(spec.get("containers") or ()) + len(_sidecars(spec))
     return [
         name(tree),
         f"{phase.ready}/{total}",

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +14,7 @@ from controller_manager.api.errors import Forbidden
 from controller_manager.serving.authentication import User
 from tests.http_api.conftest import Api, started
 
+T = TypeVar("T")
 NAMESPACE = "/api/v1/namespaces/default"
 QUOTAS = f"{NAMESPACE}/resourcequotas"
 CONFIGS = f"{NAMESPACE}/configmaps"
@@ -110,3 +112,26 @@ async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
         assert refused.status == 403
         assert 'unknown field \\"spec.colour\\"' in refused.headers["warning"]
         assert 'spec.containers[0].env[1]: hides an earlier \\"A\\"' in refused.headers["warning"]
+
+
+@pytest.mark.parametrize(("containers", "aside"), [(10, 0), (300, 2)])
+async def test_pod_with_many_containers_is_counted_aside(containers: int, aside: int) -> None:
+    """The event loop does not wait for the verdict, nor for what is added to the quota."""
+    steps: list[object] = []
+
+    async def run(step: Callable[[], T]) -> T:
+        steps.append(step)
+        return step()
+
+    async with started() as api:
+        await quota(api, {"pods": "5", "requests.cpu": "1"}, {"pods": "0", "requests.cpu": "0"})
+        kind = next(kind for kind in built_in().all() if kind.storage == "pods")
+        asked = [{"name": f"c{n}", "resources": {"requests": {"cpu": "1m"}}} for n in range(containers)]
+        pod = {"metadata": {"name": "one", "namespace": "default"}, "spec": {"containers": asked}}
+        attributes = Attributes("create", kind, "default", "one", "", pod, None, User("admin"))
+        quotas = ResourceQuotas(api.server.store, run=run)
+        await quotas.validate(attributes)
+        (amend,) = await quotas.charge(attributes)
+        found = json.loads(amend.change(json.dumps((await api.get(f"{QUOTAS}/q")).tree).encode()))
+        assert found["status"]["used"] == {"pods": "1", "requests.cpu": f"{containers}m"}
+        assert len(steps) == aside

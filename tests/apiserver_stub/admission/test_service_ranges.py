@@ -1,6 +1,7 @@
 """Numbers are drawn from the upper band while it has some, and every number is drawn once (KEP-3070, KEP-3668)."""
 
 from ipaddress import ip_network
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -40,3 +41,25 @@ def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int
     assert sorted(drawn) == list(range(100, 100 + size))
     upper = size - numbers.band
     assert min(drawn[:upper], default=100 + numbers.band) == 100 + numbers.band
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 70), st.randoms(use_true_random=False))
+def test_numbers_drawn_at_once_are_distinct_and_the_lower_band_last(
+    size: int, band: int, count: int, source: Random
+) -> None:
+    numbers = Range(100, size, min(band, size))
+    looked_at: list[int] = []
+    taken = set(source.sample(range(100, 100 + size), size // 3))
+
+    def is_free(number: int) -> bool:
+        looked_at.append(number)
+        return number not in taken
+
+    drawn = numbers.draw_many(count, is_free, source.randrange)
+    free = set(range(100, 100 + size)) - taken
+    assert len(drawn) == len(set(drawn)) == min(count, len(free))
+    assert set(drawn) <= free
+    assert len(looked_at) == len(set(looked_at))
+    upper = [number for number in drawn if number >= 100 + numbers.band]
+    assert drawn[: len(upper)] == upper
+    assert len(upper) == min(count, len({number for number in free if number >= 100 + numbers.band}))

@@ -7,6 +7,7 @@ import pytest
 
 from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.encode import cbor
+from apiserver_stub.kinds.zero_values import zero_object
 from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
 from controller_manager.api.errors import (
     Expired,
@@ -55,7 +56,7 @@ async def test_only_the_first_table_of_a_watch_has_columns() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS.all() if kind.persisted], ids=lambda kind: kind.name)
 async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
     asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
-    mark = bookmark(kind.api_version, kind.kind, 8)
+    mark = bookmark(kind.api_version, kind.kind, 8, zero_object(kind.name, kind.schema))
     table = event(await opened(asked), "BOOKMARK", mark)
     assert table["metadata"] == {"resourceVersion": "8"}
     assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
@@ -64,9 +65,9 @@ async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
 
 async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
     represent = await opened(call(AS_TABLE, "watch", includeObject="None"))
-    end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
+    end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, {}, initial_end=True))
     assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
+    assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, {}))["rows"][0]["object"] is None
 
 
 async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.admission import allocations
 from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record
@@ -248,3 +249,45 @@ async def test_a_group_of_writes_that_fails_takes_nothing(api, allocation) -> No
     with pytest.raises(errors.Invalid, match="already allocated"):
         await other.post(SERVICES, service("c", clusterIP="10.0.0.5"))
     await store.close()
+
+
+class TestManyNodePorts:
+    """A service may have as many node ports as the range has; each row is looked at a few times, not once for each
+    port.
+    """
+
+    @pytest.fixture
+    def allocation(self) -> Any:
+        return allocation_of(NETWORKS, range(30000, 30400))
+
+    async def test_looking_for_free_ports_takes_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked: list[object] = []
+        usual = WatchCache.get
+
+        def get(self: WatchCache, resource: str, key: str) -> Any:
+            looked.append(key)
+            return usual(self, resource, key)
+
+        first = [port(number) for number in range(1, 301)]
+        await api.post(SERVICES, service("a", type="NodePort", ports=first))
+        monkeypatch.setattr(WatchCache, "get", get)
+        second = (await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 99)]))).copy()
+        assert len(set(node_ports(second))) == 98
+        assert len(looked) < 4 * 400
+
+    async def test_ports_that_are_named_are_compared_in_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The stored service is decoded once for all ports that have no row yet."""
+        made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 101)]))
+        decoded: list[bytes] = []
+        usual = allocations.items_of
+
+        def items_of(data: bytes | None) -> Any:
+            decoded.append(data or b"")
+            return usual(data)
+
+        monkeypatch.setattr(allocations, "items_of", items_of)
+        free = sorted(set(range(30000, 30400)) - set(node_ports(made)))
+        made["spec"]["ports"] = [port(n, free[n]) for n in range(1, 101)]
+        changed = await api.put(f"{SERVICES}/a", made)
+        assert node_ports(changed) == free[1:101]
+        assert len(decoded) < 10

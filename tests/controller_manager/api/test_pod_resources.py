@@ -1,0 +1,35 @@
+"""What the containers of a pod need together, at the time of the greatest need."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.api.pod_resources import container_total, largest, parsed, plus
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "a/x"]), st.sampled_from(["0", "1", "2", "1500m", "1Ki"]))
+CONTAINER = st.fixed_dictionaries({"asked": AMOUNTS}, optional={"restartPolicy": st.just("Always")})
+SPECS = st.fixed_dictionaries({
+    "containers": st.lists(CONTAINER, max_size=4), "initContainers": st.lists(CONTAINER, max_size=5),
+})  # fmt: skip
+
+
+@given(SPECS)
+def test_containers_need_the_most_of_any_moment(spec: dict[str, Any]) -> None:
+    """While they run: all of them and the sidecars; before that each init container beside the sidecars before it."""
+    sidecars = [parsed(one["asked"]) for one in spec["initContainers"] if one.get("restartPolicy")]
+    together: Any = {}
+    for amounts in [*(parsed(one["asked"]) for one in spec["containers"]), *sidecars]:
+        together = plus(together, amounts)
+    moments = [together]
+    beside: Any = {}
+    for one in spec["initContainers"]:
+        own = parsed(one["asked"])
+        moments.append(plus(own, beside))
+        if one.get("restartPolicy"):
+            beside = plus(beside, own)
+            moments.append(beside)
+    found = container_total(spec, lambda container: parsed(container["asked"]))
+    assert {name: one.number for name, one in found.items()} == {
+        name: one.number for name, one in largest(*moments).items()
+    }
