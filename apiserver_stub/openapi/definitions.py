@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.kinds.enums import ENUMS
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.structural.schema import StructuralSchema
@@ -79,17 +78,12 @@ class Definitions:
 
 
 def built_in() -> Definitions:
-    """Return the definitions of the built-in API, with the values the server allows and their descriptions."""
+    """Return the definitions of the built-in API with their descriptions."""
     definitions = _load("definitions.json")
     for short, told in _load("descriptions.json").items():
         raw = definitions[full_name(short)]
         for name, sentence in told.items():
             (raw["fields"][name] if name else raw)["description"] = sentence
-    for short, fields in ENUMS.items():
-        described = definitions[full_name(short)]["fields"]
-        for field, allowed in fields.items():
-            raw = described[field.removesuffix("[]")]
-            (raw["items"] if field.endswith("[]") else raw)["enum"] = allowed
     return Definitions(definitions)
 
 

@@ -59,9 +59,9 @@ class Dialect(msgspec.Struct, frozen=True):
         raw = definitions[name]
         if "custom" in raw:
             return self._custom(raw)
-        required, about = raw.get("required", ()), _SENTENCES if "gvk" in raw else {}
+        sentences = _SENTENCES if "gvk" in raw else {}
         fields = {
-            field: self._field(definitions, found, about.get((field, _type(found)), ""), there=field in required)
+            field: self._field(found, sentences.get((field, _type(found)), ""))
             for field, found in raw.get("fields", {}).items()
         }
         schema = _described(raw)
@@ -78,23 +78,20 @@ class Dialect(msgspec.Struct, frozen=True):
         schemas = CustomSchemas(kind, metadata, of_list, self.ref(name_of(kind)), old=not self.defaults)
         return schemas.list() if "isList" in raw else schemas.object()
 
-    def _field(self, definitions: Definitions, raw: Raw, sentence: str, *, there: bool) -> Schema:
+    def _field(self, raw: Raw, sentence: str) -> Schema:
         schema = _described(raw)
         if "fields" in raw:
-            schema["properties"] = {
-                name: self._field(definitions, inner, "", there=name in raw.get("required", ()))
-                for name, inner in raw["fields"].items()
-            }
+            schema["properties"] = {name: self._field(inner, "") for name, inner in raw["fields"].items()}
         if sentence:
             schema.setdefault("description", sentence)
-        if self.defaults:
-            schema.update(_default(definitions, raw, there=there or bool(sentence and "ref" in raw)))
+        if self.defaults and "default" in raw:
+            schema["default"] = raw["default"]
         if "ref" in raw:
             ref = self.ref(raw["ref"])
             schema.update({"allOf": [ref]} if schema and self.defaults else ref)
         for part, keyword in (("items", "items"), ("values", "additionalProperties")):
             if part in raw:
-                schema[keyword] = self._field(definitions, raw[part], "", there=True)
+                schema[keyword] = self._field(raw[part], "")
         return schema
 
 
@@ -117,17 +114,3 @@ def _described(raw: Raw) -> Schema:
     schema = {key: raw[key] for key in _PLAIN if key in raw}
     schema.update({extension: raw[key] for key, extension in _EXTENSIONS if key in raw})
     return schema
-
-
-def _default(definitions: Definitions, raw: Raw, *, there: bool) -> Schema:
-    """Return what an absent value stands for: what the facts say, or of what is always there the empty value, as far as
-    it is an allowed one.
-    """
-    if "default" in raw:
-        return {"default": raw["default"]}
-    if not there or "enum" in raw:
-        return {}
-    if raw.get("type") == "string":
-        return {} if "format" in raw else {"default": ""}
-    target = definitions[raw["ref"]] if "ref" in raw else {}
-    return {"default": {}} if "fields" in target and not target.get("required") else {}
