@@ -19,8 +19,9 @@ T = TypeVar("T")
 
 MOST_WAITING = 200
 """The most pieces of work that may wait for the thread."""
+MANY = 1000
+"""Values that are worth the change: what is done with an object takes up to 20 microseconds for each of them."""
 _SMALL = 8 * 1024  # bytes that are never many values
-_MANY = 1000  # values: what is done with an object takes up to 20 microseconds for each of them
 _LONG = 128 * 1024  # bytes, however few values they are
 _TURN = 0.001  # seconds after which the loop is given the interpreter lock while the thread works
 _RETRY_AFTER = 1  # seconds
@@ -41,7 +42,12 @@ def is_large(data: bytes) -> bool:
     """Return whether JSON has so many values, or bytes, that work on it belongs into the thread; by a rough count."""
     if len(data) <= _SMALL:
         return False
-    return len(data) > _LONG or data.count(b",") + data.count(b"[") + data.count(b"{") > _MANY
+    return len(data) > _LONG or count_values(data) > MANY
+
+
+def count_values(data: bytes) -> int:
+    """Return how many values JSON has, roughly."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 class Offload:

@@ -35,12 +35,14 @@ from apiserver_stub.kinds.definition_conditions import (
 )
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.offload import is_large
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.verbs.update import amend
 from apiserver_stub.watch_cache.row import Change, CorruptRow
-from controller_manager.api.errors import NotFound
+from controller_manager.api.errors import NotFound, TooManyRequests
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.log import Logger
+from controller_manager.base.slices import give_way
 from controller_manager.base.tasks import Tasks, contain, keep_running
 
 GROUP = f"apiextensions.{GROUP_DOMAIN}"
@@ -79,6 +81,7 @@ class DefinitionController:
         self._cleaned: set[str] = set()  # definitions whose objects are being removed
         self._gone: dict[str, asyncio.Event] = {}  # by storage: an object of it is
         self._wake = asyncio.Event()
+        self._serving = asyncio.Lock()
 
     async def read(self) -> None:
         """Serve what is defined already, and hear of all changes from now on."""
@@ -104,6 +107,7 @@ class DefinitionController:
                     await self._wake.wait()
                     continue
                 del self._unsettled[name]
+                await give_way()  # each step reads the whole definition
                 definition = self._definition(name)
                 if definition is None:
                     continue
@@ -131,20 +135,25 @@ class DefinitionController:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether no change of a definition waits to be served."""
-        return not self._changed
+        """Return whether no change of a definition waits to be served, or is about to be."""
+        return not self._changed and not self._serving.locked()
 
     async def serve_changed(self) -> None:
-        """Serve what has changed."""
-        while self._changed:
-            name = next(iter(self._changed))
-            del self._changed[name]
-            await contain(partial(self._serve, name), self._log, name=f"serving {name}")
+        """Serve what has changed, one definition at a time."""
+        async with self._serving:
+            while self._changed:
+                name = next(iter(self._changed))
+                del self._changed[name]
+                try:
+                    await contain(partial(self._serve, name), self._log, name=f"serving {name}")
+                except asyncio.CancelledError:
+                    self._changed[name] = None  # for the next caller
+                    raise
 
     async def _serve(self, name: str) -> None:
         """Serve what a definition defines now, and nothing else of it."""
         before, definition = self._known.get(name), self._definition(name)
-        after = self._know(definition, before) if definition is not None else None
+        after = await self._know(definition, before) if definition is not None else None
         if after is not None:
             self._known[name] = after
             self._unsettled[name] = None
@@ -154,7 +163,7 @@ class DefinitionController:
             self._unsettle_others(before.group)
         self._register(before.resources if before else (), after.resources if after else ())
 
-    def _know(self, definition: Tree, before: _Known | None) -> _Known:
+    async def _know(self, definition: Tree, before: _Known | None) -> _Known:
         """Return a definition as it is to be known; what is served of it stays where nothing of that has changed."""
         group, names = definition["spec"]["group"], Names.accepted(definition)
         has_all_names = is_true(definition, NAMES_ACCEPTED)
@@ -162,12 +171,31 @@ class DefinitionController:
             return _Known(group, names, has_all_names)
         ends = is_true(definition, TERMINATING)
         of = definition["metadata"]["uid"], definition["spec"], definition["status"]["acceptedNames"]
-        digest = blake2b(msgspec.json.encode(of), digest_size=16).digest()
-        same = before is not None and before.digest == digest
-        resources = before.resources if before and same else self._resources_of(definition)
+        data = msgspec.json.encode(of)
+        digest = blake2b(data, digest_size=16).digest()
+        if before is not None and before.digest == digest:
+            resources = before.resources
+        elif is_large(data):
+            resources = await self._make_apart(definition)
+        else:
+            resources = self._resources_of(definition)
         if any(info.terminating != ends for info in resources):
             resources = tuple(replace(info, terminating=ends) for info in resources)
         return _Known(group, names, has_all_names, digest, resources)
+
+    async def _make_apart(self, definition: Tree) -> tuple[ResourceInfo, ...]:
+        """Return what is served of a large definition, made in the thread as soon as that has room."""
+        while True:
+            try:
+                return await self._scope.offload.run(partial(self._measured, definition))
+            except TooManyRequests:
+                await asyncio.sleep(_PAUSE)
+
+    def _measured(self, definition: Tree) -> tuple[ResourceInfo, ...]:
+        resources = self._resources_of(definition)
+        for info in resources:
+            info.is_costly(b"{}")  # which looks at the whole schema the first time
+        return resources
 
     def _unsettle_others(self, group: str) -> None:
         """Look again at the definitions of a group that wait for a name."""

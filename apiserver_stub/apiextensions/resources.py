@@ -20,6 +20,7 @@ from apiserver_stub.kinds.rules.metadata import finalizer_warnings
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
+from apiserver_stub.kinds.structural.cost import SchemaCost
 from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
 
@@ -119,6 +120,7 @@ def _resource(
         converter=several,
         strict_converter=None if several is None else several.strictly,
         complete=rules.complete if several is None else None,
+        is_costly=SchemaCost(schema).is_costly,
         defaults=rules.default,
         judge=rules.judge,
         warnings={"": finalizer_warnings},

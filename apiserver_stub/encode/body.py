@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode import cbor, json, protobuf, yaml
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
@@ -113,9 +114,10 @@ def is_large_request(request: Request) -> bool:
     return len(data) > _SMALL or (media in (YAML, APPLY_YAML) and b"*" in data and b"&" in data)
 
 
-def run_of(offload: Offload, request: Request, data: bytes = b"") -> Run:
-    """Return what performs the steps of a write: the thread, for a large request or a large object (JSON)."""
-    return offload.run if is_large_request(request) or is_large(data) else at_once
+def run_of(offload: Offload, request: APIRequest, data: bytes = b"") -> Run:
+    """Return what performs the steps of a write: the thread, for a large request or a costly object (JSON)."""
+    is_costly = is_large_request(request.http) or request.kind.is_costly(data or request.http.body)
+    return offload.run if is_costly else at_once
 
 
 def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:

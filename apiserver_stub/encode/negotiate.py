@@ -13,7 +13,7 @@ from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, compres
 from apiserver_stub.encode.representations import CHUNK, CachedRows, ListDocument, RepresentationCache, chunk_bounds
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
-from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object
+from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object, takes_long
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from apiserver_stub.spans import Span
 from apiserver_stub.watch_cache.row import sizes_of
@@ -133,14 +133,17 @@ class ContentNegotiator:
         cached = cached_rows(request, representation, self._cache)
         if isinstance(content, Stream):
             return representation.serializer.watch_type, content.open(event_encoder(request, representation, cached))
+        is_long = takes_long(request, representation)
         if isinstance(content, Item):
-            run = self._offload.run if is_large(content.data) else at_once
+            run = self._offload.run if is_long or is_large(content.data) else at_once
             body = await run(partial(_whole, request, representation, serializer, content, cached))
             cached.keep()
             return serializer.media_type, body
         shown = show_list(request, representation, content, cached)
         if serializer is JSON and not representation.view:
             return serializer.media_type, _stored_list_body(shown)
+        if is_long:
+            return serializer.media_type, _paced(serializer, shown, 1, self._offload.run)
         return serializer.media_type, _list_body(serializer, shown, self._offload)
 
     def refuse(self, refusal: ApiError, http: Request) -> Response:

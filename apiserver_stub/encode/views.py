@@ -68,11 +68,16 @@ def event_encoder(request: APIRequest, representation: Representation, cached: C
         later = _table_encoder(request, representation, cached, f"{name} later", headed=False)
         return replace(_table_encoder(request, representation, cached, name, headed=True), rest=later)
     convert = _partial(representation.version) if representation.view == PARTIAL else None
-    encoder = EventEncoder(name, convert, serializer.frame)
+    encoder = EventEncoder(name, convert, serializer.frame, is_costly=request.kind.is_costly)
     if serializer.rows is None:
         return encoder
     event = serializer.rows(request.kind, convert is not None).event
     return replace(encoder, row=lambda type_, row: event(type_, row, cached), keep=cached.keep)
+
+
+def takes_long(request: APIRequest, representation: Representation) -> bool:
+    """Return whether showing an object takes long however small it is."""
+    return representation.view == TABLE and _shown_kind(request).printer.costly
 
 
 def shown_type(request: APIRequest, representation: Representation) -> tuple[str, str]:
@@ -102,7 +107,12 @@ def _table_encoder(
         return frame(type_, _tabulator(request, representation).one_of(cached, row, row.data, headed))
 
     row = None if request.kind.from_storage or request.kind.complete else event_of
-    return EventEncoder(name, convert, frame, row=row, keep=cached.keep, lasting=False)
+    is_costly = _always if takes_long(request, representation) else request.kind.is_costly
+    return EventEncoder(name, convert, frame, row=row, keep=cached.keep, lasting=False, is_costly=is_costly)
+
+
+def _always(_data: bytes) -> bool:
+    return True
 
 
 def _tabulator(request: APIRequest, representation: Representation) -> Tabulator:

@@ -11,6 +11,7 @@ from apiserver_stub.kinds.rules.metadata import check_custom_change, check_custo
 from apiserver_stub.kinds.scale import ScalePaths, typed_in
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.structural.correlation import Correlation
+from apiserver_stub.kinds.structural.cost import prepare
 from apiserver_stub.kinds.structural.defaulting import fill_defaults
 from apiserver_stub.kinds.structural.objects import check_change, check_object, check_status, complete
 from apiserver_stub.kinds.structural.rules import RuleCheck, check_rules, has_rules
@@ -39,6 +40,7 @@ class CustomRules:
 
     def complete(self, tree: Tree) -> bool:
         """See `complete`."""
+        self.schema.derived(prepare)
         return complete(tree, self.schema)
 
     def default(self, tree: Tree) -> None:
@@ -55,6 +57,7 @@ class CustomRules:
         admission took away.
         """
         errors = ErrorList()
+        self.schema.derived(prepare)
         fill_defaults(new, self.schema)
         correlation = None if old is None else Correlation(new, old, self.schema)
         if correlation is None:

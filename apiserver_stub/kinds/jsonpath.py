@@ -1,16 +1,40 @@
 """JSONPath as columns of custom resources have it: fields, indexes, slices, wildcards, filters, recursive descent.
 
-A path that finds nothing finds nothing; one that cannot be taken in a value raises `LookupError`.
+A path that finds nothing finds nothing; one that cannot be taken in a value raises `LookupError`. So does one that
+visits too many values: recursive descent within recursive descent takes exponential time.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-# Returns all that is found from each of some values.
-_Step = Callable[[list[Any]], list[Any]]
+MOST_VISITS = 250_000
+"""Values that all paths of the columns of a table may visit in one object."""
 
+
+class Visits:
+    """The number of values that one or several paths may still visit."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def count(self, visited: int) -> None:
+        """Note visited values. Raises `LookupError` when they are too many."""
+        self.spend(visited)
+        if self._left < 0:
+            raise LookupError("too many values")
+
+    def spend(self, cost: int) -> None:
+        """Leave so many fewer to later paths."""
+        self._left -= cost
+
+
+# Returns all that is found from each of some values.
+_Step = Callable[[list[Any], Visits], list[Any]]
+
+_PLAIN = re.compile(r"(?:\.[\w-]+)*")
 _NAME = re.compile(r"(?:\\.|[^\s.,\[\]$@{}\\])*")
 _SLICE = re.compile(r"(-?\d*)(?::(-?\d*))?(?::(-?\d*))?")
 _FILTER = re.compile(r"\[\?\((.*?)(?:(==|!=|<=|>=|<|>)(.*?))?\)\]", re.DOTALL)
@@ -24,17 +48,29 @@ class JSONPath:
     def __init__(self, path: str) -> None:
         if len(path) > _LONGEST:
             raise ValueError(f"a path has at most {_LONGEST} characters")
-        self._steps = tuple(_parse(path))
+        self._steps = _steps(path.split(".")[1:] if _PLAIN.fullmatch(path) else _parse(path))
 
-    def find(self, value: Any) -> list[Any]:
-        """Return all that the path leads to, in order. Raises `LookupError`."""
-        found = [value]
-        for step in self._steps:
-            found = step(found)
-        return found
+    def find(self, value: Any, visits: Visits | None = None) -> list[Any]:
+        """Return all that the path leads to, in order; `visits` bounds the work. Raises `LookupError`."""
+        return _through(self._steps, [value], visits or Visits(MOST_VISITS))
 
 
-def _parse(text: str) -> Iterator[_Step]:
+def _steps(parts: Iterable[str | _Step]) -> tuple[_Step, ...]:
+    """Return the steps of a path, whose parts are steps and names of fields; one step follows all names in a row."""
+    found: list[_Step] = []
+    names: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            if not names:
+                found.append(partial(_fields, names))
+            names.append(part)
+        else:
+            found.append(part)
+            names = []
+    return tuple(found)
+
+
+def _parse(text: str) -> Iterator[str | _Step]:
     at = 0
     while at < len(text):
         if text.startswith("[?(", at):
@@ -55,7 +91,7 @@ def _parse(text: str) -> Iterator[_Step]:
         elif text[at] == ".":
             found = _NAME.match(text, at + 1)
             assert found is not None
-            yield _field(re.sub(r"\\(.)", r"\1", found[0]))
+            yield _wildcard if found[0] == "*" else re.sub(r"\\(.)", r"\1", found[0])
             at = found.end()
         elif text[at] in " @$":
             at += 1
@@ -63,40 +99,47 @@ def _parse(text: str) -> Iterator[_Step]:
             raise ValueError(f"unrecognized character in {text!r} at {at}")
 
 
-def _field(name: str) -> _Step:
-    if name == "*":
-        return _wildcard
-    return lambda values: [value[name] for value in values if type(value) is dict and name in value]
+def _fields(names: Sequence[str], values: list[Any], visits: Visits) -> list[Any]:
+    for name in names:
+        visits.count(len(values))
+        values = [value[name] for value in values if type(value) is dict and name in value]
+        if not values:
+            break
+    return values
 
 
-def _wildcard(values: Iterable[Any]) -> list[Any]:
-    return [inner for value in values for inner in _inside(value)]
+def _wildcard(values: list[Any], visits: Visits) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        inside = _inside(value)
+        visits.count(len(inside))
+        found += inside
+    return found
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _inside(value: Any) -> Collection[Any]:
     return value.values() if type(value) is dict else value if type(value) is list else ()
 
 
-def _descend(values: list[Any]) -> list[Any]:
+def _descend(values: list[Any], visits: Visits) -> list[Any]:
     """Return all values that have others inside, from the outside in."""
     found: list[Any] = []
     waiting = list(reversed(values))
     while waiting:
         value = waiting.pop()
-        inside = list(_inside(value))
+        inside = _inside(value)
         if inside:
+            visits.count(len(inside))
             found.append(value)
-            waiting.extend(reversed(inside))
+            waiting.extend(reversed([*inside]))
     return found
 
 
 def _bracket(text: str) -> _Step:
     if "," in text:
-        parts = [_bracket(part.strip()) for part in text.split(",")]
-        return lambda values: [one for part in parts for one in part(values)]
+        return _union([_bracket(part.strip()) for part in text.split(",")])
     if len(text) > 1 and text[0] == text[-1] == "'":
-        steps = tuple(_parse(f".{text[1:-1]}"))
-        return lambda values: _through(steps, values)
+        return partial(_through, _steps(_parse(f".{text[1:-1]}")))
     found = _SLICE.fullmatch(":" if text == "*" else text)
     if found is None:
         raise ValueError(f"invalid array index {text}")
@@ -104,13 +147,41 @@ def _bracket(text: str) -> _Step:
     if ":" not in text and text != "*":
         if start is None:
             raise ValueError(f"invalid array index {text}")
-        return lambda values: [_item(value, start) for value in values if value is not None]
-    return lambda values: [one for value in values if value is not None for one in _part(value, start, end, step)]
+        return lambda values, _: [_item(value, start) for value in values if value is not None]
+    return _slice(start, end, step)
 
 
-def _through(steps: Iterable[_Step], values: list[Any]) -> list[Any]:
+def _union(parts: Sequence[_Step]) -> _Step:
+    def find(values: list[Any], visits: Visits) -> list[Any]:
+        found: list[Any] = []
+        for part in parts:
+            visits.count(len(values))
+            found += part(values, visits)
+        return found
+
+    return find
+
+
+def _slice(start: int | None, end: int | None, step: int | None) -> _Step:
+    def find(values: list[Any], visits: Visits) -> list[Any]:
+        found: list[Any] = []
+        for value in values:
+            if value is not None:
+                inside = _part(value, start, end, step)
+                visits.count(len(inside))
+                found += inside
+        return found
+
+    return find
+
+
+def _through(steps: Iterable[_Step], values: list[Any], visits: Visits) -> list[Any]:
+    """Return what is found behind all steps."""
     for step in steps:
-        values = step(values)
+        if not values:
+            break
+        visits.count(len(values))
+        values = step(values, visits)
     return values
 
 
@@ -132,11 +203,11 @@ def _part(value: Any, start: int | None, end: int | None, step: int | None) -> l
 def _filter(left: str, operator: str | None, right: str | None) -> _Step:
     of_left = _operand(left)
     if operator is None:
-        return lambda values: [item for value in values for item in _items(value) if of_left(item)]
+        return _selection(lambda item, visits: bool(of_left(item, visits)))
     of_right, compare = _operand(right or ""), _OPERATORS[operator]
 
-    def holds(item: Any) -> bool:
-        ones, others = of_left(item), of_right(item)
+    def holds(item: Any, visits: Visits) -> bool:
+        ones, others = of_left(item, visits), of_right(item, visits)
         if len(ones) > 1 or len(others) > 1:
             raise LookupError("can only compare one element at a time")
         try:
@@ -144,22 +215,29 @@ def _filter(left: str, operator: str | None, right: str | None) -> _Step:
         except TypeError:
             raise LookupError("values of different types have no order") from None
 
-    return lambda values: [item for value in values for item in _items(value) if holds(item)]
+    return _selection(holds)
 
 
-def _items(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise LookupError("what is filtered is no array")
-    return value
+def _selection(holds: Callable[[Any, Visits], bool]) -> _Step:
+    def find(values: list[Any], visits: Visits) -> list[Any]:
+        found: list[Any] = []
+        for value in values:
+            if type(value) is not list:
+                raise LookupError("what is filtered is no array")
+            visits.count(len(value))
+            found += [item for item in value if holds(item, visits)]
+        return found
+
+    return find
 
 
-def _operand(text: str) -> Callable[[Any], list[Any]]:
+def _operand(text: str) -> Callable[[Any, Visits], list[Any]]:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return lambda _item: [text[1:-1]]
+        return lambda *_: [text[1:-1]]
     if text in ("true", "false"):
-        return lambda _item: [text == "true"]
+        return lambda *_: [text == "true"]
     if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
         number = float(text) if "." in text else int(text)
-        return lambda _item: [number]
+        return lambda *_: [number]
     return JSONPath(text).find

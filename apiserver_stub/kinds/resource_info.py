@@ -10,6 +10,7 @@ from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.strategy import Strategy, nothing
+from apiserver_stub.offload import is_large
 from controller_manager.api.errors import Cause
 
 Column = tuple[str, str, str, int] | tuple[str, str, str, int, str]
@@ -20,7 +21,8 @@ Column = tuple[str, str, str, int] | tuple[str, str, str, int, str]
 class Printer:
     """The columns of a kind, and the cells of one object, as many as there are columns. What `conditions` returns is
     told of the row as a whole. Rows come in the order of the number at the path `order`, if it has one. `whole` says
-    that more of the metadata is looked at than printers usually need.
+    that more of the metadata is looked at than printers usually need, `costly` that a row takes long however small the
+    object is.
     """
 
     columns: tuple[Column, ...]
@@ -28,6 +30,7 @@ class Printer:
     conditions: Callable[[Tree], list[Tree]] | None = None
     order: str = ""
     whole: bool = False
+    costly: bool = False
 
 
 def _created(tree: Tree) -> list[Any]:
@@ -115,6 +118,7 @@ class ResourceInfo:
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     A kind that has its own way to `judge` objects is a custom resource: its schema is structural, its bodies name their
     type, and `rules` are not asked.
+    `is_costly` says whether work on an object, given as JSON, belongs in the thread for large objects.
     `defaults` fills in all; where those of a top-level field follow from that field alone, `part_defaults` has those of
     each that has some.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
@@ -148,6 +152,7 @@ class ResourceInfo:
     converter: Converter | None = None
     strict_converter: Converter | None = None
     complete: Complete | None = None
+    is_costly: Callable[[bytes], bool] = is_large
     defaults: Defaults = nothing
     part_defaults: Mapping[str, Defaults] | None = None
     rules: KindRules = _PLAIN_RULES

@@ -80,6 +80,10 @@ class Schema:
                     del derived[under_way]
         return found
 
+    def has_derived(self, make: Callable[[Self], T]) -> bool:
+        """Return whether `derived` has what `make` makes already."""
+        return self._derived is not None and make in self._derived
+
     @cached_property
     def fields(self) -> Mapping[str, "Schema"]:
         """The named fields of an object; empty for a map and for everything else."""

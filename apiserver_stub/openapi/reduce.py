@@ -1,8 +1,9 @@
 """Reduces a folder of facts about the API, and the documents of OpenAPI 3 that a server publishes, to definitions.
 
-Run as `python -m apiserver_stub.openapi.reduce FACTS PUBLISHED`; writes `definitions.json` beside this file. PUBLISHED is
-a folder with one file for each path below `/openapi/v3`: defaults and enums come from there, since the facts have few of
-them. What the server enforces is in `kinds/data/schema.json`, which demands less here and there than the description says.
+Run as `python -m apiserver_stub.openapi.reduce FACTS PUBLISHED`; writes `definitions.json` beside this file. PUBLISHED
+is a folder with one file for each path below `/openapi/v3` of a server: defaults and enums come from there, since the
+facts have few of them. What the server enforces is in `kinds/data/schema.json`, which demands less here and there than
+the description says.
 """
 
 import sys

@@ -30,7 +30,7 @@ async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     """
     sent = _Sent(scope, request)
     if sent.known is None:
-        await scope.run_of(request.http)(sent.read)
+        await scope.run_of(request)(sent.read)
     elif (outcome := await sent.repeated()) is not None:
         return outcome.reply()
     otherwise = None if request.subresource else creation(request, sent.create, nothing)

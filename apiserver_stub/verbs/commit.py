@@ -17,7 +17,7 @@ from apiserver_stub.verbs.draft import Draft
 from apiserver_stub.verbs.mutation import Outcome
 from apiserver_stub.verbs.preconditions import check_new
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import answered, for_storage
+from apiserver_stub.verbs.storage import answer, for_storage
 from apiserver_stub.watch_cache.joint_commits import Also
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.base.clock import monotonic
@@ -64,7 +64,7 @@ async def commit(scope: RequestScope, request: APIRequest, draft: Draft, also: S
     elif row is not None:
         scope.decoded.forget(row)
     if draft.answered is draft.stored:
-        return Outcome(answered(kind, written), draft.warnings, row is None, removes)
+        return Outcome(await answer(kind, written, scope.offload), draft.warnings, row is None, removes)
     assert draft.answered is not None
     draft.answered["metadata"]["resourceVersion"] = str(written.revision)
     return Outcome(encode(in_order(draft.answered)), draft.warnings, row is None, removes)

@@ -37,6 +37,7 @@ class ConvertedRows:
         self._api_version = kind.api_version
         self._prefix = type_prefix(kind.api_version, kind.kind)
         self._read, self._converter = kind.from_storage, kind.converter
+        self._is_costly = kind.is_costly
         self._serial = kind.serial
         self._cached = kind.storage, f"converted {kind.serial}"
         self._offload = offload
@@ -114,7 +115,8 @@ class ConvertedRows:
             details = Details(retry_after_seconds=_RETRY_AFTER)
             raise TooManyRequests("too many objects are being converted; please try again later", details) from None
         try:
-            run = self._offload.run if sum(row.size for row in rows) > MUCH else at_once
+            is_long = sum(row.size for row in rows) > MUCH or any(self._is_costly(row.data) for row in rows)
+            run = self._offload.run if is_long else at_once
             trees = await run(partial(_read, self._read, rows))
             converted = await self._converter(trees, self._api_version)
             objects = await run(partial(_written, converted))

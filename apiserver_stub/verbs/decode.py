@@ -46,7 +46,7 @@ _OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v
 async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warnings]:
     """Return the object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
     check_write(request)
-    tree, warnings = await run_of(offload, request.http)(partial(read_object, request))
+    tree, warnings = await run_of(offload, request)(partial(read_object, request))
     check_namespace(request, tree["metadata"])
     return tree, warnings
 
@@ -60,7 +60,7 @@ async def read_body(
     """
     subresource = request.subresource
     assert subresource is not None
-    body, warnings = await scope.run_of(request.http)(partial(_fitted, request, subresource))
+    body, warnings = await scope.run_of(request)(partial(_fitted, request, subresource))
     metadata = body.tree.setdefault("metadata", {})
     note_object(completed(body.tree))
     if not named and not metadata.get("name"):

@@ -92,7 +92,7 @@ async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIReq
     """
     if not request.http.body:
         return as_options(scope, request, _in_query(request.query))
-    said = await scope.run_of(request.http)(partial(decode_options, request.http))
+    said = await scope.run_of(request)(partial(decode_options, request.http))
     if (record := current_record()) is not None:
         record.note_document(lambda: encode({**said, **_AUDITED}))
     return as_options(scope, request, said | _dry(request.query))

@@ -5,7 +5,7 @@ from apiserver_stub.spans import Span
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import answered, key_of
+from apiserver_stub.verbs.storage import answer, key_of
 
 
 async def get(scope: RequestScope, request: APIRequest) -> Reply:
@@ -19,7 +19,7 @@ async def get(scope: RequestScope, request: APIRequest) -> Reply:
         raise object_not_found(request)
     if request.kind.converter is not None:
         (row,) = await scope.conversions.of(request.kind).convert_anew((row,))
-    return Reply(Item(answered(request.kind, row), row))
+    return Reply(Item(await answer(request.kind, row, scope.offload), row))
 
 
 async def _wait_traced(span: Span, scope: RequestScope, request: APIRequest) -> None:

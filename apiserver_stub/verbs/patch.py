@@ -98,7 +98,7 @@ async def patch(scope: RequestScope, request: APIRequest) -> Reply:
     """Patch the object and return it; unchanged, with the version it had, when the patch changes nothing."""
     if is_apply(request):
         return await apply(scope, request)
-    document = await scope.run_of(request.http)(partial(Patch, request))
+    document = await scope.run_of(request)(partial(Patch, request))
     return (await write(scope, request, change(scope, request, partial(_edit, request, document)))).reply()
 
 

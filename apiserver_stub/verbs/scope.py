@@ -22,7 +22,6 @@ from apiserver_stub.verbs.unchanged_objects import UnchangedObjects
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.errors import ApiError
-from controller_manager.api.wire import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,8 @@ class RequestScope:
     forms: ObjectForms | None = None
     admitted: AdmittedObjects | None = None
 
-    def run_of(self, request: Request, data: bytes = b"") -> Run:
-        """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""
+    def run_of(self, request: APIRequest, data: bytes = b"") -> Run:
+        """Return the runner of a write's steps; see `run_of`."""
         return run_of(self.offload, request, data)
 
     async def wait_until_fresh(self, revision: int | None) -> None:

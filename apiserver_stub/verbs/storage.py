@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
@@ -64,6 +65,17 @@ def answered(kind: ResourceInfo, row: Row) -> bytes:
     return data
 
 
+async def answer(kind: ResourceInfo, row: Row, offload: Offload) -> bytes:
+    """Return a row as it is answered, read in the thread if that takes long."""
+    if row.settled == kind.serial or _is_answered_as_stored(kind) or not kind.is_costly(row.data):
+        return answered(kind, row)
+    return await offload.run(partial(answered, kind, row))
+
+
+def _is_answered_as_stored(kind: ResourceInfo) -> bool:
+    return is_stored_as_served(kind) and kind.complete is None
+
+
 async def all_from_storage(
     kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
 ) -> Sequence[bytes]:
@@ -75,7 +87,8 @@ async def all_from_storage(
         serial = kind.serial
         if is_stored_as_served(kind) and (kind.complete is None or all(row.settled == serial for row in rows)):
             return await _sound(rows)
-        run = offload.run if sum(row.size for row in rows) > MUCH else at_once
+        is_long = sum(row.size for row in rows) > MUCH or any(kind.is_costly(row.data) for row in rows)
+        run = offload.run if is_long else at_once
         return await run(lambda: [answered(kind, row) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None

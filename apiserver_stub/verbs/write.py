@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from apiserver_stub.admission import Admission, Attributes, Notes
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.api_request import APIRequest, Tree
-from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.at_rest import read
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.findings import LABELS
@@ -48,7 +47,7 @@ from apiserver_stub.verbs.preconditions import (
 )
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope, attributes_of, audit_notes
-from apiserver_stub.verbs.storage import answered, key_of
+from apiserver_stub.verbs.storage import answer, key_of
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import (
     AlreadyExists,
@@ -231,7 +230,7 @@ def _run_of(scope: RequestScope, request: APIRequest, data: bytes = b"") -> Run:
     """Return the runner of the steps of an attempt: `_edit` and `_complete` may ask for conversions on the way, and are
     repeated then. Until they are through, they leave nothing behind that is not made anew.
     """
-    run = run_of(scope.offload, request.http, data)
+    run = scope.run_of(request, data)
     return run if request.conversions is None else request.conversions.interrupting(run)
 
 
@@ -407,4 +406,4 @@ async def _unchanged(scope: RequestScope, request: APIRequest, draft: Draft) -> 
     if await _was_behind(scope):
         await _check_current(scope, request, draft)
     row = draft.served or draft.row
-    return Outcome(answered(request.kind, row), draft.warnings)
+    return Outcome(await answer(request.kind, row, scope.offload), draft.warnings)

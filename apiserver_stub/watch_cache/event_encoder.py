@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from apiserver_stub.offload import is_large
 from apiserver_stub.storage.interface import as_of
 from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.api.errors import ApiError
@@ -27,7 +28,7 @@ class EventEncoder(msgspec.Struct, frozen=True):
     of the stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded
     rows are kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a
     stream, if they are told in another way. What is not `lasting` says something else a moment later: nothing of it is
-    shared.
+    shared. `is_costly` says of a stored object, given as JSON, whether its events take long.
     """
 
     name: str = ""
@@ -37,6 +38,7 @@ class EventEncoder(msgspec.Struct, frozen=True):
     row: Callable[[str, Row], bytes] | None = None
     keep: Callable[[], None] = _keep_nothing
     lasting: bool = True
+    is_costly: Callable[[bytes], bool] = is_large
 
     @property
     def frames_only(self) -> bool:

@@ -5,7 +5,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from apiserver_stub.offload import is_large
 from apiserver_stub.storage.interface import TooNew, TooOld
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, Told, bookmark, encode, event_of_change
@@ -292,7 +291,7 @@ class Watcher:
         size = 0
         for seen, row in enumerate(rows, start=1):
             if self._filter.selects(row):
-                if self._slow and is_large(row.data):
+                if self._slow and self._target.represent.is_costly(row.data):
                     self.work, self._keep = partial(self._target.next().event_of, "ADDED", row), _nothing
                     return b"".join(parts), False
                 parts.append(self._target.next().event_of("ADDED", row))
@@ -353,7 +352,10 @@ class Watcher:
     def _leaves(self, change: Change, kind: str) -> bool:
         """Return whether a change is left to the caller to encode."""
         represent = self._target.represent
-        if not is_large(change.row.data) or self._events.find_event(change.row, kind, represent.name) is not None:
+        if (
+            not represent.is_costly(change.row.data)
+            or self._events.find_event(change.row, kind, represent.name) is not None
+        ):
             return False
         self.work = partial(event_of_change, change, kind, self._target.next())
         kept = partial(self._events.keep_event, change.row, kind, represent.name)

@@ -9,18 +9,21 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.kinds.error_list import go_number
-from apiserver_stub.kinds.jsonpath import JSONPath
+from apiserver_stub.kinds.jsonpath import MOST_VISITS, JSONPath, Visits
 from apiserver_stub.kinds.printers.cells import CREATED, NAME, UNKNOWN, Since, name
 from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
 
 # Returns the cell of an object.
-_Cell = Callable[[Tree], Any]
+_Cell = Callable[[Tree, Visits], Any]
 
 _DEFAULT: tuple[Mapping[str, Any], ...] = (
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATED},
 )
+_MOST_COST = 100
+_CHARACTERS = 16  # of a cell, that count as one visited value
+_COST_OF_ALL = 20  # of a path that visits all values once
 # What of the metadata is known without reading them all.
 _KNOWN = re.compile(r"(?!\.metadata|.*\.\.).*|\.metadata\.(name|creationTimestamp|deletionTimestamp|labels\b.*)")
 
@@ -34,8 +37,17 @@ def printer_of(columns: Sequence[Mapping[str, Any]]) -> Printer:
         ]
     except ValueError:  # one path that is none leaves the name alone
         return Printer((NAME,), lambda tree: [name(tree)])
-    whole = not all(_KNOWN.fullmatch(column["jsonPath"]) for column in columns)
-    return Printer((NAME, *map(_column, columns)), partial(_row, cells), whole=whole)
+    paths = [column["jsonPath"] for column in columns]
+    whole = not all(map(_KNOWN.fullmatch, paths))
+    costly = sum(map(_cost, paths)) > _MOST_COST
+    return Printer((NAME, *map(_column, columns)), partial(_row, cells), whole=whole, costly=costly)
+
+
+def _cost(path: str) -> int:
+    """Return what a path costs in a small object: 1 for one that visits few values."""
+    if "," in path or path.count("..") + ("[?" in path) > 1:  # visits values more than once
+        return _MOST_COST + 1
+    return _COST_OF_ALL if ".." in path else 1
 
 
 def _column(column: Mapping[str, Any]) -> Column:
@@ -44,19 +56,24 @@ def _column(column: Mapping[str, Any]) -> Column:
 
 
 def _row(cells: list[_Cell], tree: Tree) -> list[Any]:
-    return [name(tree), *(cell(tree) for cell in cells)]
+    visits = Visits(MOST_VISITS)
+    return [name(tree), *(cell(tree, visits) for cell in cells)]
 
 
-def _found(path: JSONPath, tree: Tree) -> list[Any]:
+def _found(path: JSONPath, tree: Tree, visits: Visits) -> list[Any]:
     try:
-        return path.find(tree)
+        return path.find(tree, visits)
     except LookupError:
         return []
 
 
-def _string(path: JSONPath, tree: Tree) -> str | None:
-    found = _found(path, tree)
-    return _text(found[0]) if found else None
+def _string(path: JSONPath, tree: Tree, visits: Visits) -> str | None:
+    found = _found(path, tree, visits)
+    if not found:
+        return None
+    text = _text(found[0])
+    visits.spend(len(text) // _CHARACTERS)
+    return text
 
 
 def _text(value: Any) -> str:
@@ -72,23 +89,23 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _integer(path: JSONPath, tree: Tree) -> int | None:
-    found = _found(path, tree)
+def _integer(path: JSONPath, tree: Tree, visits: Visits) -> int | None:
+    found = _found(path, tree, visits)
     return int(found[0]) if found and type(found[0]) in (int, float) else None
 
 
-def _number(path: JSONPath, tree: Tree) -> float | None:
-    found = _found(path, tree)
+def _number(path: JSONPath, tree: Tree, visits: Visits) -> float | None:
+    found = _found(path, tree, visits)
     return found[0] if found and type(found[0]) in (int, float) else None
 
 
-def _boolean(path: JSONPath, tree: Tree) -> bool | None:
-    found = _found(path, tree)
+def _boolean(path: JSONPath, tree: Tree, visits: Visits) -> bool | None:
+    found = _found(path, tree, visits)
     return found[0] if found and type(found[0]) is bool else None
 
 
-def _date(path: JSONPath, tree: Tree) -> Since | str | None:
-    found = _found(path, tree)
+def _date(path: JSONPath, tree: Tree, visits: Visits) -> Since | str | None:
+    found = _found(path, tree, visits)
     if not found or type(found[0]) is not str:
         return None
     if found[0] in ("", "null"):
@@ -100,10 +117,10 @@ def _date(path: JSONPath, tree: Tree) -> Since | str | None:
     return Since(found[0])
 
 
-def _nothing(_path: JSONPath, _tree: Tree) -> None:
+def _nothing(_path: JSONPath, _tree: Tree, _visits: Visits) -> None:
     return None
 
 
-_CELLS: Mapping[str, Callable[[JSONPath, Tree], Any]] = MappingProxyType({
+_CELLS: Mapping[str, Callable[[JSONPath, Tree, Visits], Any]] = MappingProxyType({
     "string": _string, "integer": _integer, "number": _number, "boolean": _boolean, "date": _date,
 })  # fmt: skip

@@ -133,7 +133,7 @@ def _resources(
 
 def _embedded(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
     """Yield the resources within a value, and where they are; not the value itself."""
-    if not schema.derived(_has_embedded):
+    if not schema.derived(has_embedded):
         return
     for inner, child, where in _children(value, schema, at):
         if child.resource and type(inner) is dict:
@@ -153,5 +153,6 @@ def _children(value: Any, schema: StructuralSchema, at: FieldPath) -> Iterator[t
             yield inner, schema.items, (at, index)
 
 
-def _has_embedded(schema: StructuralSchema) -> bool:
-    return any(child.resource or child.derived(_has_embedded) for child in schema.nodes())
+def has_embedded(schema: StructuralSchema) -> bool:
+    """Return whether resources may be embedded below a value of a schema."""
+    return any(child.resource or child.derived(has_embedded) for child in schema.nodes())

@@ -87,6 +87,12 @@ def has_rules(schema: StructuralSchema) -> bool:
     return bool(schema.validations) or any(child.derived(has_rules) for child in schema.nodes())
 
 
+def compile_rules(schema: StructuralSchema) -> None:
+    """Compile all rules of a schema, if there are any."""
+    if schema.derived(has_rules):
+        schema.derived(_rules_of)
+
+
 def check_rules(schema: StructuralSchema, new: Any, correlation: Correlation | None, check: RuleCheck) -> None:
     """Ask all rules of an object, which must be otherwise right; of a new one there is no `correlation`."""
     rules = schema.derived(_rules_of)

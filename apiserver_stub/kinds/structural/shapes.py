@@ -33,6 +33,7 @@ _JUDGED = ("allOf", "anyOf", "oneOf", "not", "multipleOf", "uniqueItems")
 _SIZES = ("minProperties", "maxProperties")
 _UNJUDGED = frozenset({"type", "description"})
 _LITERAL: Any = Literal
+_MOST_FIELDS = 10_000  # of an object: a type with more is made by one call into C that takes long
 
 
 class _Checked:
@@ -124,13 +125,21 @@ def _object(schema: StructuralSchema) -> Shape:
 
 
 def _named(schema: StructuralSchema) -> Shape:
-    return msgspec.defstruct(
+    if len(schema.properties) > _MOST_FIELDS:
+        return _checked(_never)
+    kind = msgspec.defstruct(
         "Shape",
         [*_members(schema)],
         kw_only=True,
         forbid_unknown_fields=not (schema.preserve or bool(schema.raw.get("additionalProperties"))),
         gc=False,
     )
+    _is({}, kind)  # has msgspec read the type now, apart from those it is part of: all at once would take long
+    return kind
+
+
+def _never(_value: Any) -> bool:
+    return False
 
 
 def _members(schema: StructuralSchema) -> Iterator[tuple[str, Shape, Any]]:

@@ -48,7 +48,7 @@ async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
     target = scope.kinds.find(request.kind.group, request.kind.version, plural)
     assert target is not None
     read = partial(decode_body, request.http, request.kind.api_version, request.kind.kind)
-    name = get_in((await scope.run_of(request.http)(read)).tree, ("metadata", "name"))
+    name = get_in((await scope.run_of(request)(read)).tree, ("metadata", "name"))
     if not isinstance(name, str) or not name:
         raise BadRequest("a binding names the object to bind in metadata.name")
     named = replace(request, kind=target, name=name, subresource=target.subresources[subresource])

@@ -39,7 +39,7 @@ async def update_scale(scope: RequestScope, request: APIRequest) -> Reply:
 
 async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
     """Patch the scale and return it as it is now."""
-    scaling, run = _Scaling(request), scope.run_of(request.http)
+    scaling, run = _Scaling(request), scope.run_of(request)
     if is_apply(request):
         application = await run(partial(scaling.application, scope))
         edit = _refusing(request, application.edit) if _paths(request.kind).strict else application.edit
