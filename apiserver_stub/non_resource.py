@@ -153,7 +153,7 @@ class NonResourceHandler:
         extensions: Extensions | None = None,
         descriptions: openapi.Extensions | None = None,
     ) -> None:
-        self._openapi = OpenApi(kinds, media, run, descriptions)
+        self._openapi = OpenApi(kinds, media, run, descriptions, routes)
         self._routes = routes
         self._folders = folders(routes)
         paths = dict.fromkeys(path.rstrip("/") for path in routes)

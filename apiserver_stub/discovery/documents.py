@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.api_service import Priority, priority_of, version_rank
@@ -13,6 +14,10 @@ GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
 # The verbs of custom resources, in the order in which clients know them.
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+# Versions that kube-apiserver makes the hash of the storage version of, where it is another one.
+_HASHED_VERSIONS = MappingProxyType(
+    dict.fromkeys(("CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"), "v1beta1")
+)
 _WHEN_TERMINATING = ("delete", "deletecollection", "get", "list", "watch")
 
 
@@ -103,13 +108,10 @@ def _group(group: str, versions: Iterable[GroupVersion]) -> dict[str, Any]:
 
 
 def _resource_list(kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
-    resources = [entry for kind in kinds for entry in _resources(kind)]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": kinds[0].api_version,
-        "resources": resources,
-    }
+    found = {"kind": "APIResourceList", "groupVersion": kinds[0].api_version}
+    if kinds[0].group:  # the core group has an older form
+        found["apiVersion"] = "v1"
+    return {**found, "resources": [entry for kind in kinds for entry in _resources(kind)]}
 
 
 def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
@@ -120,9 +122,10 @@ def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
         "kind": kind.kind,
         "verbs": _verbs(kind),
     }
-    hashed = {"storageVersionHash": _storage_hash(kind)} if kind.persisted else {}
+    is_stored = kind.persisted and "watch" in kind.verbs  # component statuses are answered only
+    hashed = {"storageVersionHash": _storage_hash(kind)} if is_stored else {}
     yield entry | _names(kind) | hashed
-    for subresource in sorted(kind.subresources.values(), key=lambda one: one.name):
+    for subresource in _subresources(kind):
         found = {
             "name": f"{kind.plural}/{subresource.name}",
             "singularName": "",
@@ -138,15 +141,35 @@ def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
 def _aggregated(kind: ResourceInfo) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": kind.plural,
-        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "responseKind": _response_kind(kind, kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": _verbs(kind),
     }
-    subresources = sorted(kind.subresources.values(), key=lambda one: one.name)
-    if subresources:
-        entry["subresources"] = [_aggregated_subresource(subresource) for subresource in subresources]
+    if kind.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": subresource.name,
+                "responseKind": _response_kind(kind, subresource),
+                "verbs": sorted(subresource.verbs),
+            }
+            for subresource in _subresources(kind)
+        ]
     return entry | _names(kind)
+
+
+def _subresources(kind: ResourceInfo) -> list[Subresource]:
+    """Return the subresources in the order in which clients see them."""
+    found = list(kind.subresources.values())
+    return sorted(found, key=lambda one: one.name) if kind.definition else found
+
+
+def _response_kind(kind: ResourceInfo, body: ResourceInfo | Subresource) -> dict[str, str]:
+    """Return the kind of an answer; built-in kinds leave out group and version where they are those of the resource."""
+    is_own = (body.group, body.version) == (kind.group, kind.version)
+    if kind.definition and is_own:
+        return {"group": "", "version": "", "kind": body.kind}
+    return {"group": body.group, "version": body.version, "kind": body.kind}
 
 
 def _verbs(kind: ResourceInfo) -> list[str]:
@@ -156,11 +179,6 @@ def _verbs(kind: ResourceInfo) -> list[str]:
     return [verb for verb in (_WHEN_TERMINATING if kind.terminating else _CUSTOM_VERBS) if verb in kind.verbs]
 
 
-def _aggregated_subresource(subresource: Subresource) -> dict[str, Any]:
-    kind = {"group": subresource.group, "version": subresource.version, "kind": subresource.kind}
-    return {"subresource": subresource.name, "responseKind": kind, "verbs": sorted(subresource.verbs)}
-
-
 def _names(kind: ResourceInfo) -> dict[str, Any]:
     names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
     return {name: values for name, values in names.items() if values}
@@ -168,4 +186,6 @@ def _names(kind: ResourceInfo) -> dict[str, Any]:
 
 def _storage_hash(kind: ResourceInfo) -> str:
     """Return what tells clients the kind that objects are stored as: equal as long as it is."""
-    return b64encode(hashlib.sha256("/".join(kind.storage_version).encode()).digest()[:8]).decode()
+    group, version, name = kind.storage_version
+    told = "/".join((group, _HASHED_VERSIONS.get(name, version) if kind.definition else version, name))
+    return b64encode(hashlib.sha256(told.encode()).digest()[:8]).decode()

@@ -1,4 +1,7 @@
-"""The values a field may have, where only some are allowed; by definition and field, `field[]` for an array's items."""
+"""The values that validation allows for a field; by definition and field, `field[]` for an array's items.
+
+Enums that are published are in `openapi/definitions.json`; those that are missing here are checked by rules.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +9,6 @@ from typing import Any
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _PREEMPTION = ("PreemptLowerPriority", "Never")
 _KEEP_OR_DELETE = ("Delete", "Retain")
 _VOLUME_MODES = ("Block", "Filesystem")
@@ -23,17 +25,11 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
     "admissionregistration.v1.ValidatingAdmissionPolicySpec": {"failurePolicy": ("Fail", "Ignore")},
     "apiextensions.v1.CustomResourceDefinitionSpec": {"scope": ("Cluster", "Namespaced")},
     "apiextensions.v1.CustomResourceConversion": {"strategy": ("None", "Webhook")},
-    "apps.v1.DaemonSetUpdateStrategy": {"type": ("OnDelete", "RollingUpdate")},
-    "apps.v1.DeploymentStrategy": {"type": ("Recreate", "RollingUpdate")},
     "apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy": {
         "whenDeleted": _KEEP_OR_DELETE, "whenScaled": _KEEP_OR_DELETE,
     },
-    "apps.v1.StatefulSetSpec": {"podManagementPolicy": ("OrderedReady", "Parallel")},
-    "apps.v1.StatefulSetUpdateStrategy": {"type": ("OnDelete", "RollingUpdate")},
     "autoscaling.v2.HPAScalingPolicy": {"type": ("Percent", "Pods")},
     "autoscaling.v2.HPAScalingRules": {"selectPolicy": ("Disabled", "Max", "Min")},
-    "autoscaling.v2.MetricSpec": {"type": ("ContainerResource", "External", "Object", "Pods", "Resource")},
-    "autoscaling.v2.MetricTarget": {"type": ("AverageValue", "Utilization", "Value")},
     "batch.v1.CronJobSpec": {"concurrencyPolicy": ("Allow", "Forbid", "Replace")},
     "batch.v1.JobSpec": {
         "completionMode": ("Indexed", "NonIndexed"), "podReplacementPolicy": ("Failed", "TerminatingOrFailed"),
@@ -42,12 +38,9 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
     "core.v1.ContainerPort": {"protocol": _PROTOCOLS},
     "core.v1.EndpointPort": {"protocol": _PROTOCOLS},
     "core.v1.EphemeralContainer": {"imagePullPolicy": _PULL, "terminationMessagePolicy": _TERMINATION},
-    "core.v1.HTTPGetAction": {"scheme": ("HTTP", "HTTPS")},
-    "core.v1.NodeSelectorRequirement": {"operator": ("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")},
-    "core.v1.PersistentVolumeClaimSpec": {"accessModes[]": _ACCESS_MODES, "volumeMode": _VOLUME_MODES},
+    "core.v1.PersistentVolumeClaimSpec": {"volumeMode": _VOLUME_MODES},
     "core.v1.PersistentVolumeSpec": {
-        "accessModes[]": _ACCESS_MODES, "volumeMode": _VOLUME_MODES,
-        "persistentVolumeReclaimPolicy": ("Delete", "Recycle", "Retain"),
+        "volumeMode": _VOLUME_MODES, "persistentVolumeReclaimPolicy": ("Delete", "Recycle", "Retain"),
     },
     "core.v1.PodSpec": {
         "dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
@@ -66,31 +59,13 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
         "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
     },
     "discovery.v1.EndpointSlice": {"addressType": ("FQDN", "IPv4", "IPv6")},
-    "meta.v1.LabelSelectorRequirement": {"operator": ("DoesNotExist", "Exists", "In", "NotIn")},
     "networking.v1.HTTPIngressPath": {"pathType": ("Exact", "ImplementationSpecific", "Prefix")},
     "networking.v1.NetworkPolicyPort": {"protocol": _PROTOCOLS},
     "networking.v1.NetworkPolicySpec": {"policyTypes[]": ("Egress", "Ingress")},
     "policy.v1.PodDisruptionBudgetSpec": {"unhealthyPodEvictionPolicy": ("AlwaysAllow", "IfHealthyBudget")},
     "scheduling.v1.PriorityClass": {"preemptionPolicy": _PREEMPTION},
-    "storage.v1.CSIDriverSpec": {
-        "fsGroupPolicy": ("File", "None", "ReadWriteOnceWithFSType"),
-        "volumeLifecycleModes[]": ("Ephemeral", "Persistent"),
-    },
-    "storage.v1.StorageClass": {
-        "reclaimPolicy": _KEEP_OR_DELETE, "volumeBindingMode": ("Immediate", "WaitForFirstConsumer"),
-    },
-})  # fmt: skip
-
-
-# Of these, rules tell at other places, or for another reason.
-_JUDGED = frozenset({
-    ("apps.v1.DaemonSetUpdateStrategy", "type"), ("apps.v1.DeploymentStrategy", "type"),
-    ("apps.v1.StatefulSetSpec", "podManagementPolicy"), ("apps.v1.StatefulSetUpdateStrategy", "type"),
-    ("autoscaling.v2.MetricSpec", "type"), ("autoscaling.v2.MetricTarget", "type"),
-    ("core.v1.HTTPGetAction", "scheme"), ("core.v1.NodeSelectorRequirement", "operator"),
-    ("core.v1.PersistentVolumeClaimSpec", "accessModes[]"),
-    ("core.v1.PersistentVolumeSpec", "accessModes[]"), ("meta.v1.LabelSelectorRequirement", "operator"),
-    ("storage.v1.CSIDriverSpec", "volumeLifecycleModes[]"), ("storage.v1.StorageClass", "reclaimPolicy"),
+    "storage.v1.CSIDriverSpec": {"fsGroupPolicy": ("File", "None", "ReadWriteOnceWithFSType")},
+    "storage.v1.StorageClass": {"volumeBindingMode": ("Immediate", "WaitForFirstConsumer")},
 })  # fmt: skip
 
 
@@ -98,7 +73,5 @@ def lay_enums(definitions: Mapping[str, Any]) -> None:
     """Write the allowed values into freshly loaded definitions."""
     for name, fields in ENUMS.items():
         for field, allowed in fields.items():
-            if (name, field) in _JUDGED:
-                continue
             raw = definitions[name]["fields"][field.removesuffix("[]")]
             (raw["items"] if field.endswith("[]") else raw)["enum"] = allowed

@@ -40,7 +40,7 @@ V2: Messages = MappingProxyType({
     "Paths": {"*": "2 PathItem"},
     "PathItem": {
         "get": "2 Operation", "put": "3 Operation", "post": "4 Operation", "delete": "5 Operation",
-        "patch": "8 Operation", "parameters": "9 [>Parameter]",
+        "options": "6 Operation", "head": "7 Operation", "patch": "8 Operation", "parameters": "9 [>Parameter]",
     },
     "Operation": {
         "tags": "1 [text]", "description": "3 text", "operationId": "5 text", "produces": "6 [text]",
@@ -77,7 +77,7 @@ V3: Messages = MappingProxyType({
     "Paths": {"*": "1 PathItem"},
     "PathItem": {
         "get": "4 Operation", "put": "5 Operation", "post": "6 Operation", "delete": "7 Operation",
-        "patch": "10 Operation", "parameters": "13 [>Parameter]",
+        "options": "8 Operation", "head": "9 Operation", "patch": "10 Operation", "parameters": "13 [>Parameter]",
     },
     "Operation": {
         "tags": "1 [text]", "description": "3 text", "operationId": "5 text", "parameters": "6 [>Parameter]",

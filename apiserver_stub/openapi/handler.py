@@ -3,7 +3,7 @@ event loop.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from email.utils import format_datetime
 from functools import cached_property, partial
@@ -31,6 +31,8 @@ from controller_manager.base.clock import utc_now
 
 _V2, _V3 = "/openapi/v2", "/openapi/v3"
 
+_PAGES = frozenset({"api", "apis", "version"})
+_OPTIONAL_PAGES = frozenset({".well-known/openid-configuration", "openid/v1/jwks"})
 _YEAR = timedelta(days=365)
 _ANY = ("application/*", "*/*")
 _PROTOBUF = "application/com.github.proto-openapi.spec.{}.v1.0+protobuf"
@@ -105,7 +107,8 @@ class OpenApi:
     """The descriptions of what is served now. When a resource changes, those that tell of it are made anew.
 
     The documents of `extensions` are listed and laid beside those of this server. Those of version 3 are answered
-    elsewhere, unless they are made here of version 2.
+    elsewhere, unless they are made here of version 2. Of other `pages` that are served those that are known are
+    described.
     """
 
     def __init__(
@@ -114,12 +117,14 @@ class OpenApi:
         media: Media | None = None,
         run: Run = at_once,
         extensions: Extensions | None = None,
+        pages: Iterable[str] = (),
     ) -> None:
         self._extensions = extensions
         self._generation = 0  # of the extensions, that the whole is made of
         self._run = run
         self._kinds = kinds
         self._media = media or Media()
+        self._pages = _PAGES | {path.strip("/") for path in pages} & _OPTIONAL_PAGES
         self._parts: dict[str, Document] = {}
         self._converted: dict[str, Document] = {}  # of others, that know no version 3
         self._whole: Document | None = None  # made, as all parts are, when something is asked for
@@ -166,7 +171,7 @@ class OpenApi:
         answered = self._extensions.tags if self._extensions else {}
         self._parts = {
             root: self._parts.get(root) or Document("v3", gnostic.V3, partial(self._of_root, root, held))
-            for root, held in sorted(_by_root(kinds).items())
+            for root, held in sorted(self._by_root(kinds).items())
         }
         self._converted = {
             root: Document("v3", gnostic.V3, partial(converted, part, root))
@@ -180,27 +185,27 @@ class OpenApi:
     def _built_in(self) -> Definitions:
         return built_in()
 
+    def _by_root(self, kinds: Iterable[ResourceInfo]) -> dict[str, tuple[ResourceInfo, ...]]:
+        """Return the kinds below each path; pages have none, and groups with custom resources alone no page."""
+        found: dict[str, list[ResourceInfo]] = {page: [] for page in self._pages}
+        for kind in kinds:
+            if kind.group and kind.definition:
+                found.setdefault(f"apis/{kind.group}", [])
+            found.setdefault(root_of(kind.group, kind.version), []).append(kind)
+        return {root: tuple(held) for root, held in found.items()}
+
     def _of_root(self, root: str, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
-        return v3.document([*_pages({root: kinds}), *told], definitions, self._media)
+        custom = bool(kinds) and not any(kind.definition for kind in kinds)
+        version = (kinds[0].group, kinds[0].version) if kinds and not custom else None
+        return v3.document([*_pages({root: kinds}), *told], definitions, self._media, version, custom=custom)
 
     def _of_all(self, kinds: tuple[ResourceInfo, ...], parts: tuple[Part, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
-        document = v2.document([*_pages(_by_root(kinds)), *told], definitions, self._media)
+        document = v2.document([*_pages(self._by_root(kinds)), *told], definitions, self._media)
         return merged(document, parts) if parts else document
-
-
-def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, ...]]:
-    """Return the kinds below each path; pages have none, and groups with custom resources alone no page."""
-    found: dict[str, tuple[ResourceInfo, ...]] = {"api": (), "apis": (), "version": ()}
-    for kind in kinds:
-        if kind.group and kind.definition:
-            found.setdefault(f"apis/{kind.group}", ())
-        root = root_of(kind.group, kind.version)
-        found[root] = (*found.get(root, ()), kind)
-    return found
 
 
 def _pages(roots: Mapping[str, tuple[ResourceInfo, ...]]) -> list[Operation]:

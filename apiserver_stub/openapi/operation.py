@@ -34,6 +34,8 @@ class Parameter(NamedTuple):
 
 PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "allowWatchBookmarks": Parameter("boolean", "Whether a watch may send events of type BOOKMARK."),
+    "command": Parameter("string", "The command to run, one parameter for each argument; no shell is involved."),
+    "container": Parameter("string", "The name of the container; a pod with one container needs none."),
     "continue": Parameter("string", "The token of the previous chunk of a list; all else must be as it was then."),
     "dryRun": Parameter("string", "With the value All, everything is done but storing the outcome."),
     "fieldManager": Parameter("string", "Who the written fields belong to, in at most 128 printable characters."),
@@ -41,15 +43,23 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "fieldValidation": Parameter(
         "string", "What becomes of unknown and repeated fields: Ignore, Warn (unless said otherwise) or Strict."
     ),
+    "follow": Parameter("boolean", "Whether to go on sending the log as it grows."),
     "force": Parameter("boolean", "Whether server-side apply takes over fields that others own."),
     "gracePeriodSeconds": Parameter("integer", "How many seconds the object has to end; 0 ends it at once."),
     "ignoreStoreReadErrorWithClusterBreakingPotential": Parameter(
         "boolean", "Whether an object that cannot be read any more is removed all the same, heeding nothing."
     ),
+    "insecureSkipTLSVerifyBackend": Parameter(
+        "boolean", "Whether to read the log of a kubelet whose certificate is not verified."
+    ),
     "labelSelector": Parameter("string", "Only objects whose labels fit."),
     "limit": Parameter("integer", "At most so many objects in one answer; the rest is behind a token."),
+    "limitBytes": Parameter("integer", "The log ends after so many bytes."),
     "orphanDependents": Parameter("boolean", "Older form of propagationPolicy: whether dependents stay."),
+    "path": Parameter("string", "The path that is asked for there, with its query."),
+    "ports": Parameter("integer", "The ports to forward, separated by commas; needed for WebSocket connections."),
     "pretty": Parameter("string", "With the value true, the answer is indented."),
+    "previous": Parameter("boolean", "Whether to read the log of the previous instance of the container."),
     "propagationPolicy": Parameter("string", "What becomes of dependents: Orphan, Background or Foreground."),
     "resourceVersion": Parameter("string", "The version the answer is to be made from."),
     "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
@@ -57,14 +67,22 @@ PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
     "shardSelector": Parameter(
         "string", "Only objects whose uid or namespace has a hash in ranges that calls of shardRange() name."
     ),
+    "sinceSeconds": Parameter("integer", "Only lines of the log of the last so many seconds."),
+    "stderr": Parameter("boolean", "Whether to receive the standard error stream."),
+    "stdin": Parameter("boolean", "Whether to send the standard input stream."),
+    "stdout": Parameter("boolean", "Whether to receive the standard output stream."),
+    "stream": Parameter("string", "The streams of the log: All, Stdout or Stderr."),
+    "tailLines": Parameter("integer", "Only the last so many lines of the log."),
     "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
+    "timestamps": Parameter("boolean", "Whether each line of the log begins with its time."),
+    "tty": Parameter("boolean", "Whether the streams are those of a terminal."),
     "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
 })  # fmt: skip
 
 PATH_PARAMETERS: Mapping[str, str] = MappingProxyType(
-    {"name": "The name of the object.", "namespace": "The namespace the object is in."}
+    {"name": "The name of the object.", "namespace": "The namespace the object is in.", "path": "The path there."}
 )
-# What each action takes; every action takes `pretty` besides.
+# What each action takes; every action on objects takes `pretty` besides.
 WRITING = ("dryRun", "fieldManager", "fieldValidation")
 PATCHING = ("dryRun", "fieldManager", "fieldValidation", "force")
 DELETING = (
@@ -77,6 +95,17 @@ LISTING = (
 )  # fmt: skip
 _OF_A_WATCH = frozenset({"allowWatchBookmarks", "watch"})
 COLLECTING = tuple(sorted({*DELETING, *LISTING} - _OF_A_WATCH))
+_STREAMS = ("container", "stderr", "stdin", "stdout", "tty")
+_PROXY = ("path",)
+CONNECTING: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "PodAttachOptions": _STREAMS, "PodExecOptions": ("command", *_STREAMS), "PodPortForwardOptions": ("ports",),
+    "NodeProxyOptions": _PROXY, "PodProxyOptions": _PROXY, "ServiceProxyOptions": _PROXY,
+})  # fmt: skip
+"""The parameters of connections by the kind of their options."""
+LOGGING = (
+    "container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes", "previous", "sinceSeconds", "stream",
+    "tailLines", "timestamps",
+)  # fmt: skip
 
 
 TEXT = "text"  # stands for a definition where the answer is no object
@@ -89,7 +118,7 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 class Operation(msgspec.Struct, frozen=True):
     """One method of one path. `name` is unique and what clients name their functions after; `about` is the group,
     version and kind it works on, None for a page; `body` and `answer` name definitions, `body` may be empty; `custom`
-    kinds are not part of the built-in API.
+    kinds are not part of the built-in API; `media` is the one media type of a page that has only one.
     """
 
     path: str
@@ -104,6 +133,7 @@ class Operation(msgspec.Struct, frozen=True):
     body: str = ""
     codes: tuple[str, ...] = ("200",)
     custom: bool = False
+    media: str = ""
 
     @property
     def refs(self) -> Iterator[str]:
@@ -111,9 +141,11 @@ class Operation(msgspec.Struct, frozen=True):
         return (name for name in (self.body, self.answer) if name not in ("", TEXT))
 
     @property
-    def held(self) -> Iterator[str]:
-        """The parameters in its path."""
-        return (name for name in PATH_PARAMETERS if f"{{{name}}}" in self.path)
+    def parameters(self) -> list[tuple[str, str]]:
+        """The names of its parameters, and where they are: `path` or `query`."""
+        held = [(name, "path") for name in PATH_PARAMETERS if f"{{{name}}}" in self.path]
+        pretty = [] if self.about is None or self.action == "connect" else ["pretty"]
+        return [*held, *((name, "query") for name in (*self.query, *pretty))]
 
     @property
     def extensions(self) -> dict[str, Any]:
@@ -126,19 +158,30 @@ class Operation(msgspec.Struct, frozen=True):
 
 def by_path(
     operations: Iterable[Operation],
-    shared: Callable[[Operation], list[dict[str, Any]]],
-    told: Callable[[Operation], dict[str, Any]],
+    described: Callable[[Operation], dict[str, Any]],
+    parameter: Callable[[str, str], dict[str, Any]],
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the operations as `told`, by path and method, beside the parameters `shared` at their path; and the names
-    of the definitions they need.
+    """Return the operations as `described`, by path and method, and the names of the definitions they need. Each has
+    its parameters first in `parameters`; those that all operations of a path have are written once, at the path.
     """
-    paths: dict[str, Any] = {}
-    needed: set[str] = set()
+    found: dict[str, list[Operation]] = {}
     for operation in operations:
-        needed.update(operation.refs)
-        item = paths.setdefault(operation.path, {"parameters": shared(operation)})
-        item[operation.method] = told(operation)
-    return paths, needed
+        found.setdefault(operation.path, []).append(operation)
+    paths: dict[str, Any] = {}
+    for path, beside in found.items():
+        common = set.intersection(*(set(operation.parameters) for operation in beside))
+        item = paths[path] = {"parameters": [parameter(*name) for name in sorted(common)]} if common else {}
+        for operation in beside:
+            own = [parameter(*name) for name in operation.parameters if name not in common]
+            rest = described(operation)
+            own += rest.pop("parameters", ())
+            item[operation.method] = {**({"parameters": own} if own else {}), **rest}
+    return paths, {name for beside in found.values() for operation in beside for name in operation.refs}
+
+
+def describe(name: str, place: str) -> tuple[str, str]:
+    """Return the type of a parameter and what it is for."""
+    return ("string", PATH_PARAMETERS[name]) if place == "path" else PARAMETERS[name]
 
 
 def root_of(group: str, version: str) -> str:
@@ -148,26 +191,30 @@ def root_of(group: str, version: str) -> str:
 
 def page(path: str) -> Operation:
     """Return the operation of reading what is at a path without slashes at its ends: a version, a group, all of them,
-    or `version` itself.
+    `version` itself, or how to verify tokens of service accounts.
     """
     match path.split("/"):
         case ["version"]:
-            return _page(path, "getCodeVersion", "version", _VERSION)
+            return _page(path, "getCodeVersion", "version", _VERSION, JSON)
         case ["apis"]:
             return _page(path, "getAPIVersions", "apis", f"{META}APIGroupList")
+        case [".well-known", "openid-configuration"]:
+            return _page(path, "getServiceAccountIssuerOpenIDConfiguration", "WellKnown", TEXT, JSON)
+        case ["openid", "v1", "jwks"]:
+            return _page(path, "getServiceAccountIssuerOpenIDKeyset", "openid", TEXT, "application/jwk-set+json")
         case ["api"]:
             return _page(path, "getCoreAPIVersions", "core", f"{META}APIVersions")
         case ["apis", group]:
             return _page(path, f"get{words(group)}APIGroup", tag_of(group), f"{META}APIGroup")
-        case [*_, version]:
-            group = path.removesuffix(f"/{version}").removeprefix("apis/").removeprefix("api")
+        case [_, *groups, version]:
+            group = "".join(groups)
             name = f"get{words(group)}{version.capitalize()}APIResources"
             return _page(path, name, f"{tag_of(group)}_{version}", f"{META}APIResourceList")
     raise AssertionError(path)
 
 
-def _page(path: str, name: str, tag: str, answer: str) -> Operation:
-    return Operation(f"/{path}/", "get", name, "read what is served here", tag, answer)
+def _page(path: str, name: str, tag: str, answer: str, media: str = "") -> Operation:
+    return Operation(f"/{path}/", "get", name, "read what is served here", tag, answer, media=media)
 
 
 def words(group: str) -> str:
@@ -187,7 +234,7 @@ def _bare(group: str) -> str:
 
 # The media types that go in and out of an operation (API concepts, Media types).
 
-_PATCHES = (APPLY_YAML, JSON_PATCH, MERGE_PATCH)
+_WHOLE = (JSON, YAML, PROTOBUF)
 _STREAMED = frozenset({"list", "watch", "watchlist"})
 
 
@@ -196,33 +243,39 @@ class Media(msgspec.Struct, frozen=True):
 
     cbor: bool = False
 
-    @property
-    def refused(self) -> list[str]:
-        """Return what a refusal may be."""
-        return [JSON, YAML, PROTOBUF, *_if(self.cbor, CBOR)]
-
     def consumed(self, operation: Operation) -> list[str]:
         """Return what a body may be."""
-        if not operation.body:
-            return []
         if operation.body == PATCH:
-            return [*_PATCHES, *_if(not operation.custom, STRATEGIC_MERGE_PATCH), *_if(self.cbor, APPLY_CBOR)]
-        return self._whole(operation)
+            strategic = _if(not operation.custom, STRATEGIC_MERGE_PATCH)
+            apply = (APPLY_YAML, *_if(self.cbor and not operation.custom, APPLY_CBOR))
+            return [JSON_PATCH, MERGE_PATCH, *strategic, *apply]
+        if operation.custom:
+            return [JSON, YAML]
+        if operation.about is not None:
+            return ["*/*"]
+        return [] if operation.answer == TEXT else self._of_page(operation)
 
     def produced(self, operation: Operation) -> list[str]:
         """Return what an answer may be."""
-        if operation.answer == TEXT:
-            return ["*/*"] if operation.action == "connect" else ["text/plain"]
+        if operation.action == "connect":
+            return ["*/*"]
         if operation.about is None:
-            return [JSON]
+            return self._of_page(operation)
+        if operation.answer == TEXT:
+            return ["text/plain", *self._whole(operation)]
         whole = self._whole(operation)
-        if operation.action not in _STREAMED:
+        if operation.custom or operation.action not in _STREAMED:
             return whole
         streams = (f"{media};stream=watch" for media in whole if media in (JSON, PROTOBUF))
         return [*whole, *streams, *_if(self.cbor, written.CBOR.watch_type)]
 
     def _whole(self, operation: Operation) -> list[str]:
-        return [JSON, YAML, *_if(not operation.custom, PROTOBUF), *_if(self.cbor, CBOR)]
+        return [JSON, YAML] if operation.custom else [*_WHOLE, *_if(self.cbor, CBOR)]
+
+    def _of_page(self, operation: Operation) -> list[str]:
+        if operation.media:
+            return [operation.media]
+        return [*_WHOLE, *_if(self.cbor, CBOR)]
 
 
 def _if(condition: bool, media: str) -> tuple[str, ...]:

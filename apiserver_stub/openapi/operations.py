@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.openapi.definitions import (
@@ -17,8 +18,10 @@ from apiserver_stub.openapi.definitions import (
 )
 from apiserver_stub.openapi.operation import (
     COLLECTING,
+    CONNECTING,
     DELETING,
     LISTING,
+    LOGGING,
     PATCHING,
     TEXT,
     WRITING,
@@ -53,7 +56,7 @@ _ON_COLLECTION: Mapping[str, _Row] = MappingProxyType({
     ),
 })  # fmt: skip
 _ON_OBJECT: Mapping[str, _Row] = MappingProxyType({
-    "get": _Row("get", "read", "get", "read {}", ("resourceVersion",), body=None),
+    "get": _Row("get", "read", "get", "read {}", (), body=None),
     "create": _Row("post", "create", "post", "create {}", WRITING, ("200", "201", "202")),
     "update": _Row("put", "replace", "put", "replace {}", WRITING, ("200", "201")),
     "patch": _Row("patch", "patch", "patch", "change parts of {}", PATCHING, ("200", "201"), body=PATCH),
@@ -61,10 +64,20 @@ _ON_OBJECT: Mapping[str, _Row] = MappingProxyType({
         "delete", "delete", "delete", "delete {}", DELETING, ("200", "202"), body=DELETE_OPTIONS, answer=STATUS
     ),
 })  # fmt: skip
-# What subresources answer where that is not what they take.
-_ANSWERS = MappingProxyType({"binding": STATUS, "eviction": STATUS, "log": TEXT})
+# Of custom resources, where those are described in another way.
+_OF_CUSTOM: Mapping[str, _Row] = MappingProxyType({
+    "get": replace(_ON_OBJECT["get"], query=("resourceVersion",)),
+    "patch": replace(_ON_OBJECT["patch"], codes=("200",)),
+    "deletecollection": replace(_ON_COLLECTION["deletecollection"], query=LISTING, body=None),
+})  # fmt: skip
+_ANSWERS = MappingProxyType({"log": TEXT})  # of subresources, where that is not what they take
+_QUERIES = MappingProxyType({"log": LOGGING})
 _WATCH = _Row("get", "watch", "watch", "watch {}; deprecated", LISTING, body=None, answer=WATCH_EVENT)
-_METHODS = MappingProxyType({"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"})
+_METHODS = MappingProxyType({
+    "get": ("get", "head", "options"), "create": ("post",), "update": ("put",), "patch": ("patch",),
+    "delete": ("delete",),
+})  # fmt: skip
+_ONLY_OF_PROXIES = frozenset({"head", "options"})
 
 
 def operations(kind: ResourceInfo, definitions: Definitions) -> Iterator[Operation]:
@@ -83,15 +96,19 @@ class _Told:
         self._tag = f"{tag_of(kind.group)}_{kind.version}"
         self._root = f"/{root_of(kind.group, kind.version)}"
         self._scope = "/namespaces/{namespace}" if kind.namespaced else ""
+        rows = {**_ON_COLLECTION, **_ON_OBJECT}
+        self._rows = rows if kind.definition else {**rows, **_OF_CUSTOM}
         self._noun = f"{'Namespaced' if kind.namespaced else ''}{kind.kind}"
 
     def all(self) -> Iterator[Operation]:
         kind, collection = self._kind, f"{self._scope}/{self._kind.plural}"
-        for verb, row in _ON_COLLECTION.items():
+        for verb in _ON_COLLECTION:
+            row = self._rows[verb]
             if verb in kind.verbs:
                 many = "Collection" if verb == "deletecollection" else ""
                 yield self._operation(row, collection, f"{row.word}{self._gv}{many}{self._noun}")
-        for verb, row in _ON_OBJECT.items():
+        for verb in _ON_OBJECT:
+            row = self._rows[verb]
             if verb in kind.verbs and verb != "create":
                 answer = self._own if verb == "delete" and kind.strategy.shows_deleted else ""
                 yield self._operation(row, f"{collection}/{{name}}", f"{row.word}{self._gv}{self._noun}", answer=answer)
@@ -117,10 +134,12 @@ class _Told:
         if name_of(subresource) not in self._definitions:
             yield from self._connections(subresource, path, noun, about)
             return
-        for verb, row in _ON_OBJECT.items():
+        for verb in _ON_OBJECT:
+            row = self._rows[verb]
             if verb in subresource.verbs:
                 name, answer = f"{row.word}{self._gv}{noun}", _ANSWERS.get(subresource.name, "")
-                yield self._operation(row, path, name, about=subresource, answer=answer)
+                query = _QUERIES.get(subresource.name, row.query)
+                yield self._operation(row, path, name, about=subresource, answer=answer, query=query)
 
     def _connections(
         self, subresource: Subresource, path: str, noun: str, about: tuple[str, str, str]
@@ -128,12 +147,23 @@ class _Told:
         """Yield the operations of a subresource that is a way to somewhere else: nothing is known of what goes in and
         comes out.
         """
-        for verb, method in _METHODS.items():
-            if verb in subresource.verbs:
-                name = f"connect{self._gv}{method.capitalize()}{noun}"
-                sentence = f"connect to {subresource.name} of {self._kind.kind}"
+        methods = {method for verb in subresource.verbs for method in _METHODS[verb]}
+        is_proxy = subresource.name == "proxy"
+        if not is_proxy:
+            methods -= _ONLY_OF_PROXIES
+        sentence = f"connect to {subresource.name} of {self._kind.kind}"
+        for beyond, rest in (("", ""), ("/{path}", "WithPath"))[: 1 + is_proxy]:
+            for method in sorted(methods):
                 yield Operation(
-                    self._root + path, method, name, sentence, self._tag, TEXT, action="connect", about=about
+                    path=self._root + path + beyond,
+                    method=method,
+                    name=f"connect{self._gv}{method.capitalize()}{noun}{rest}",
+                    sentence=sentence,
+                    tag=self._tag,
+                    answer=TEXT,
+                    action="connect",
+                    about=about,
+                    query=CONNECTING[subresource.kind],
                 )
 
     def _operation(
@@ -145,6 +175,7 @@ class _Told:
         action: str = "",
         about: Subresource | None = None,
         answer: str = "",
+        query: tuple[str, ...] | None = None,
     ) -> Operation:
         body = about or self._kind
         named = self._kind if self._kind.custom else body
@@ -159,7 +190,7 @@ class _Told:
             answer=answer or answers.get(row.answer, row.answer),
             action=action or row.action,
             about=(named.group, named.version, named.kind),
-            query=row.query,
+            query=row.query if query is None else query,
             body="" if row.body is None else row.body or own,
             codes=row.codes,
             custom=not self._kind.definition,

@@ -48,11 +48,15 @@ class Dialect(msgspec.Struct, frozen=True):
         """Return a reference to a definition."""
         return {"$ref": self.prefix + name}
 
-    def definitions(self, definitions: Definitions, names: Iterable[str]) -> dict[str, Schema]:
-        """Return the named definitions."""
-        return {name: self.definition(definitions, name) for name in names}
+    def definitions(
+        self, definitions: Definitions, names: Iterable[str], version: tuple[str, str] | None = None
+    ) -> dict[str, Schema]:
+        """Return the named definitions. Of a kind that all groups have, only the one of the core group and the one of
+        a group and `version` are named, if that is given.
+        """
+        return {name: self.definition(definitions, name, version) for name in names}
 
-    def definition(self, definitions: Definitions, name: str) -> Schema:
+    def definition(self, definitions: Definitions, name: str, version: tuple[str, str] | None = None) -> Schema:
         """Return one definition."""
         if name in self.special:
             return self.special[name]
@@ -69,7 +73,9 @@ class Dialect(msgspec.Struct, frozen=True):
             schema["properties"] = fields
         if "gvk" in raw:
             schema["x-kubernetes-group-version-kind"] = [
-                {"group": group, "kind": kind, "version": version} for group, version, kind in raw["gvk"]
+                {"group": group, "kind": kind, "version": of}
+                for group, of, kind in raw["gvk"]
+                if version is None or len(raw["gvk"]) == 1 or (group, of) in (("", "v1"), version)
             ]
         return schema
 

@@ -3,80 +3,58 @@
 from collections.abc import Iterable
 from typing import Any
 
-from apiserver_stub.encode.body import JSON_PATCH
-from apiserver_stub.openapi.definitions import STATUS, Definitions
-from apiserver_stub.openapi.operation import PARAMETERS, PATH_PARAMETERS, PHRASES, TEXT, Media, Operation, by_path
+from apiserver_stub.openapi.definitions import Definitions
+from apiserver_stub.openapi.operation import PHRASES, TEXT, Media, Operation, by_path, describe
 from apiserver_stub.openapi.schemas import V3
 from controller_manager.options import release_version
 
 Document = dict[str, Any]
 
 _TEXT = {"schema": {"type": "string"}}
-_LIST_OF_OPERATIONS = {"schema": {"type": "array", "items": {"type": "object"}}}
+_INFO_OF_CUSTOM = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
 _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey"}
 
 
-def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
-    """Return the operations, and all definitions they refer to."""
-    paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
-    paths = {path: {name: said for name, said in item.items() if said} for path, item in paths.items()}
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": release_version()},
-        "paths": paths,
-        "components": {
-            "schemas": V3.definitions(definitions, definitions.closure({STATUS, *named})),
-            "securitySchemes": {"BearerToken": _TOKEN},
-        },
-        "security": [{"BearerToken": []}],
-    }
+def document(
+    operations: Iterable[Operation],
+    definitions: Definitions,
+    media: Media,
+    version: tuple[str, str] | None = None,
+    *,
+    custom: bool = False,
+) -> Document:
+    """Return the operations of a group and version, or of `custom` resources, and all definitions they refer to."""
+    paths, named = by_path(operations, lambda operation: _described(operation, media), _parameter)
+    schemas = V3.definitions(definitions, definitions.closure(named), version)
+    found: Document = {"openapi": "3.0.0", "info": _INFO_OF_CUSTOM, "paths": paths, "components": {"schemas": schemas}}
+    if not custom:
+        found["info"] = {"title": "Kubernetes", "version": release_version()}
+        found["components"]["securitySchemes"] = {"BearerToken": _TOKEN}
+    return found
 
 
-def _told(operation: Operation, media: Media) -> Document:
+def _described(operation: Operation, media: Media) -> Document:
     answer = _TEXT if operation.answer == TEXT else {"schema": V3.ref(operation.answer)}
     content = dict.fromkeys(media.produced(operation), answer)
-    refused = {one: {"schema": V3.ref(STATUS)} for one in media.refused}
-    told: Document = {
+    found: Document = {
         "description": operation.sentence,
         "operationId": operation.name,
-        **({"parameters": [_query(name) for name in operation.query]} if operation.query else {}),
         "responses": {
             **{code: {"description": PHRASES[code], "content": content} for code in operation.codes},
-            "401": {"description": "Unauthorized", "content": refused},
-            "default": {"description": "A refusal", "content": refused},
+            "401": {"description": "Unauthorized"},
         },
         "tags": [operation.tag],
         **operation.extensions,
     }
     if operation.body:
-        told["requestBody"] = _body(operation, media)
-    return told
+        whole = {"schema": V3.ref(operation.body)}
+        content = dict.fromkeys(media.consumed(operation), whole)
+        found["requestBody"] = {"content": content, **({} if operation.method == "delete" else {"required": True})}
+    return found
 
 
-def _body(operation: Operation, media: Media) -> Document:
-    whole = {"schema": V3.ref(operation.body)}
-    content = {one: _LIST_OF_OPERATIONS if one == JSON_PATCH else whole for one in media.consumed(operation)}
-    return {"content": content, **({} if operation.method == "delete" else {"required": True})}
-
-
-def _of_path(operation: Operation) -> list[Document]:
-    held = [
-        {
-            "name": name,
-            "in": "path",
-            "description": PATH_PARAMETERS[name],
-            "required": True,
-            "schema": _schema("string"),
-        }
-        for name in operation.held
-    ]
-    return [*held, _query("pretty")] if operation.about else held
-
-
-def _query(name: str) -> Document:
-    kind, sentence = PARAMETERS[name]
-    return {"name": name, "in": "query", "description": sentence, "schema": _schema(kind)}
-
-
-def _schema(kind: str) -> Document:
-    return {"type": kind, "uniqueItems": True}
+def _parameter(name: str, place: str) -> Document:
+    kind, description = describe(name, place)
+    needed = {"required": True} if place == "path" else {}
+    schema = {"type": kind, "uniqueItems": True}
+    return {"name": name, "in": place, "description": description, **needed, "schema": schema}

@@ -1,11 +1,14 @@
 """Discovery documents: their shape, their forms, and that they follow the kinds."""
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from apiserver_stub.apiextensions.resources import resources_of
 from apiserver_stub.discovery import Discovery
 from apiserver_stub.discovery.handler import AGGREGATED
 from apiserver_stub.kinds.registry import built_in
@@ -108,11 +111,65 @@ def test_the_aggregated_form() -> None:
     apps = next(item for item in found["items"] if item["metadata"]["name"] == "apps")
     deployments = next(r for r in apps["versions"][0]["resources"] if r["resource"] == "deployments")
     assert deployments["scope"] == "Namespaced"
-    assert deployments["responseKind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
     assert [part["subresource"] for part in deployments["subresources"]] == ["scale", "status"]
     core = read("/api", AGGREGATED)["items"]
     assert [version["version"] for version in core[0]["versions"]] == ["v1"]
     assert len(core) == 1
+
+
+def response_kinds(path: str, group: str = "", of: Discovery = DISCOVERY) -> dict[str, tuple[str, str, str]]:
+    """By resource and subresource, group, version and kind of the answers of a group."""
+    body = ask(path, AGGREGATED, of=of).body
+    assert isinstance(body, bytes)
+    found = next(item for item in msgspec.json.decode(body)["items"] if item["metadata"].get("name", "") == group)
+    entries = {
+        f"{resource['resource']}/{part.get('subresource', '')}".rstrip("/"): part["responseKind"]
+        for resource in found["versions"][0]["resources"]
+        for part in (resource, *resource.get("subresources", ()))
+    }
+    return {name: (told["group"], told["version"], told["kind"]) for name, told in entries.items()}
+
+
+def test_response_kinds_of_built_in_resources_name_only_other_groups() -> None:
+    core, apps = response_kinds("/api"), response_kinds("/apis", "apps")
+    assert core["pods"] == ("", "", "Pod")
+    assert core["pods/status"] == ("", "", "Pod")
+    assert core["pods/exec"] == ("", "", "PodExecOptions")
+    assert core["pods/eviction"] == ("policy", "v1", "Eviction")
+    assert core["serviceaccounts/token"] == ("authentication.k8s.io", "v1", "TokenRequest")
+    assert apps["deployments"] == apps["deployments/status"] == ("", "", "Deployment")
+    assert apps["deployments/scale"] == ("autoscaling", "v1", "Scale")
+
+
+def test_response_kinds_of_custom_resources_name_their_own_group() -> None:
+    """The status comes before the scale, as kube-apiserver lists them."""
+    parts = {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
+    version = {"name": "v1", "served": True, "storage": True, "subresources": parts}
+    names = {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    kinds = built_in()
+    for kind in resources_of({"spec": spec, "status": {"acceptedNames": names}}):
+        kinds.add(kind)
+    found = response_kinds("/apis", "example.com", Discovery(kinds))
+    own = ("example.com", "v1", "Gizmo")
+    assert list(found.items()) == [
+        ("gizmos", own), ("gizmos/status", own), ("gizmos/scale", ("autoscaling", "v1", "Scale")),
+    ]  # fmt: skip
+
+
+def test_aggregated_discovery_is_that_of_kubernetes() -> None:
+    """A digest of what kube-apiserver 1.36 answers."""
+    found = [read(path, AGGREGATED)["items"] for path in ("/api", "/apis")]
+    assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16] == "43ec8cf48b9a079f"
+
+
+def test_resource_lists_are_those_of_kubernetes() -> None:
+    """A digest of what kube-apiserver 1.36 answers; the order of resources is not compared."""
+    versions = [one["groupVersion"] for group in read("/apis")["groups"] for one in group["versions"]]
+    found = {path: read(path) for path in ("/api/v1", *(f"/apis/{version}" for version in versions))}
+    for each in found.values():
+        each["resources"].sort(key=lambda resource: resource["name"])
+    assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16] == "d858a8bf479f0066"
 
 
 @pytest.mark.parametrize(

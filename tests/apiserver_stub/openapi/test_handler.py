@@ -141,6 +141,18 @@ CRON_TAB = {
 }
 
 
+def test_pages_about_the_keys_of_service_accounts_are_described_if_served(ask: Callable[..., Any]) -> None:
+    pages = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/metrics")
+    descriptions = OpenApi(built_in(), pages=pages)
+    paths = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
+    assert {".well-known/openid-configuration", "openid/v1/jwks"} <= paths.keys()
+    assert "metrics" not in paths
+    document = msgspec.json.decode(ask("/openapi/v3/openid/v1/jwks", of=descriptions).body)
+    keys = document["paths"]["/openid/v1/jwks/"]["get"]
+    assert keys["operationId"] == "getServiceAccountIssuerOpenIDKeyset"
+    assert list(keys["responses"]["200"]["content"]) == ["application/jwk-set+json"]
+
+
 def test_a_kind_without_a_definition_is_described_by_its_schema(ask: Callable[..., Any]) -> None:
     kinds = built_in()
     deployment = kinds.find("apps", "v1", "deployments")

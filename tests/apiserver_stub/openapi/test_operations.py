@@ -41,7 +41,7 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
 def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: ResourceRegistry) -> None:
     """API concepts, Resource URI shapes."""
     for one in told.values():
-        path = one.path.format(name="some", namespace="any")
+        path = one.path.format(name="some", namespace="any", path="there")
         kind, part = resolve(RequestInfo.of(one.method.upper(), path, last_values(())), kinds)
         body = part or kind
         assert one.about in ((body.group, body.version, body.kind), (kind.group, kind.version, kind.kind))
@@ -75,7 +75,8 @@ def test_an_operation(
     [
         ("deleteAppsV1NamespacedDeployment", STATUS),
         ("deleteCoreV1NamespacedPod", "io.k8s.api.core.v1.Pod"),
-        ("createCoreV1NamespacedPodBinding", STATUS),
+        ("createCoreV1NamespacedPodBinding", "io.k8s.api.core.v1.Binding"),
+        ("createCoreV1NamespacedPodEviction", "io.k8s.api.policy.v1.Eviction"),
         ("createCoreV1NamespacedServiceAccountToken", "io.k8s.api.authentication.v1.TokenRequest"),
         ("readCoreV1NamespacedPodLog", "text"),
         ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
@@ -93,6 +94,7 @@ def test_what_comes_out(told: dict[str, Operation], name: str, answer: str) -> N
         ("apis", "getAPIVersions", "apis"),
         ("apis/rbac.authorization.k8s.io", "getRbacAuthorizationAPIGroup", "rbacAuthorization"),
         ("apis/apps/v1", "getAppsV1APIResources", "apps_v1"),
+        ("apis/apiextensions.k8s.io/v1", "getApiextensionsV1APIResources", "apiextensions_v1"),
         ("version", "getCodeVersion", "version"),
     ],
 )
@@ -100,6 +102,21 @@ def test_the_pages(path: str, name: str, tag: str) -> None:
     found = page(path)
     assert (found.path, found.name, found.tag) == (f"/{path}/", name, tag)
     assert found.answer in DEFINITIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("connectCoreV1PostNamespacedPodExec", ["command", "container", "stderr", "stdin", "stdout", "tty"]),
+        ("connectCoreV1GetNamespacedPodPortforward", ["ports"]),
+        ("connectCoreV1HeadNodeProxyWithPath", ["path"]),
+        ("readCoreV1NamespacedPodLog", ["container", "follow", "insecureSkipTLSVerifyBackend", "limitBytes",
+         "previous", "sinceSeconds", "stream", "tailLines", "timestamps", "pretty"]),
+        ("readCoreV1NamespacedPod", ["pretty"]),
+    ],
+)  # fmt: skip
+def test_query_parameters(told: dict[str, Operation], name: str, parameters: list[str]) -> None:
+    assert [found for found, place in told[name].parameters if place == "query"] == parameters
 
 
 @cache

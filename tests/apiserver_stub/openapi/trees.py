@@ -1,0 +1,18 @@
+"""Documents reduced to what is compared."""
+
+from typing import Any
+
+
+def bare(tree: Any) -> Any:
+    """Return a tree without descriptions."""
+    if isinstance(tree, dict):
+        kept = {key: value for key, value in tree.items() if key != "description" or not isinstance(value, str)}
+        return {key: bare(value) for key, value in kept.items()}
+    return [bare(one) for one in tree] if isinstance(tree, list) else tree
+
+
+def without_empty_defaults(tree: Any) -> Any:
+    """Return a tree without the defaults that are empty objects."""
+    if isinstance(tree, dict):
+        return {key: without_empty_defaults(value) for key, value in tree.items() if key != "default" or value != {}}
+    return [without_empty_defaults(one) for one in tree] if isinstance(tree, list) else tree
