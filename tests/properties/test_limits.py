@@ -27,6 +27,7 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JSON, YAML, APPLY = "application/json", "application/yaml", "application/apply-patch+yaml"
 JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
 STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 NODES, JOBS = "/api/v1/nodes", "/apis/batch/v1/namespaces/default/cronjobs"
 QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespaces/default/services"
@@ -169,10 +170,13 @@ async def started() -> ApiServer:
 class Watched:
     """A server on a loop of real time, and how long that loop could not run anything else, in CPU of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs: bool = False) -> None:
         self._runner = asyncio.Runner()
         self._last = self.hold = 0.0
         self._server: ApiServer = self._runner.run(started())
+        if runs:  # what it does besides answering, all of which has been loaded
+            self._runner.run(self._server.load_all())
+            self._background = self._runner.get_loop().create_task(self._server.run())
 
     def ask(self, method: str, path: str, media: str, body: bytes = b"", accept: str = JSON, **query: str) -> int:
         """The status of a request, all of whose answer is read; afterwards `hold` is the longest pause it caused."""
@@ -295,6 +299,68 @@ def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str
         assert new.hold < LONGEST_HOLD * slowness() / 2
     finally:
         new.close()
+
+
+GIZMOS = "/apis/example.com/v1/namespaces/default/gizmos"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+PAIR = {"type": "object", "default": {}, "properties": {"a": {"type": "string", "default": "x"}}}
+PRODUCT = {"rule": "self.all(x, self.all(y, x + y >= 0))"}
+NUMBERS = {"type": "array", "maxItems": 900, "items": {"type": "integer"}, "x-kubernetes-validations": [PRODUCT]}
+
+
+def definition(spec: Any, columns: list[str]) -> bytes:
+    """A definition of gizmos with a schema of their spec."""
+    version = {
+        "name": "v1", "served": True, "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+        "additionalPrinterColumns": [{"name": f"c{n}", "type": "string", "jsonPath": c} for n, c in enumerate(columns)],
+    }  # fmt: skip
+    names = {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    return spelt({"metadata": {"name": "gizmos.example.com"}, "spec": spec})
+
+
+DEFINED = {  # definitions, and the spec of an object
+    "many columns": (definition(FREE, [".spec" + ".a" * 100] * 3_000), {}),
+    "columns of everything": (definition(FREE, ["..*..*..*..*"] * 40), {"a": [{"b": [{"c": [1, {}]}]}] * 100}),
+    "many defaults": (definition({"type": "object", "properties": {f"f{n}": PAIR for n in range(3_000)}}, []), {}),
+    "a rule about all pairs": (
+        definition({"type": "object", "properties": {"l": NUMBERS}}, []), {"l": [1] * 900},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.usefixtures("server")  # and its way of collecting garbage
+def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> None:
+    body, spec = DEFINED[name]
+    server = Watched(runs=True)
+    gizmo = spelt({"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
+    holds: dict[str, float] = {}
+
+    def ask(what: str, *request: Any, **more: Any) -> int:
+        code = server.ask(*request, **more)
+        holds[what] = max(server.hold, holds.get(what, 0.0))
+        return code
+
+    try:
+        assert ask("define", "POST", DEFINITIONS, JSON, body) == 201
+        while ask("serve", "GET", GIZMOS, JSON) == 404:
+            pass
+        assert ask("create", "POST", GIZMOS, JSON, gizmo) in (201, 422)
+        ask("show", "GET", f"{GIZMOS}/a", JSON, accept=TABLE)
+        assert ask("list", "GET", GIZMOS, JSON, accept=TABLE) == 200
+        watch = {"watch": "1", "timeoutSeconds": "1"}
+        assert ask("watch", "GET", GIZMOS, JSON, accept=TABLE, **watch) == 200
+        ask(
+            "label", "PATCH", f"{GIZMOS}/a", "application/merge-patch+json", spelt({"metadata": {"labels": {"a": "b"}}})
+        )
+        assert ask("describe", "GET", "/openapi/v3/apis/example.com/v1", JSON) == 200
+    finally:
+        server.close()
+    limit = LONGEST_HOLD * slowness()
+    assert {what: hold for what, hold in holds.items() if hold >= limit} == {}
 
 
 LEASE = Key("kube-system", "manager")

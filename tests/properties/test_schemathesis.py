@@ -71,7 +71,7 @@ def application(api: Any) -> Callable[..., Iterable[bytes]]:
 
 
 def with_refusals(document: Any, core: Any) -> Any:
-    """Return a document in which every operation may also be refused with a Status, which Kubernetes does not publish."""
+    """Return a document in which every operation may be refused with a Status; Kubernetes does not publish that."""
     content = {media: {"schema": {"$ref": STATUS}} for media in REFUSED}
     for item in document["paths"].values():
         for method, operation in item.items():

@@ -1,0 +1,62 @@
+"""Objects that cost more than their size: those of schemas with many defaults, rules or fields."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.structural.cost import SchemaCost, prepare
+from apiserver_stub.kinds.structural.schema import VALIDATIONS, StructuralSchema
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer", "default": 1}
+
+
+def of(**properties: Any) -> StructuralSchema:
+    return StructuralSchema({"type": "object", "properties": properties}, root=True)
+
+
+def many(count: int, schema: Any) -> Any:
+    return {"type": "object", "properties": {f"f{number}": schema for number in range(count)}}
+
+
+def ruled(*rules: str, **more: Any) -> Any:
+    return {"type": "array", **more, VALIDATIONS: [{"rule": rule} for rule in rules]}
+
+
+FEW, SOME, MANY = ({"l": [1] * count} for count in (5, 200, 3000))
+EACH, PAIRS = "self.all(x, x > 0)", "self.all(x, self.exists(y, x + y > 0))"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "costly"),
+    [
+        (of(a=TEXT), SOME, False),
+        (of(a=TEXT), {"a": [{}] * 5000}, True),
+        (of(spec=many(900, NUMBER)), {}, False),
+        (of(spec=many(1100, NUMBER)), {}, True),
+        (of(spec={"type": "object", "default": {"l": [0] * 1100}}), {}, True),
+        (of(l={"type": "array", "items": many(20, NUMBER)}), {"l": [{}] * 10}, False),
+        (of(l={"type": "array", "items": many(20, NUMBER)}), {"l": [{}] * 100}, True),
+        (of(m={"type": "object", "additionalProperties": many(20, NUMBER)}), {"m": {f"k{n}": {} for n in range(99)}}, True),
+        (of(l=ruled(EACH)), SOME, False),
+        (of(l=ruled(PAIRS)), FEW, False),
+        (of(l=ruled(PAIRS)), SOME, True),
+        (of(l=ruled(*[EACH] * 200)), SOME, True),
+        (of(l={"type": "array", "items": ruled(*["true"] * 200)}), SOME, True),
+        (of(l=ruled(*["size(self) < 5"] * 200)), SOME, False),
+    ],
+)  # fmt: skip
+def test_work_on_an_object_is_costly_by_what_its_schema_makes_of_it(
+    schema: StructuralSchema, value: Any, costly: bool
+) -> None:
+    schema.derived(prepare)
+    assert SchemaCost(schema).is_costly(json.dumps(value, separators=(",", ":")).encode()) is costly
+
+
+def test_the_first_object_of_a_large_schema_is_costly() -> None:
+    schema = of(spec=many(300, TEXT))
+    cost = SchemaCost(schema)
+    assert cost.is_costly(b"{}")
+    schema.derived(prepare)
+    assert not cost.is_costly(b"{}")
+    assert not SchemaCost(of(spec=many(100, TEXT))).is_costly(b"{}")
