@@ -409,6 +409,7 @@ class _Assembly:
             self.serving.request_timeout,
             self.kubelets.handlers,
             self.aggregation.proxy,
+            self.custom_resources.serve_changed,
         )
         telemetry, log = Telemetry(self.runtime.registry), self.runtime.log("server")
         return Server(filters, self.kinds, handlers, self.negotiator, telemetry, log)

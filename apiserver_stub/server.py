@@ -30,7 +30,7 @@ from apiserver_stub.streams import Initializing, ObservedStream
 from apiserver_stub.telemetry import Labels, Telemetry
 from apiserver_stub.tracing import RequestTracer
 from apiserver_stub.verbs.query import request_timeout
-from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
+from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, NotFound, Timeout
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import precise_clock
@@ -105,7 +105,8 @@ class Filters(msgspec.Struct, frozen=True):
 class Handlers(msgspec.Struct, frozen=True):
     """The handlers of requests: `health` answers its paths, `page` the others that address no resource, `resource` all
     resources but the subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get
-    `patience` seconds.
+    `patience` seconds. Before a resource is not found, `serve_defined` serves the custom resources whose definitions
+    have just been established.
     """
 
     health: Health
@@ -114,6 +115,7 @@ class Handlers(msgspec.Struct, frozen=True):
     patience: float = 60.0
     streams: Mapping[tuple[str, str], Connect] = {}
     aggregated: AggregatedAPIs | None = None
+    serve_defined: Callable[[], Awaitable[None]] | None = None
 
 
 def on_behalf(frame: FrameType) -> str:
@@ -265,7 +267,13 @@ class Server:
         if not info.resource:
             check_path(info.path)
             return handlers.health(request) or await handlers.page(request, info)
-        kind, subresource = resolve(info, self._kinds)
+        try:
+            kind, subresource = resolve(info, self._kinds)
+        except NotFound:
+            if handlers.serve_defined is None:
+                raise
+            await handlers.serve_defined()
+            kind, subresource = resolve(info, self._kinds)
         context.resolved = True
         if context.audit is not None and kind.deprecation:
             context.audit.annotate(f"{GROUP_DOMAIN}/deprecated", "true")

@@ -135,11 +135,11 @@ class DefinitionController:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether no change of a definition waits to be served, or is about to be."""
-        return not self._changed and not self._serving.locked()
+        """Return whether no change of a definition waits to be served."""
+        return not self._changed
 
     async def serve_changed(self) -> None:
-        """Serve what has changed, one definition at a time."""
+        """Serve what has changed, one definition at a time; returns once all of it is served."""
         async with self._serving:
             while self._changed:
                 name = next(iter(self._changed))

@@ -69,6 +69,17 @@ async def make_config(cluster: Cluster, name: str, owner: dict[str, Any]) -> Non
     await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
 
 
+@pytest.mark.parametrize("managed", [False, True])
+async def test_a_custom_resource_is_served_after_settle(managed: bool) -> None:
+    async with Cluster() as cluster:
+        if managed:
+            await cluster.manage("--leader-elect=false")
+        await send(cluster, "POST", DEFINITIONS, definition())
+        await cluster.settle()
+        await send(cluster, "POST", WIDGETS, widget("w"))
+        assert await names(cluster) == ["w"]
+
+
 async def test_what_a_custom_object_owns_goes_with_it_though_its_kind_came_after_the_manager() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")

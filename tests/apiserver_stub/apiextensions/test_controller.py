@@ -60,6 +60,23 @@ async def test_a_definition_is_served_within_a_tenth_of_a_second(admin: Any) -> 
     assert [group["name"] for group in (await admin("GET", "/apis"))[1]["groups"]].count("example.org") == 1
 
 
+@pytest.mark.parametrize("columns", [0, 2000])
+async def test_a_resource_is_served_once_its_definition_is_established(admin: Any, columns: int) -> None:
+    """Also if the definition is so large that its resources are made in the thread."""
+    manifest = definition()
+    manifest["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": f"c{number}", "type": "string", "jsonPath": ".spec.a"} for number in range(columns)
+    ]
+    assert (await admin("POST", DEFINITIONS, manifest))[0] == 201
+    for _ in range(50):
+        found = conditions(await admin.definition("things.example.org"))
+        if "Established" in found:
+            break
+        await asyncio.sleep(0)
+    assert found["Established"] == ("True", "InitialNamesAccepted")
+    assert (await admin("POST", THINGS, thing("one")))[0] == 201
+
+
 async def test_names_of_others_are_not_accepted_until_they_are_free(admin: Any) -> None:
     await make(admin, shortNames=["th"])
     names = {"plural": "others", "singular": "other", "kind": "Thing", "listKind": "OtherList"}
