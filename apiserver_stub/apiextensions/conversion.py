@@ -98,7 +98,7 @@ class Converters:
             return None
         conversion = spec.get("conversion") or {}
         if conversion.get("strategy") != "Webhook":
-            return _Relabelled(versions)
+            return _Relabelled(versions, self._offload)
         config, review_versions = (
             conversion["webhook"]["clientConfig"],
             conversion["webhook"]["conversionReviewVersions"],
@@ -125,12 +125,21 @@ class _Versions:
 class _Relabelled(_Versions):
     """The strategy `None`: all versions are written alike."""
 
+    def __init__(self, versions: frozenset[str], offload: Offload) -> None:
+        super().__init__(versions)
+        self._offload = offload
+
     async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         self._check(trees, api_version)
-        return [
-            tree if tree["apiVersion"] == api_version else {**deep_copy(tree), "apiVersion": api_version}
-            for tree in trees
-        ]
+        others = (tree for tree in trees if tree["apiVersion"] != api_version)
+        run = self._offload.run if any(is_large(encode(tree)) for tree in others) else at_once
+        return await run(partial(_relabelled, trees, api_version))
+
+
+def _relabelled(trees: Sequence[Tree], api_version: str) -> list[Tree]:
+    return [
+        tree if tree["apiVersion"] == api_version else {**deep_copy(tree), "apiVersion": api_version} for tree in trees
+    ]
 
 
 class _Review(msgspec.Struct, frozen=True):

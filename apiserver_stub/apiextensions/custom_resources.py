@@ -20,6 +20,7 @@ class CustomResources:
         self, scope: RequestScope, webhooks: WebhookClient, log: Logger, registry: CollectorRegistry | None = None
     ) -> None:
         self._webhooks = webhooks
+        self._offload = scope.offload
         self._converters = Converters(self._webhooks.post, scope.offload, ConversionMetrics(registry))
         self._definitions = DefinitionController(scope, self._resources_of, log)
 
@@ -47,4 +48,4 @@ class CustomResources:
     def _resources_of(self, definition: Tree) -> tuple[ResourceInfo, ...]:
         from apiserver_stub.apiextensions.resources import resources_of  # CEL, which a server can begin without
 
-        return resources_of(definition, self._converters.of(definition))
+        return resources_of(definition, self._converters.of(definition), self._offload)

@@ -1,9 +1,11 @@
 """The resources that a definition makes: one for each version that is served."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from apiserver_stub.apiextensions.conversion import ConversionFailed
+from apiserver_stub.encode.json import encode
 from apiserver_stub.kinds.api_service import version_rank
 from apiserver_stub.kinds.custom import CustomRules
 from apiserver_stub.kinds.printers.cells import CREATED
@@ -20,9 +22,10 @@ from apiserver_stub.kinds.rules.metadata import finalizer_warnings
 from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Strategy
-from apiserver_stub.kinds.structural.cost import SchemaCost
+from apiserver_stub.kinds.structural.cost import SchemaCost, prepare
 from apiserver_stub.kinds.structural.objects import complete, fit
 from apiserver_stub.kinds.structural.schema import TYPE_META, StructuralSchema
+from apiserver_stub.offload import Offload, at_once
 
 VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 _OF_PARTS = frozenset({"get", "patch", "update"})
@@ -30,14 +33,16 @@ _SCALE = ("autoscaling", "v1", "Scale")
 _RESET = {"status": METADATA}
 
 
-def resources_of(definition: Tree, converter: Converter | None = None) -> tuple[ResourceInfo, ...]:
+def resources_of(
+    definition: Tree, converter: Converter | None = None, offload: Offload | None = None
+) -> tuple[ResourceInfo, ...]:
     """Return what is served of a definition, whose names have been accepted. Objects of several versions are converted
-    by `converter`.
+    by `converter`, and made to fit by `offload` if that takes long.
     """
     spec = definition["spec"]
     group = spec["group"]
     schemas = {f"{group}/{version['name']}": _schema(version) for version in spec["versions"]}
-    several = None if converter is None or len(schemas) < 2 else _Versions(schemas, converter)
+    several = None if converter is None or len(schemas) < 2 else _Versions(schemas, converter, offload or Offload())
     return tuple(_resource(definition, version, schemas, several) for version in spec["versions"] if version["served"])
 
 
@@ -50,9 +55,11 @@ class _Versions:
     without what the schema of the version they are converted to does not know.
     """
 
-    def __init__(self, schemas: Mapping[str, StructuralSchema], converter: Converter) -> None:
+    def __init__(self, schemas: Mapping[str, StructuralSchema], converter: Converter, offload: Offload) -> None:
         self._schemas = schemas
         self._converter = converter
+        self._offload = offload
+        self._costs = {version: SchemaCost(schema) for version, schema in schemas.items()}
 
     def read(self, tree: Tree) -> Tree:
         """Complete an object as it was stored, and return it."""
@@ -63,21 +70,30 @@ class _Versions:
 
     async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         """Return the objects in another version."""
-        converted = await self._converter(trees, api_version)
-        for tree, each in zip(trees, converted, strict=True):
-            if tree["apiVersion"] != api_version:
-                fit(each, self._schemas[api_version], drop=True)
+        converted, _ = await self._fitted(trees, api_version)
         return converted
 
     async def strictly(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         """Return the same, if the schema of that version knows all of it. Raises `ConversionFailed`."""
-        converted = await self._converter(trees, api_version)
-        for tree, each in zip(trees, converted, strict=True):
-            if tree["apiVersion"] != api_version:
-                unknown = fit(each, self._schemas[api_version], drop=True).unknown
-                if unknown:
-                    raise _undeclared(unknown)
+        converted, unknown = await self._fitted(trees, api_version)
+        if unknown:
+            raise _undeclared(unknown)
         return converted
+
+    async def _fitted(self, trees: Sequence[Tree], api_version: str) -> tuple[list[Tree], Sequence[str]]:
+        """Return the objects in another version, and what the schema does not know of the first that has any such."""
+        converted = await self._converter(trees, api_version)
+        changed = [each for tree, each in zip(trees, converted, strict=True) if tree["apiVersion"] != api_version]
+        cost = self._costs[api_version]
+        run = self._offload.run if any(cost.is_costly(encode(each)) for each in changed) else at_once
+        return converted, await run(partial(_fit_all, changed, self._schemas[api_version]))
+
+
+def _fit_all(trees: Sequence[Tree], schema: StructuralSchema) -> Sequence[str]:
+    """Fit objects to a schema, in place; return the unknown fields of the first that has some."""
+    schema.derived(prepare)
+    found = [fit(tree, schema, drop=True).unknown for tree in trees]
+    return next(filter(None, found), ())
 
 
 def _undeclared(paths: Sequence[str]) -> ConversionFailed:

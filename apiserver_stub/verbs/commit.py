@@ -5,10 +5,10 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from apiserver_stub.api_request import APIRequest
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.audit import current_record, note_latency
 from apiserver_stub.encode.json import in_order
-from apiserver_stub.kinds.resource_info import Converter, ResourceInfo
+from apiserver_stub.kinds.resource_info import Convert, Converter, ResourceInfo
 from apiserver_stub.kinds.trees import deep_copy
 from apiserver_stub.spans import Span
 from apiserver_stub.storage.interface import Write
@@ -29,8 +29,14 @@ async def convert(kind: ResourceInfo, converter: Converter, draft: Draft) -> Non
     """
     group, version, _ = kind.storage_version
     (draft.stored,) = await converter((draft.new,), f"{group}/{version}")
-    read = draft.stored if kind.from_storage is None else kind.from_storage(deep_copy(draft.stored))
+    read = draft.stored
+    if kind.from_storage is not None:
+        read = await draft.run(partial(_read_back, kind.from_storage, read))
     (draft.answered,) = await converter((read,), kind.api_version)
+
+
+def _read_back(from_storage: Convert, stored: Tree) -> Tree:
+    return from_storage(deep_copy(stored))
 
 
 async def rehearse(request: APIRequest, draft: Draft) -> Outcome:
