@@ -54,8 +54,9 @@ class CacheBarrier:
     def note(self, write: Write) -> None:
         """Remember a write that the server acknowledged, for the reconcile that made it; a client's `on_write`."""
         noted, name = _noted.get(), (write.resource.name, write.key)
-        self._last_versions[name] = write.version
-        self._last_versions.move_to_end(name)
+        self._last_versions.pop(name, None)
+        if not write.gone:
+            self._last_versions[name] = write.version
         if len(self._last_versions) > _REMEMBERED:
             self._last_versions.popitem(last=False)
         if noted is not None:

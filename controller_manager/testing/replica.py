@@ -145,7 +145,7 @@ def _definition(model: type[Object]) -> str:
     """Return the file and line where a model is defined."""
     try:
         return f"{inspect.getsourcefile(model)}:{inspect.getsourcelines(model)[1]}"
-    except OSError:  # its source is not a file
+    except (OSError, TypeError):  # its source is not in a file
         return model.__module__
 
 

@@ -17,7 +17,15 @@ from controller_manager.api.resource import Key
 from controller_manager.app import catalog
 from controller_manager.base.random import random_source
 from controller_manager.client import events
-from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
+from controller_manager.controller import (
+    Context,
+    ControllerSpec,
+    For,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    cache_barrier,
+)
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders, hot_loops, timeline
 from controllers.garbage_collector import graph
@@ -40,6 +48,7 @@ def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
     monkeypatch.setattr(timeline, "_MOST", 50)
     monkeypatch.setattr(hot_loops, "_REMEMBERED", 10)
+    monkeypatch.setattr(cache_barrier, "_REMEMBERED", 10)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Hand:
     async def take(self, verb: str, *words: Any) -> None:
         """Take a step, and wait until all is quiet."""
         await getattr(self, verb)(*words)
-        await self._cluster.settle()
+        await self._cluster.settle(pending=0)
 
     async def create(self, spec: dict[str, Any], annotations: dict[str, str]) -> None:
         base = {"selector": {"matchLabels": {"app": "web"}}, "serviceName": "svc", "template": template("i:1")}
@@ -86,7 +86,7 @@ class Hand:
     async def all_ready(self) -> None:
         """Let pods come and go until there is nothing more to do."""
         for _ in range(LONGEST):
-            await self._cluster.settle()
+            await self._cluster.settle(pending=0)
             there = await pods(self._cluster)
             going = [pod for pod in there if pod.metadata.deletion_timestamp is not None]
             new = [pod for pod in there if pod.metadata.deletion_timestamp is None and not is_ready(pod)]
