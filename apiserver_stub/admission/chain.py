@@ -7,6 +7,7 @@
 | allocation | last, directly before the commit            | give the object what there is one of: addresses, ports  |
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.admission.metrics import ConditionMetrics, WebhookMetrics
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.watch_cache.joint_commits import Also
 from controller_manager.api.errors import Cause, Forbidden, forbidden
 from controller_manager.base.clock import precise_clock
@@ -81,6 +83,7 @@ class Attributes(Struct, frozen=True):
     if any; None for a delete. `old_object` is what an update replaces or a delete removes. `name` is empty while a name
     has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`). The
     `notes` are those of the request, in all phases, and the `verb` is the one that authorizers are asked for.
+    Plugins work on all of an object by `run`, which takes that off the loop if the object is large; it reads no store.
     """
 
     operation: Operation
@@ -97,6 +100,7 @@ class Attributes(Struct, frozen=True):
     notes: Notes = field(default_factory=Notes)
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
     verb: str = ""
+    run: Run = at_once
 
     @property
     def tree(self) -> Tree:
@@ -265,6 +269,8 @@ class _Phase:
             for name, admit, took in chosen:  # noqa: B007 - the last one that was asked is told of
                 if (waiting := admit(attributes)) is not None:
                     await waiting
+                if attributes.run is not at_once:
+                    await asyncio.sleep(0)  # others may run between two plugins that work on a large object
                 now = clock()
                 seconds = now - at
                 if seconds <= shortest:  # as nearly always

@@ -4,8 +4,9 @@ The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_UP, Decimal
+from functools import partial
 from typing import Any
 
 import orjson
@@ -37,16 +38,15 @@ class LimitRanges:
         self._store = store
         self._known: tuple[int, Mapping[str, Sequence[Sequence[Tree]]]] = (-1, {})
 
-    def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> Awaitable[None] | None:
         """Give the containers of a pod what they do not say themselves."""
-        for limits in self._of(attributes):
-            fill(attributes.tree, limits)
+        ranges = self._of(attributes)
+        return attributes.run(partial(_fill_all, attributes, ranges)) if ranges else None
 
-    def validate(self, attributes: Attributes) -> None:
+    def validate(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raises `Forbidden` for what exceeds the limits of a range, the first such one."""
-        for limits in self._of(attributes):
-            if found := list(exceeded(attributes.tree, limits)):
-                raise attributes.refused(all_errors(found))
+        ranges = self._of(attributes)
+        return attributes.run(partial(_check_all, attributes, ranges)) if ranges else None
 
     def _of(self, attributes: Attributes) -> Sequence[Sequence[Tree]]:
         """Return the limits of each range that concerns an object; what is going is let go."""
@@ -63,6 +63,17 @@ class LimitRanges:
             limits = orjson.loads(row.data).get("spec", {}).get("limits") or ()
             found.setdefault(row.namespace, []).append(limits)
         return found
+
+
+def _fill_all(attributes: Attributes, ranges: Iterable[Sequence[Tree]]) -> None:
+    for limits in ranges:
+        fill(attributes.tree, limits)
+
+
+def _check_all(attributes: Attributes, ranges: Iterable[Sequence[Tree]]) -> None:
+    for limits in ranges:
+        if found := list(exceeded(attributes.tree, limits)):
+            raise attributes.refused(all_errors(found))
 
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:

@@ -13,7 +13,7 @@
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -84,7 +84,10 @@ def limit_pod_hard_anti_affinity_topology(_parts: AdmissionParts) -> AdmissionPl
 
 async def tolerate_resources(attributes: Attributes) -> None:
     """Have a pod tolerate the taints of the extended resources that its containers request."""
-    pod = attributes.tree
+    await attributes.run(partial(_tolerate_resources, attributes.tree))
+
+
+def _tolerate_resources(pod: Tree) -> None:
     spec = pod.get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     wanted = {name for one in containers for name in get_in(one, ("resources", "requests")) or ()}
@@ -268,7 +271,7 @@ class PodTolerationRestriction:
         if quality_of_service(spec) != "BestEffort":
             more.append(_PRESSURE)
         if more:
-            pod["spec"] = {**spec, "tolerations": as_trees(merged(tolerations_in(spec), more))}
+            pod["spec"] = await attributes.run(partial(_with_tolerations, spec, more))
         await self.validate(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
@@ -289,6 +292,10 @@ class PodTolerationRestriction:
             return None if text is None else tolerations_of(text)
         except ValueError as error:
             raise UnknownError(f"the annotation {name} of the namespace {namespace}: {error}") from None
+
+
+def _with_tolerations(spec: Tree, more: Tolerations) -> Tree:
+    return {**spec, "tolerations": as_trees(merged(tolerations_in(spec), more))}
 
 
 def pod_toleration_restriction(parts: AdmissionParts) -> AdmissionPlugin:

@@ -16,7 +16,7 @@
 An update that leaves them out means "as they are". A second class cannot be the default.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -90,15 +90,18 @@ class RuntimeClasses:
     def __init__(self, store: WatchCache) -> None:
         self._store = store
 
-    def admit(self, attributes: Attributes) -> None:
+    def admit(self, attributes: Attributes) -> Awaitable[None] | None:
         """Give a new pod what its class says. Raises `Forbidden`."""
-        pod = attributes.tree
         of = self._class(attributes)
-        if of is not None:
-            try:
-                pod["spec"] = with_class(pod["spec"], of)
-            except ValueError as error:
-                raise attributes.refused(str(error)) from None
+        return None if of is None else attributes.run(partial(self._give, attributes, of))
+
+    @staticmethod
+    def _give(attributes: Attributes, of: Tree) -> None:
+        pod = attributes.tree
+        try:
+            pod["spec"] = with_class(pod["spec"], of)
+        except ValueError as error:
+            raise attributes.refused(str(error)) from None
 
     def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for an overhead that is not that of the class."""

@@ -16,7 +16,7 @@ without controllers takes pods.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import orjson
@@ -84,7 +84,7 @@ class PodAccounts:
         if account is None:
             pod["spec"] = {**spec, **_named(_DEFAULT)}
         else:
-            pod["spec"] = with_account(spec, account, random_source().suffix)
+            pod["spec"] = await attributes.run(partial(with_account, spec, account, random_source().suffix))
             _check_secrets(attributes, account)
 
     async def validate(self, attributes: Attributes) -> None:

@@ -11,7 +11,7 @@ from apiserver_stub.audit import Level, current_record
 from apiserver_stub.authz.always import AlwaysDeny
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.offload import Offload, Run
+from apiserver_stub.offload import Offload, Run, at_once
 from apiserver_stub.storage.interface import TooNew
 from apiserver_stub.telemetry import ShardedWatches
 from apiserver_stub.verbs.conversion import RowConversions
@@ -121,6 +121,7 @@ def attributes_of(
     name: str = "",
     options: Mapping[str, Any] | None = None,
     notes: Notes | None = None,
+    run: Run = at_once,
 ) -> Attributes:
     """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters. Who
     deletes a collection names none of its objects.
@@ -139,6 +140,7 @@ def attributes_of(
         "" if request.verb == "deletecollection" else request.name,
         notes or Notes(),
         verb=request.verb,
+        run=run,
     )
 
 

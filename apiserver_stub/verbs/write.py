@@ -22,7 +22,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.trees import identical, put_in
 from apiserver_stub.kinds.validate import judge
 from apiserver_stub.kinds.warnings import warnings_of
-from apiserver_stub.offload import Run
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.storage.interface import RevisionConflict
 from apiserver_stub.verbs.commit import commit, convert, rehearse
 from apiserver_stub.verbs.decode import Warnings
@@ -201,7 +201,9 @@ def _shown(request: APIRequest, draft: Draft) -> Attributes:
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
     tree = None if operation == "delete" else new
-    return attributes_of(request, operation, tree, old, name_of(request, draft), draft.mutation.options, draft.notes)
+    run = draft.run if request.conversions is None else at_once  # which repeats no plugin
+    name, options = name_of(request, draft), draft.mutation.options
+    return attributes_of(request, operation, tree, old, name, options, draft.notes, run)
 
 
 def _take(draft: Draft, attributes: Attributes) -> None:

@@ -1,0 +1,62 @@
+"""A loop in virtual time that measures how much CPU each of its callbacks takes, compared to the pace of this CPU."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from time import process_time, thread_time
+from typing import Any, TypeVarTuple, Unpack
+
+from controller_manager.testing.virtual import VirtualLoop
+
+Ts = TypeVarTuple("Ts")
+USUAL_PACE = 0.015
+"""Seconds of CPU that a known amount of work takes where the promised figures hold."""
+
+
+def slowness() -> float:
+    """Return how many times as long as usual a computation takes on this CPU now; at least 1."""
+    paces = []
+    for _ in range(3):
+        before = process_time()
+        sum(number * number for number in range(200_000))
+        paces.append(process_time() - before)
+    return max(1.0, min(paces) / USUAL_PACE)
+
+
+class MeteredLoop(VirtualLoop):
+    """Keeps the longest CPU time of one callback in `longest`, and what that was about in `holder`.
+
+    Only the thread of the loop counts: what others compute meanwhile does not hold the loop.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.holder = ""
+        super().__init__()
+
+    def reset(self) -> None:
+        """Begin to measure again."""
+        self.longest, self.holder = 0.0, ""
+
+    def precise_time(self) -> float:
+        """Return a clock by which long work gives way, as it does in real time."""
+        return thread_time()
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return super().call_soon(self._measured, callback, args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when, self._measured, callback, args, context=context)
+
+    def _measured(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        before = thread_time()
+        callback(*args)
+        took = thread_time() - before
+        if took > self.longest:
+            owner = getattr(callback, "__self__", None)
+            self.longest = took
+            self.holder = owner.get_name() if isinstance(owner, asyncio.Task) else repr(callback)
